@@ -1,0 +1,128 @@
+"""The loop IR: one fused kernel is an iteration space and a straight list of instructions.
+
+In: nothing (these are the data). Out: `Loop`, which C++ and Triton code generation both read.
+Invariant: instructions are in SSA form; an operand is the position of an earlier instruction, and
+nothing but `Store` has an effect.
+
+Meaning of a `Loop`: for every point of the outer axes `x` the body runs; an instruction that
+depends on a reduction axis (`r`) has one value per point of `x` times `r` ("element" values), all
+others one value per point of `x` ("row" values). `Reduce` turns an element value into a row value,
+combining over all of `r`. A row value may be used together with element values: it is the same
+for every point of `r`. How many passes over `r` that takes (max, then sum, then scale for a
+softmax) is for code generation to decide: `Reduce`s that feed each other need separate passes
+unless a row is kept in registers, independent ones share a pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.indexing import Expr
+
+ValueId = int
+Scalar = bool | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One loop variable running over `range(size)`; `x` axes are listed outermost first."""
+
+    var: str
+    size: int | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Element `index` (in elements from the buffer's data pointer) of `buffer`.
+
+    `index` may contain variables named `%<id>`: the integer value of that earlier instruction
+    (gather). With `mask`, the element is read only where that bool value is true, else `other`.
+    """
+
+    buffer: str
+    index: Expr
+    dtype: torch.dtype
+    mask: ValueId | None = None
+    other: Scalar = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal of `dtype`."""
+
+    value: Scalar
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class IndexValue:
+    """The value of an index expression as a number of `dtype` (iota, masks, argmax)."""
+
+    index: Expr
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A pointwise primitive by its name in the prims dialect (`add`, `where`, `cast`, ...).
+
+    `dtype` is the result's. Operands have the dtypes that the primitive asks for.
+    """
+
+    op: str
+    args: tuple[ValueId, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Combine `arg` over all `r` axes.
+
+    Kinds: `sum`, `prod`, `max`, `min` (NaN wins), `any`, `all`, `argmax`, `argmin` (first winner,
+    NaN wins; int64 position in the row-major order of `r`), `welford` (two parts: mean and the
+    sum of squared deviations). `dtype` is that of the result (of each part); half-precision sums
+    are never formed: the lowering casts first.
+    """
+
+    kind: str
+    arg: ValueId
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Part `position` of a `Reduce` with several results."""
+
+    arg: ValueId
+    position: int
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write `value` to element `index` of `buffer`.
+
+    Modes: `set`; `add` (atomic where several points meet: scatter-add). A row value is stored
+    once per point of `x`.
+    """
+
+    buffer: str
+    index: Expr
+    value: ValueId
+    mode: str = "set"
+
+
+Instr = Load | Const | IndexValue | Point | Reduce | Part | Store
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One kernel. `origins` names the graph nodes it computes, for listings and debugging."""
+
+    name: str
+    x: tuple[Axis, ...]
+    r: tuple[Axis, ...]
+    body: tuple[Instr, ...]
+    origins: tuple[str, ...] = ()

@@ -1,0 +1,108 @@
+"""A scheduled graph: buffers and the steps that compute them, in order, with their lifetimes.
+
+In: the schedule. Out: what the wrapper generator prints as straight-line Python.
+Invariant: a buffer is allocated (or given as an input) before the first step that touches it and
+freed after the last one; every step names the buffers it reads and writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import Loop, Scalar
+
+Size = int | Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Shape, strides and offset in elements, with dtype and device."""
+
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    dtype: torch.dtype
+    device: torch.device
+    offset: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A named piece of memory. An input's data pointer is the tensor's own (offset included)."""
+
+    name: str
+    layout: Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """An operand of an extern call: the buffer `buffer` seen through `layout` (None: its own)."""
+
+    buffer: str
+    layout: Layout | None = None
+
+
+Argument = Ref | Scalar | str | None | torch.dtype | torch.device | tuple["Argument", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alloc:
+    """Make `buffer`, uninitialised."""
+
+    buffer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Give the memory of the dead buffer `old` to `buffer` (same size in bytes and device)."""
+
+    buffer: str
+    old: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunLoop:
+    """Launch a generated kernel."""
+
+    loop: Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Extern:
+    """Call a library operator.
+
+    `target` is the qualified overload (`aten.mm.out`). With `into`, the results are written to
+    those existing buffers (passed as the overload's out arguments); else the call's results
+    become the buffers `results` (None: a result that nobody uses).
+    """
+
+    target: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    into: tuple[Ref, ...] = ()
+    results: tuple[str | None, ...] = ()
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drop the reference to `buffer`."""
+
+    buffer: str
+
+
+Step = Alloc | Reuse | RunLoop | Extern | Free
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """`inputs` in the order of the boxed list; `outputs` as (buffer or literal, view layout)."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Ref | Scalar | None, ...]
+    buffers: tuple[Buffer, ...]
+    steps: tuple[Step, ...]
+    constants: tuple[tuple[str, torch.Tensor], ...] = ()
