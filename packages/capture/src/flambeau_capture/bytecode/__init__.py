@@ -1,0 +1,19 @@
+"""Read, edit and write CPython bytecode; pure Python, no torch.
+
+In: code objects. Out: bodies of instructions, facts about them, code objects. Invariant: an edit
+that cannot be written faithfully on the running Python raises; it is never written another way.
+"""
+
+from flambeau_capture.bytecode.assemble import assemble
+from flambeau_capture.bytecode.decode import Body, Region, decode
+from flambeau_capture.bytecode.flow import FlowError, blocks, reachable, remove_dead_code
+from flambeau_capture.bytecode.instruction import (
+    NOWHERE,
+    Flags,
+    Instruction,
+    Positions,
+    clone,
+)
+from flambeau_capture.bytecode.opcodes import UnsupportedPython
+from flambeau_capture.bytecode.pools import AssembleError
+from flambeau_capture.bytecode.stack import StackError, depths, max_depth, stack_effect

@@ -1,0 +1,150 @@
+"""Control flow: which instruction can follow which, basic blocks, and dead code.
+
+In: a body. Out: `covering` (the exception region of each instruction), `successors`, `reachable`,
+`blocks`, and a body without its dead code. Invariant: a region never covers or names an instruction
+that is not in its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import TERMINATORS
+
+
+class FlowError(ValueError):
+    """A jump or an exception region names an instruction that is not in the body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instructions that run one after the other, entered only at the first.
+
+    successors: indices of the blocks that control may go to from the last instruction.
+    handler: index of the block where an exception in this one goes, if it is caught here.
+    """
+
+    index: int
+    instructions: tuple[Instruction, ...]
+    successors: tuple[int, ...]
+    handler: int | None
+
+
+def positions_in(body: Body) -> dict[Instruction, int]:
+    """Index of each instruction; raises FlowError if one stands in the list twice."""
+    where = {instruction: index for index, instruction in enumerate(body.instructions)}
+    if len(where) != len(body.instructions):
+        raise FlowError("an instruction stands in the body twice; clone it")
+    return where
+
+
+def covering(body: Body) -> dict[Instruction, Region]:
+    """The region that catches each instruction's exceptions; absent: none does."""
+    where = positions_in(body)
+    spans = []
+    for region in body.regions:
+        for end in (region.start, region.end, region.handler):
+            if end not in where:
+                raise FlowError(f"an exception region names {end!r}, which is not in the body")
+        first, last = where[region.start], where[region.end]
+        if first > last:
+            raise FlowError(f"an exception region ends at {region.end!r}, before its start")
+        spans.append((first, -last, region))
+    found: dict[Instruction, Region] = {}
+    for first, negative_last, region in sorted(spans, key=lambda span: span[:2]):
+        for index in range(first, 1 - negative_last):
+            found[body.instructions[index]] = region  # inner regions come later and win
+    return found
+
+
+def successors(body: Body) -> dict[Instruction, tuple[Instruction, ...]]:
+    """Where control may go from each instruction without an exception: fall-through, then jump."""
+    where = positions_in(body)
+    following: dict[Instruction, tuple[Instruction, ...]] = {}
+    for index, instruction in enumerate(body.instructions):
+        goals: list[Instruction] = []
+        if instruction.opname not in TERMINATORS and index + 1 < len(body.instructions):
+            goals.append(body.instructions[index + 1])
+        if instruction.target is not None:
+            if instruction.target not in where:
+                raise FlowError(f"{instruction!r} jumps to an instruction not in the body")
+            goals.append(instruction.target)
+        following[instruction] = tuple(goals)
+    return following
+
+
+def reachable(body: Body, start: Instruction | None = None) -> set[Instruction]:
+    """Instructions that control can come to from `start` (by default the first one)."""
+    if not body.instructions:
+        return set()
+    following, regions = successors(body), covering(body)
+    found: set[Instruction] = set()
+    pending = [body.instructions[0] if start is None else start]
+    while pending:
+        instruction = pending.pop()
+        if instruction in found:
+            continue
+        found.add(instruction)
+        pending.extend(following[instruction])
+        if instruction in regions:
+            pending.append(regions[instruction].handler)
+    return found
+
+
+def keep(body: Body, kept: Collection[Instruction]) -> Body:
+    """The body with only these instructions; regions shrink to what is left of them."""
+    where = positions_in(body)
+    wanted = set(kept)
+    regions = []
+    for region in body.regions:
+        span = body.instructions[where[region.start] : where[region.end] + 1]
+        left = [instruction for instruction in span if instruction in wanted]
+        if not left:
+            continue
+        if region.handler not in wanted:
+            raise FlowError(f"{left[0]!r} is kept, its exception handler is not")
+        regions.append(replace(region, start=left[0], end=left[-1]))
+    instructions = [instruction for instruction in body.instructions if instruction in wanted]
+    return Body(instructions, body.code, regions)
+
+
+def remove_dead_code(body: Body) -> Body:
+    """A body of the same instruction objects, without those that control never comes to."""
+    return keep(body, reachable(body))
+
+
+def blocks(body: Body) -> list[Block]:
+    """Basic blocks in the body's order; a block lies within one exception region or in none."""
+    following, regions = successors(body), covering(body)
+    runs = list(_runs(body, regions))
+    owner = {instruction: index for index, run in enumerate(runs) for instruction in run}
+    return [
+        Block(
+            index,
+            tuple(run),
+            tuple(dict.fromkeys(owner[goal] for goal in following[run[-1]])),
+            owner[regions[run[0]].handler] if run[0] in regions else None,
+        )
+        for index, run in enumerate(runs)
+    ]
+
+
+def _runs(body: Body, regions: dict[Instruction, Region]) -> Iterator[list[Instruction]]:
+    leaders = {i.target for i in body.instructions if i.target is not None}
+    leaders.update(region.handler for region in body.regions)
+    run: list[Instruction] = []
+    for instruction in body.instructions:
+        if run and (
+            instruction in leaders
+            or run[-1].target is not None
+            or run[-1].opname in TERMINATORS
+            or regions.get(run[-1]) is not regions.get(instruction)
+        ):
+            yield run
+            run = []
+        run.append(instruction)
+    if run:
+        yield run

@@ -1,0 +1,256 @@
+"""What each opcode of the running CPython means to this package, as data.
+
+In: the standard library's `opcode` tables and the running version. Out: `spec(opname)` (operand
+kind, packed flags, inline caches), the concrete spelling of direction-free jumps, and the sets of
+opcodes that end a block, read or write a variable, or must be followed by another one.
+Invariant: every difference between CPython 3.11, 3.12 and 3.13 that decoding, assembling and the
+analyses need is a row of a table here.
+Source: Lib/dis.py, Lib/opcode.py and Python/bytecodes.c of the three versions.
+"""
+
+from __future__ import annotations
+
+import opcode
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+VERSION: Final[tuple[int, int]] = (sys.version_info[0], sys.version_info[1])
+SUPPORTED: Final = ((3, 11), (3, 12), (3, 13))
+
+
+class UnsupportedPython(RuntimeError):
+    """The running CPython's bytecode is not one that this package knows."""
+
+
+if VERSION not in SUPPORTED:
+    raise UnsupportedPython(
+        f"flambeau_capture reads the bytecode of CPython 3.11, 3.12 and 3.13; "
+        f"this is {VERSION[0]}.{VERSION[1]}. Run it on one of those."
+    )
+
+
+class Kind(Enum):
+    """What an operand stands for, which decides where `argval` comes from and goes to."""
+
+    NONE = "no operand"
+    NUMBER = "the number itself"
+    NAME = "an entry of co_names"
+    CONST = "an entry of co_consts"
+    LOCAL = "a slot of the frame, read as a plain variable"
+    CELL = "a slot of the frame, read as a cell"
+    COMPARE = "a comparison operator"
+    BINARY = "a binary operator"
+    INTRINSIC_1 = "an interpreter intrinsic of one argument"
+    INTRINSIC_2 = "an interpreter intrinsic of two arguments"
+    FREE_COUNT = "the number of free variables"
+    JUMP = "a distance in code units"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One opcode: number, operand kind, inline cache units, flag bits below the operand."""
+
+    opname: str
+    code: int
+    kind: Kind
+    caches: int
+    shift: int = 0
+    bits: tuple[tuple[str, int], ...] = ()
+
+
+COMPARE_OPERATORS: Final[tuple[str, ...]] = tuple(opcode.cmp_op)
+BINARY_OPERATORS: Final[tuple[str, ...]] = tuple(
+    symbol
+    for _, symbol in getattr(opcode, "_nb_ops")  # noqa: B009 - absent from the stubs
+)
+INTRINSICS_1: Final[tuple[str, ...]] = tuple(getattr(opcode, "_intrinsic_1_descs", ()))
+INTRINSICS_2: Final[tuple[str, ...]] = tuple(getattr(opcode, "_intrinsic_2_descs", ()))
+
+# From 3.12 on a comparison's operand also holds the set of outcomes for which it is true
+# (unordered 1, less 2, greater 4, equal 8), which the specialised forms test.
+COMPARE_MASKS: Final[Mapping[str, int]] = (
+    {"<": 2, "<=": 10, "==": 8, "!=": 7, ">": 4, ">=": 12}
+    if VERSION >= (3, 12)
+    else dict.fromkeys(COMPARE_OPERATORS, 0)
+)
+
+# opname -> (how far the operand is shifted, the flags in the bits below).
+_PACKED: Final[Mapping[str, tuple[int, tuple[tuple[str, int], ...]]]] = {
+    "LOAD_GLOBAL": (1, (("push_null", 1),)),
+    **(
+        {
+            "LOAD_ATTR": (1, (("method", 1),)),
+            "LOAD_SUPER_ATTR": (2, (("method", 1), ("two_arg", 2))),
+            "COMPARE_OP": (4, ()),
+        }
+        if VERSION >= (3, 12)
+        else {}
+    ),
+    **({"COMPARE_OP": (5, (("to_bool", 16),))} if VERSION >= (3, 13) else {}),
+}
+
+# Two plain instructions that 3.13's compiler writes as one: the high half byte is the first slot.
+SUPERINSTRUCTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
+
+CONDITIONAL_SUFFIXES: Final = ("TRUE", "FALSE", "NONE", "NOT_NONE")
+
+# Direction-free jump -> (its forward spelling, its backward one); None: CPython has none.
+DIRECTIONS: Final[Mapping[str, tuple[str, str | None]]] = {
+    "JUMP": ("JUMP_FORWARD", "JUMP_BACKWARD"),
+    "JUMP_NO_INTERRUPT": ("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
+    "FOR_ITER": ("FOR_ITER", None),
+    "SEND": ("SEND", None),
+    **(
+        {
+            "JUMP_IF_TRUE_OR_POP": ("JUMP_IF_TRUE_OR_POP", None),
+            "JUMP_IF_FALSE_OR_POP": ("JUMP_IF_FALSE_OR_POP", None),
+            **{
+                f"POP_JUMP_IF_{suffix}": (
+                    f"POP_JUMP_FORWARD_IF_{suffix}",
+                    f"POP_JUMP_BACKWARD_IF_{suffix}",
+                )
+                for suffix in CONDITIONAL_SUFFIXES
+            },
+        }
+        if VERSION < (3, 12)
+        else {
+            f"POP_JUMP_IF_{suffix}": (f"POP_JUMP_IF_{suffix}", None)
+            for suffix in CONDITIONAL_SUFFIXES
+        }
+    ),
+}
+
+# Concrete jump -> direction-free name, for decoding.
+CANONICAL: Final[Mapping[str, str]] = {
+    "JUMP_FORWARD": "JUMP",
+    **{
+        concrete: name
+        for name, pair in DIRECTIONS.items()
+        for concrete in pair
+        if concrete is not None and concrete != "JUMP_FORWARD"
+    },
+}
+
+BACKWARD: Final[frozenset[str]] = frozenset(
+    backward for _, backward in DIRECTIONS.values() if backward is not None
+)
+
+INVERSE: Final[Mapping[str, str]] = {
+    "POP_JUMP_IF_TRUE": "POP_JUMP_IF_FALSE",
+    "POP_JUMP_IF_FALSE": "POP_JUMP_IF_TRUE",
+    "POP_JUMP_IF_NONE": "POP_JUMP_IF_NOT_NONE",
+    "POP_JUMP_IF_NOT_NONE": "POP_JUMP_IF_NONE",
+}
+
+UNCONDITIONAL: Final[frozenset[str]] = frozenset({"JUMP", "JUMP_NO_INTERRUPT"})
+
+# Control never reaches the instruction written after one of these.
+TERMINATORS: Final[frozenset[str]] = UNCONDITIONAL | {
+    "RETURN_VALUE",
+    "RETURN_CONST",
+    "RAISE_VARARGS",
+    "RERAISE",
+    "INTERPRETER_EXIT",
+}
+
+# Opcodes whose follower CPython takes for granted: it skips it, reads its cache, or (for
+# YIELD_VALUE) looks at it to tell `yield` from `yield from`.
+FOLLOWERS: Final[Mapping[str, str]] = {
+    "YIELD_VALUE": "RESUME",
+    **({"PRECALL": "CALL"} if VERSION == (3, 11) else {}),
+    **({"END_FOR": "POP_TOP"} if VERSION >= (3, 13) else {}),
+}
+
+# From 3.12 on an exhausted FOR_ITER pops its iterator and skips the END_FOR that it points at.
+FOR_ITER_TARGET: Final[str | None] = "END_FOR" if VERSION >= (3, 12) else None
+
+# Variables. Any access through a cell needs the cell itself, so a store through it is a read.
+READS_SLOT: Final[frozenset[str]] = frozenset(
+    {
+        "LOAD_FAST",
+        "LOAD_FAST_CHECK",
+        "LOAD_FAST_AND_CLEAR",
+        "DELETE_FAST",
+        "LOAD_CLOSURE",
+        "LOAD_DEREF",
+        "LOAD_CLASSDEREF",
+        "LOAD_FROM_DICT_OR_DEREF",
+        "STORE_DEREF",
+        "DELETE_DEREF",
+        "MAKE_CELL",
+    }
+)
+WRITES_SLOT: Final[frozenset[str]] = frozenset(
+    {"STORE_FAST", "DELETE_FAST", "LOAD_FAST_AND_CLEAR", "MAKE_CELL"}
+)
+
+
+def _inline_caches() -> dict[str, int]:
+    table = getattr(opcode, "_inline_cache_entries")  # noqa: B009 - absent from the stubs
+    if isinstance(table, dict):
+        return dict(table)
+    return {name: table[code] for name, code in opcode.opmap.items() if code < len(table)}
+
+
+def _kinds() -> dict[str, Kind]:
+    kinds: dict[str, Kind] = {}
+    has_argument = frozenset(getattr(opcode, "hasarg", ()))
+    groups: tuple[tuple[list[int], Kind], ...] = (
+        (opcode.hasname, Kind.NAME),
+        (opcode.hasconst, Kind.CONST),
+        (opcode.haslocal, Kind.LOCAL),
+        (opcode.hasfree, Kind.CELL),
+        (opcode.hascompare, Kind.COMPARE),
+        (opcode.hasjrel, Kind.JUMP),
+        (opcode.hasjabs, Kind.JUMP),
+    )
+    for name, code in opcode.opmap.items():
+        takes = code in has_argument if has_argument else code >= opcode.HAVE_ARGUMENT
+        kinds[name] = Kind.NUMBER if takes else Kind.NONE
+        for members, kind in groups:
+            if code in members:
+                kinds[name] = kind
+    kinds["BINARY_OP"] = Kind.BINARY
+    kinds["COPY_FREE_VARS"] = Kind.FREE_COUNT
+    kinds["LOAD_CLOSURE"] = Kind.CELL
+    if VERSION >= (3, 12):
+        kinds["CALL_INTRINSIC_1"] = Kind.INTRINSIC_1
+        kinds["CALL_INTRINSIC_2"] = Kind.INTRINSIC_2
+    return kinds
+
+
+def _build() -> dict[str, Spec]:
+    caches, kinds = _inline_caches(), _kinds()
+    table: dict[str, Spec] = {}
+    for name, code in opcode.opmap.items():
+        if code > 255:  # the compiler's pseudo-instructions are no bytecode
+            continue
+        shift, bits = _PACKED.get(name, (0, ()))
+        table[name] = Spec(name, code, kinds[name], caches.get(name, 0), shift, bits)
+    for name, (forward, _) in DIRECTIONS.items():
+        table.setdefault(name, table[forward])
+    if "LOAD_CLOSURE" not in table:  # 3.13 spells it LOAD_FAST
+        plain = table["LOAD_FAST"]
+        table["LOAD_CLOSURE"] = Spec("LOAD_CLOSURE", plain.code, Kind.CELL, plain.caches)
+    return table
+
+
+SPECS: Final[Mapping[str, Spec]] = _build()
+NAMES: Final[Mapping[int, str]] = {
+    code: name for name, code in opcode.opmap.items() if code <= 255
+}
+
+
+def spec(opname: str) -> Spec:
+    """The row of an opcode, by its own or its direction-free name."""
+    try:
+        return SPECS[opname]
+    except KeyError:
+        raise ValueError(f"CPython {VERSION[0]}.{VERSION[1]} has no opcode {opname!r}") from None

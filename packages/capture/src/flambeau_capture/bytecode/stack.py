@@ -1,0 +1,119 @@
+"""How deep the value stack is before each instruction, and at most.
+
+In: a body. Out: `stack_effect` of one instruction, `depths` before every reachable one, `max_depth`.
+Invariant: the depth at an instruction is the same on every road that leads to it; a body for which
+that fails is refused, never given a guess.
+"""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType
+
+from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.flow import covering
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.opcodes import TERMINATORS, UNCONDITIONAL, Kind, spec
+
+_CO_GENERATOR_LIKE = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+
+
+class StackError(ValueError):
+    """The instructions use the stack in a way that no frame could run."""
+
+
+def stack_effect(instruction: Instruction, *, jump: bool) -> int:
+    """Change of depth when the instruction does (`jump`) or does not take its jump."""
+    if instruction.opname in UNCONDITIONAL:
+        return 0
+    row = spec(instruction.opname)
+    if row.kind is Kind.NONE:
+        return dis.stack_effect(row.code, jump=jump)
+    arg = 0
+    if row.kind is Kind.NUMBER:
+        arg = number(instruction)
+    for name, bit in row.bits:
+        arg |= bit if getattr(instruction.flags, name) else 0
+    return dis.stack_effect(row.code, arg, jump=jump)
+
+
+def number(instruction: Instruction) -> int:
+    """The operand of an instruction whose operand is a number."""
+    value = instruction.arg if instruction.arg is not None else instruction.argval
+    if not isinstance(value, int):
+        raise StackError(f"{instruction!r} needs a number for its operand")
+    return value
+
+
+def entry_depth(code: CodeType, flags: int | None = None) -> int:
+    """Depth at the first instruction: a generator's frame starts with the value sent to it.
+
+    Up to 3.12 the compiler counts that value at entry, from 3.13 on at RETURN_GENERATOR.
+    """
+    if not (code.co_flags if flags is None else flags) & _CO_GENERATOR_LIKE:
+        return 0
+    return 1 - dis.stack_effect(spec("RETURN_GENERATOR").code, jump=False)
+
+
+def depths(body: Body, *, entry: int | None = None) -> dict[Instruction, int]:
+    """Depth before every instruction that can be reached, exception handlers included.
+
+    Raises StackError where the stack would underflow, where two roads disagree, or where control
+    would run past the last instruction.
+    """
+    order = body.instructions
+    if not order:
+        raise StackError("a body without instructions")
+    following = dict(zip(order, order[1:]))
+    regions = covering(body)
+    found: dict[Instruction, int] = {}
+    pending = [(order[0], entry_depth(body.code) if entry is None else entry)]
+    while pending:
+        instruction, depth = pending.pop()
+        if instruction in found:
+            if found[instruction] != depth:
+                raise StackError(
+                    f"{instruction!r} is reached with {found[instruction]} and with {depth} "
+                    f"values on the stack"
+                )
+            continue
+        found[instruction] = depth
+        region = regions.get(instruction)
+        if region is not None:
+            pending.append((region.handler, _handler_depth(region, instruction, depth)))
+        if instruction.target is not None:
+            pending.append((instruction.target, _after(instruction, depth, jump=True)))
+        if instruction.opname not in TERMINATORS:
+            if instruction not in following:
+                raise StackError(f"control runs past the last instruction, {instruction!r}")
+            pending.append((following[instruction], _after(instruction, depth, jump=False)))
+        else:
+            _after(instruction, depth, jump=False)
+    return found
+
+
+def max_depth(body: Body, *, entry: int | None = None) -> int:
+    """The stack size that a frame of this body needs."""
+    found = depths(body, entry=entry)
+    deepest = max(found.values())
+    for instruction, depth in found.items():
+        deepest = max(deepest, depth + stack_effect(instruction, jump=False))
+        if instruction.target is not None:
+            deepest = max(deepest, depth + stack_effect(instruction, jump=True))
+    return max(deepest, 1)
+
+
+def _after(instruction: Instruction, depth: int, *, jump: bool) -> int:
+    after = depth + stack_effect(instruction, jump=jump)
+    if after < 0:
+        raise StackError(f"{instruction!r} takes more values than the {depth} on the stack")
+    return after
+
+
+def _handler_depth(region: Region, instruction: Instruction, depth: int) -> int:
+    if depth < region.depth:
+        raise StackError(
+            f"{instruction!r} runs with {depth} values on the stack, its exception handler "
+            f"expects {region.depth} below it"
+        )
+    return region.depth + int(region.lasti) + 1
