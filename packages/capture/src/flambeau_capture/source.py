@@ -1,0 +1,475 @@
+"""Where a value came from.
+
+In: the steps that lead from a frame to an object, as a tree of frozen nodes whose roots are the
+frame's locals, closure, globals and builtins. Out: two views of the same path, `load` (plain
+Python, what guards read) and `emit` (the bytecode that loads the value again), and a `name` for
+messages. Invariant: a source says how to find an object and never holds it, except `Held`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from flambeau_capture.bytecode.instruction import Instruction
+
+ItemKind = Literal["list", "tuple", "dict", "any"]
+ModuleTable = Literal["_parameters", "_buffers", "_modules"]
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a frame is entered with: arguments, contents of closure cells, and the two dicts."""
+
+    locals: Mapping[str, Any]
+    free: Mapping[str, Any]
+    globals: Mapping[str, Any]
+    builtins: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A node of the tree. `base` is None for a root."""
+
+    scheme: ClassVar[str] = ""
+
+    @property
+    def parent(self) -> Source | None:
+        return None
+
+    def name(self) -> str:
+        raise NotImplementedError
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        """The value of this node, given its parent's; any exception means 'not there'."""
+        raise NotImplementedError
+
+    def path(self) -> tuple[Source, ...]:
+        """The nodes from the root to this one."""
+        nodes: list[Source] = []
+        node: Source | None = self
+        while node is not None:
+            nodes.append(node)
+            node = node.parent
+        return tuple(reversed(nodes))
+
+    def root(self) -> Source:
+        return self.path()[0]
+
+    def is_local(self) -> bool:
+        """Whether the path starts at an argument or a closure cell of the frame."""
+        return isinstance(self.root(), Local | Free)
+
+    def __str__(self) -> str:
+        return f"{self.root().scheme} {_plain(self)!r}"
+
+
+@dataclass(frozen=True)
+class Local(Source):
+    """An argument of the frame, by its name."""
+
+    variable: str
+    scheme: ClassVar[str] = "local"
+
+    def name(self) -> str:
+        return f"L[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return scope.locals[self.variable]
+
+
+@dataclass(frozen=True)
+class Free(Source):
+    """The content of a closure cell of the frame's own function."""
+
+    variable: str
+    scheme: ClassVar[str] = "free"
+
+    def name(self) -> str:
+        return f"F[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return scope.free[self.variable]
+
+
+@dataclass(frozen=True)
+class Global(Source):
+    """A name in the dict of the frame's own module."""
+
+    variable: str
+    scheme: ClassVar[str] = "global"
+
+    def name(self) -> str:
+        return f"G[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return scope.globals[self.variable]
+
+
+@dataclass(frozen=True)
+class Builtin(Source):
+    """A name in the frame's builtins. That no global hides it is another guard's matter."""
+
+    variable: str
+    scheme: ClassVar[str] = "builtin"
+
+    def name(self) -> str:
+        return f"B[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return scope.builtins[self.variable]
+
+
+@dataclass(frozen=True, eq=False)
+class Held(Source):
+    """An object that the compiled entry itself keeps alive: it needs no guard to be reached."""
+
+    object: Any = field(repr=False)
+    label: str = "held"
+    scheme: ClassVar[str] = "held"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and other.object is self.object
+
+    def __hash__(self) -> int:
+        return hash((Held, id(self.object)))
+
+    def name(self) -> str:
+        return f"<{self.label}>"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return self.object
+
+
+@dataclass(frozen=True)
+class Derived(Source):
+    """A step from another source."""
+
+    base: Source
+
+    @property
+    def parent(self) -> Source:
+        return self.base
+
+
+@dataclass(frozen=True)
+class Attr(Derived):
+    """`base.attribute`, with all that attribute access does (descriptors, `__getattr__`)."""
+
+    attribute: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.attribute}"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return getattr(value, self.attribute)
+
+
+@dataclass(frozen=True)
+class InstanceAttr(Derived):
+    """`base.__dict__[attribute]`: no descriptor runs when a guard reads it."""
+
+    attribute: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.attribute}"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _instance_dict(value)[self.attribute]
+
+
+@dataclass(frozen=True)
+class ModuleEntry(Derived):
+    """A parameter, buffer or submodule of an `nn.Module`, read from the dict that holds it."""
+
+    table: ModuleTable
+    entry: str
+
+    def name(self) -> str:
+        if self.entry.isidentifier():
+            return f"{self.base.name()}.{self.entry}"
+        return f"{self.base.name()}.{self.table}[{self.entry!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _instance_dict(value)[self.table][self.entry]
+
+
+@dataclass(frozen=True)
+class ClassOf(Derived):
+    """`type(base)`."""
+
+    def name(self) -> str:
+        return f"type({self.base.name()})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return type(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Item(Derived):
+    """`base[key]` for a constant key. `kind` names the container, whose class guards must pin:
+    a list, tuple or dict is read without calling a `__getitem__` that a subclass defines."""
+
+    key: Any
+    kind: ItemKind = "any"
+
+    def __eq__(self, other: object) -> bool:
+        # 1, True and 1.0 are one key for a dict but three for a subscript that is to be compiled
+        return (
+            isinstance(other, Item)
+            and (type(self.key), self.key, self.kind) == (type(other.key), other.key, other.kind)
+            and self.base == other.base
+        )
+
+    def __hash__(self) -> int:
+        return hash((Item, self.base, self.key, self.kind))
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _ITEM_READERS[self.kind](value, self.key)
+
+
+@dataclass(frozen=True)
+class DictKey(Derived):
+    """The key at a position of a dict, in the dict's own order."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"list({self.base.name()})[{self.index}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        if not isinstance(value, dict) or not 0 <= self.index < len(value):
+            raise LookupError(self.index)
+        return next(islice(iter(value), self.index, None))
+
+
+@dataclass(frozen=True)
+class GlobalOf(Derived):
+    """A name in the module of a function (base) that was inlined."""
+
+    variable: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__globals__[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.__globals__[self.variable]
+
+
+@dataclass(frozen=True)
+class ClosureCell(Derived):
+    """The content of a closure cell of a function (base) that was inlined."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__closure__[{self.index}].cell_contents"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.__closure__[self.index].cell_contents
+
+
+@dataclass(frozen=True)
+class Default(Derived):
+    """A positional default of a function (base)."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__defaults__[{self.index}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.__defaults__[self.index]
+
+
+@dataclass(frozen=True)
+class KwDefault(Derived):
+    """A keyword-only default of a function (base)."""
+
+    argument: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__kwdefaults__[{self.argument!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.__kwdefaults__[self.argument]
+
+
+def load(source: Source, scope: Scope) -> Any:
+    """The value `source` names in `scope`. Raises whatever the access raises."""
+    value: Any = None
+    for node in source.path():
+        value = node.read(scope, value)
+    return value
+
+
+class Loader(Protocol):
+    """What `emit` needs of the code being written: a global name for an object held by it."""
+
+    def held(self, obj: Any) -> str: ...
+
+
+def emit(source: Source, tx: Loader) -> list[Instruction]:
+    """The instructions that push the value of `source`, in the running version's dialect."""
+    instructions: list[Instruction] = []
+    for node in source.path():
+        instructions.extend(_EMITTERS[type(node)](node, tx))
+    return instructions
+
+
+def _plain(source: Source) -> str:
+    """The path as the user would write it: no marks of where its root lives."""
+    text = source.name()
+    root = source.root()
+    if isinstance(root, Held):
+        return text
+    variable = getattr(root, "variable", "")
+    return text.replace(root.name(), str(variable), 1)
+
+
+def _instance_dict(value: Any) -> dict[str, Any]:
+    attributes = object.__getattribute__(value, "__dict__")
+    if not isinstance(attributes, dict):
+        raise LookupError("__dict__")
+    return attributes
+
+
+def _list_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, list):
+        raise LookupError(key)
+    return list.__getitem__(value, key)
+
+
+def _tuple_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, tuple):
+        raise LookupError(key)
+    return tuple.__getitem__(value, key)
+
+
+def _dict_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, dict) or not dict.__contains__(value, key):
+        raise LookupError(key)
+    return dict.__getitem__(value, key)
+
+
+_ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
+    "list": _list_item,
+    "tuple": _tuple_item,
+    "dict": _dict_item,
+    "any": operator.getitem,
+}
+
+
+def _emit_local(node: Any, tx: Loader) -> Iterator[Instruction]:
+    # bytecode is imported at first use: sources are read by guards where nothing is assembled
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_fast(node.variable)
+
+
+def _emit_free(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_deref(node.variable)
+
+
+def _emit_global(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_global(node.variable)
+
+
+def _emit_held(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_global(tx.held(node.object))
+
+
+def _emit_attr(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_attr(node.attribute)
+
+
+def _emit_module_entry(node: Any, tx: Loader) -> Iterator[Instruction]:
+    yield from _attributes_and_key((node.table,), node.entry)
+
+
+def _emit_class(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from spelling.load_attr("__class__")
+
+
+def _emit_item(node: Any, tx: Loader) -> Iterator[Instruction]:
+    yield from _attributes_and_key((), node.key)
+
+
+def _emit_dict_key(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    # the dict's keys, unpacked into a list: BUILD_LIST, the dict, LIST_EXTEND would need the list
+    # below the dict, so the held getter does it in one call
+    yield from spelling.load_global(tx.held(_key_at), push_null=False)
+    yield from spelling.swap(2)
+    yield from spelling.load_const(node.index)
+    yield from spelling.build_tuple(2)
+    yield from spelling.call_ex(has_kwargs=False)
+
+
+def _emit_global_of(node: Any, tx: Loader) -> Iterator[Instruction]:
+    yield from _attributes_and_key(("__globals__",), node.variable)
+
+
+def _emit_closure_cell(node: Any, tx: Loader) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    yield from _attributes_and_key(("__closure__",), node.index)
+    yield from spelling.load_attr("cell_contents")
+
+
+def _emit_default(node: Any, tx: Loader) -> Iterator[Instruction]:
+    yield from _attributes_and_key(("__defaults__",), node.index)
+
+
+def _emit_kwdefault(node: Any, tx: Loader) -> Iterator[Instruction]:
+    yield from _attributes_and_key(("__kwdefaults__",), node.argument)
+
+
+def _attributes_and_key(attributes: tuple[str, ...], key: Any) -> Iterator[Instruction]:
+    from flambeau_capture.bytecode import spelling
+
+    for attribute in attributes:
+        yield from spelling.load_attr(attribute)
+    yield from spelling.load_const(key)
+    yield from spelling.binary_subscr()
+
+
+def _key_at(mapping: dict[Any, Any], index: int) -> Any:
+    return next(islice(iter(mapping), index, None))
+
+
+_EMITTERS: dict[type[Source], Callable[[Any, Loader], Iterator[Instruction]]] = {
+    Local: _emit_local,
+    Free: _emit_free,
+    Global: _emit_global,
+    Builtin: _emit_global,
+    Held: _emit_held,
+    Attr: _emit_attr,
+    InstanceAttr: _emit_attr,
+    ModuleEntry: _emit_module_entry,
+    ClassOf: _emit_class,
+    Item: _emit_item,
+    DictKey: _emit_dict_key,
+    GlobalOf: _emit_global_of,
+    ClosureCell: _emit_closure_cell,
+    Default: _emit_default,
+    KwDefault: _emit_kwdefault,
+}
