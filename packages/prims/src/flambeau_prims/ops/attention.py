@@ -1,0 +1,168 @@
+"""Scaled dot-product attention and its backward, run by the library's fused kernels.
+
+In: q [B, H, Lq, E], k [B, H, Lk, E], v [B, H, Lk, Ev], an additive bias that broadcasts to
+[B, H, Lq, Lk]. Out: [B, H, Lq, Ev] and the log-sum-exp of each row of scores.
+Invariant: no dropout, since the two results could not carry its state to the backward.
+
+On CPU the log-sum-exp is [B, H, Lq] (stored [B, Lq, H]); on CUDA the efficient-attention kernel
+pads its rows to a multiple of 32. It is there for `attention_backward` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import MetaResult, define, in_layout, require
+from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, ordered_strides
+from flambeau_prims.ops.pointwise import FLOATS
+
+_LSE_ALIGNMENT = 32
+
+
+def _check(q: TensorMeta, k: TensorMeta, v: TensorMeta, dropout_p: float) -> None:
+    require(q.ndim == k.ndim == v.ndim == 4, "attention: q, k and v must be 4-d")
+    require(q.dtype == k.dtype == v.dtype and q.dtype in FLOATS, "attention: dtypes differ")
+    same = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3]
+    require(
+        same and bool(k.shape[2] == v.shape[2]),
+        f"attention: shapes {q.shape}, {k.shape} and {v.shape}",
+    )
+    require(dropout_p == 0.0, "attention: dropout is not part of this primitive")
+
+
+def _attention_rule(
+    q: TensorMeta,
+    k: TensorMeta,
+    v: TensorMeta,
+    bias: TensorMeta | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+) -> tuple[TensorMeta, TensorMeta]:
+    del is_causal, scale
+    _check(q, k, v, dropout_p)
+    if bias is not None:
+        require(bias.ndim <= 4, f"attention: a bias of shape {bias.shape}")
+    batch, heads, length, _ = q.shape
+    shape = (batch, heads, length, v.shape[3])
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    if q.device.type == "cpu":
+        strides = elementwise_strides((q,)) if shape == q.shape else None
+        lse = (batch, heads, length)
+        return (
+            q.like(shape, strides),
+            q.like(lse, ordered_strides(lse, (0, 2, 1)), dtype=wide),
+        )
+    padded = (length + _LSE_ALIGNMENT - 1) // _LSE_ALIGNMENT * _LSE_ALIGNMENT
+    return (
+        q.like(shape, ordered_strides(shape, (0, 2, 1, 3))),
+        q.like((batch, heads, padded), dtype=wide),
+    )
+
+
+def _scores_flops(products: int) -> Callable[[tuple[Any, ...], MetaResult], Size]:
+    def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
+        del result
+        q, k, v = args[:3] if products == 2 else args[1:4]
+        scores: Size = q.numel() * k.shape[2]
+        return products * (scores + scores // q.shape[3] * v.shape[3])
+
+    return cost
+
+
+def _attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    bias: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+) -> Any:
+    metas = [TensorMeta.of(x) for x in (q, k, v)]
+    expected = _attention_rule(*metas, None, dropout_p, is_causal, scale=scale)
+    if q.device.type == "cpu":
+        result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
+            q, k, v, 0.0, is_causal, attn_mask=bias, scale=scale
+        )
+    else:
+        result = torch.ops.aten._scaled_dot_product_efficient_attention.default(
+            q, k, v, bias, True, 0.0, is_causal, scale=scale
+        )
+    return in_layout(result[:2], expected)
+
+
+attention = define(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? bias, float dropout_p, bool is_causal, *,"
+    " float? scale=None) -> (Tensor out, Tensor logsumexp)",
+    rule=_attention_rule,
+    eager=_attention,
+    tags=("library", "matmul"),
+    doc="softmax(q k^T * scale + bias) v; `scale` is 1/sqrt(E) if None; `dropout_p` must be 0.",
+    flops=_scores_flops(2),
+)
+
+
+def _backward_rule(
+    grad: TensorMeta,
+    q: TensorMeta,
+    k: TensorMeta,
+    v: TensorMeta,
+    out: TensorMeta,
+    logsumexp: TensorMeta,
+    bias: TensorMeta | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+) -> tuple[TensorMeta, ...]:
+    del logsumexp, bias, is_causal, scale
+    _check(q, k, v, dropout_p)
+    require(grad.shape == out.shape, f"attention_backward: gradient of shape {grad.shape}")
+    return tuple(x.like(x.shape, ordered_strides(x.shape, (0, 2, 1, 3))) for x in (q, k, v))
+
+
+def _backward(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor,
+    logsumexp: torch.Tensor,
+    bias: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    scale: float | None = None,
+) -> Any:
+    metas = [TensorMeta.of(x) for x in (grad, q, k, v, out, logsumexp)]
+    expected = _backward_rule(*metas, None, dropout_p, is_causal, scale=scale)
+    if q.device.type == "cpu":
+        result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
+            grad, q, k, v, out, logsumexp, 0.0, is_causal, attn_mask=bias, scale=scale
+        )
+    else:
+        # Without dropout the kernel does not read the generator's state: any two numbers do.
+        state = torch.zeros((), dtype=torch.int64, device=q.device)
+        result = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default(
+            grad, q, k, v, bias, out, logsumexp, state, state, 0.0,
+            [True, True, True, False], is_causal, scale=scale,
+        )  # fmt: skip
+    return in_layout(result[:3], expected)
+
+
+attention_backward = define(
+    "attention_backward(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor out, Tensor logsumexp,"
+    " Tensor? bias, float dropout_p, bool is_causal, *, float? scale=None)"
+    " -> (Tensor dq, Tensor dk, Tensor dv)",
+    rule=_backward_rule,
+    eager=_backward,
+    tags=("library", "matmul"),
+    doc="Gradients of q, k and v; the bias gets none.",
+    flops=_scores_flops(5),
+)

@@ -1,0 +1,136 @@
+"""Convolution and its backward, run by the library.
+
+In: a batched image, weights, geometry. Out: channels-last results if image or weights are so.
+Invariant: geometry lists have one entry per spatial dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
+from flambeau_prims.layout import (
+    Size,
+    TensorMeta,
+    channels_last_strides,
+    product,
+    suggests_channels_last,
+)
+
+
+def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -> TensorMeta:
+    """Metadata in channels-last format if one of the `deciding` tensors suggests it."""
+    if len(shape) >= 4 and any(map(suggests_channels_last, deciding)):
+        return like.like(shape, channels_last_strides(shape))
+    return like.like(shape)
+
+
+def _convolution_rule(
+    a: TensorMeta,
+    w: TensorMeta,
+    bias: TensorMeta | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size],
+    transposed: bool,
+    output_padding: Sequence[Size],
+    groups: Size,
+) -> TensorMeta:
+    spatial = a.ndim - 2
+    require(spatial >= 1 and w.ndim == a.ndim, f"convolution: shapes {a.shape} and {w.shape}")
+    require(a.dtype == w.dtype, f"convolution: dtypes {a.dtype} and {w.dtype} differ")
+    lists = (stride, padding, dilation, output_padding)
+    require(all(len(x) == spatial for x in lists), f"convolution: geometry is not {spatial}-d")
+    shape: list[Size] = [a.shape[0], w.shape[1] * groups if transposed else w.shape[0]]
+    channels = w.shape[0] if transposed else w.shape[1] * groups
+    require(a.shape[1] == channels, f"convolution: {a.shape[1]} channels, weights for {channels}")
+    if bias is not None:
+        require(bias.shape == (shape[1],), f"convolution: bias of shape {bias.shape}")
+    for i in range(spatial):
+        size, reach = a.shape[2 + i], dilation[i] * (w.shape[2 + i] - 1)
+        if transposed:
+            out = (size - 1) * stride[i] - 2 * padding[i] + reach + output_padding[i] + 1
+        else:
+            out = (size + 2 * padding[i] - reach - 1) // stride[i] + 1
+        require(out >= 0, f"convolution: the kernel does not fit into {a.shape}")
+        shape.append(out)
+    return _in_format(a, shape, a, w)
+
+
+def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
+    a, w, transposed = args[0], args[1], args[6]
+    pixels = a if transposed else tensor_metas((result,))[0]
+    return 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:])
+
+
+def _convolution(
+    a: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, *geometry: Any
+) -> Any:
+    result = torch.ops.aten.convolution.default(a, w, bias, *geometry)
+    expected = _convolution_rule(TensorMeta.of(a), TensorMeta.of(w), None, *geometry)
+    return in_layout(result, expected)
+
+
+convolution = define(
+    "convolution(Tensor a, Tensor w, Tensor? bias, SymInt[] stride, SymInt[] padding,"
+    " SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+    rule=_convolution_rule,
+    eager=_convolution,
+    tags=("library",),
+    doc="1-d to 3-d (transposed) convolution of a batch.",
+    flops=_convolution_flops,
+)
+
+
+def _backward_rule(
+    grad: TensorMeta,
+    a: TensorMeta,
+    w: TensorMeta,
+    bias_sizes: Sequence[Size] | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size],
+    transposed: bool,
+    output_padding: Sequence[Size],
+    groups: Size,
+    output_mask: Sequence[bool],
+) -> tuple[TensorMeta | None, ...]:
+    forward = _convolution_rule(
+        a, w, None, stride, padding, dilation, transposed, output_padding, groups
+    )
+    require(grad.shape == forward.shape, f"convolution_backward: gradient of shape {grad.shape}")
+    return (
+        _in_format(a, a.shape, a, w) if output_mask[0] else None,
+        _in_format(w, w.shape, a, w) if output_mask[1] else None,
+        grad.like((grad.shape[1],)) if output_mask[2] else None,
+    )
+
+
+def _backward_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
+    grad, a, w, transposed, mask = args[0], args[1], args[2], args[7], args[10]
+    del result
+    pixels = a if transposed else grad
+    return 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:]) * sum(map(bool, mask[:2]))
+
+
+def _backward(grad: torch.Tensor, a: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:
+    if rest[-1][2] and rest[0] is None:  # ATen wants to be told the size, the channels of grad
+        rest = ([grad.shape[1]], *rest[1:])
+    result = torch.ops.aten.convolution_backward.default(grad, a, w, *rest)
+    metas = (TensorMeta.of(grad), TensorMeta.of(a), TensorMeta.of(w))
+    return in_layout(result, _backward_rule(*metas, *rest))
+
+
+convolution_backward = define(
+    "convolution_backward(Tensor grad, Tensor a, Tensor w, SymInt[]? bias_sizes, SymInt[] stride,"
+    " SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding,"
+    " SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+    rule=_backward_rule,
+    eager=_backward,
+    tags=("library",),
+    doc="Gradients of image, weights and bias; None where `output_mask` does not ask.",
+    flops=_backward_flops,
+)

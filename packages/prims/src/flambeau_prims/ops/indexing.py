@@ -1,0 +1,191 @@
+"""Indexing primitives: elements chosen or written by positions held in tensors.
+
+In: a tensor, int64 positions. Out: a new tensor; the operands are never written to.
+Invariant: positions are within range or negative by less than the size only where said;
+an index out of range is an error in eager and undefined in compiled code, as in CUDA kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
+from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, is_dense
+from flambeau_prims.ops.pointwise import INTS
+
+
+def _check_dim(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
+    require(0 <= dim < max(a.ndim, 1), f"{name}: dim {dim} of a {a.ndim}-d tensor")
+    require(index.dtype == torch.int64, f"{name}: the index is {index.dtype}, not int64")
+
+
+def _preserved(a: TensorMeta) -> TensorMeta:
+    """Metadata of a copy that keeps the layout where it is dense."""
+    strides = a.stride if is_dense(a.shape, a.stride) else elementwise_strides((a,))
+    return a.like(a.shape, strides)
+
+
+def _gather_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
+    _check_dim("gather", a, dim, index)
+    require(a.ndim == index.ndim, f"gather: {index.ndim}-d index into a {a.ndim}-d tensor")
+    return a.like(index.shape)
+
+
+gather = define(
+    "gather(Tensor a, int dim, Tensor index) -> Tensor",
+    rule=_gather_rule,
+    eager=lambda a, dim, index: torch.gather(a, dim, index),
+    tags=("index",),
+    doc="out[i, j] = a[index[i, j], j] for dim 0, and likewise for others; no negative positions.",
+)
+
+
+def _index_select_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
+    _check_dim("index_select", a, dim, index)
+    require(index.ndim == 1, f"index_select: the index is {index.ndim}-d, not 1-d")
+    require(a.ndim > 0, "index_select: a 0-d tensor has no dimension to select from")
+    return a.like((*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :]))
+
+
+index_select = define(
+    "index_select(Tensor a, int dim, Tensor index) -> Tensor",
+    rule=_index_select_rule,
+    eager=lambda a, dim, index: torch.index_select(a, dim, index),
+    tags=("index",),
+    doc="The slices of `a` along `dim` at the positions of a 1-d `index`; none negative.",
+)
+
+
+def broadcast_index_shape(
+    name: str, a: TensorMeta, indices: Sequence[TensorMeta | None]
+) -> tuple[tuple[Size, ...], int, int]:
+    """Common shape of the index tensors, and the first and number of dimensions they replace."""
+    given = [d for d, index in enumerate(indices) if index is not None]
+    require(
+        len(given) > 0 and len(indices) <= a.ndim,
+        f"{name}: {len(indices)} indices for a {a.ndim}-d tensor",
+    )
+    tensors = [index for index in indices if index is not None]
+    for index in tensors:
+        good = index.dtype in INTS and index.dtype not in (torch.uint8, torch.int8, torch.int16)
+        require(good, f"{name}: an index is {index.dtype}; int32 or int64 is needed")
+    ndim = max(index.ndim for index in tensors)
+    shape: list[Size] = [1] * ndim
+    for index in tensors:
+        for position, size in enumerate(index.shape, ndim - index.ndim):
+            if size != 1:
+                fits = shape[position] == 1 or shape[position] == size
+                require(bool(fits), f"{name}: index shapes do not broadcast")
+                shape[position] = size
+    adjacent = given == list(range(given[0], given[0] + len(given)))
+    return tuple(shape), (given[0] if adjacent else 0), len(given)
+
+
+def index_result_shape(
+    name: str, a: TensorMeta, indices: Sequence[TensorMeta | None]
+) -> tuple[Size, ...]:
+    """Shape of `a[indices]`: the indices' common shape where they stood, in front if apart."""
+    common, first, count = broadcast_index_shape(name, a, indices)
+    del count
+    rest = [
+        size
+        for d, size in enumerate(a.shape)
+        if d >= len(indices) or indices[d] is None
+    ]
+    return (*rest[:first], *common, *rest[first:])
+
+
+def _index_rule(a: TensorMeta, indices: Sequence[TensorMeta | None]) -> TensorMeta:
+    return a.like(index_result_shape("index", a, indices))
+
+
+def _index(a: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    return torch.ops.aten.index.Tensor(a, list(indices)).contiguous()  # type: ignore[no-any-return]
+
+
+index = define(
+    "index(Tensor a, Tensor?[] indices) -> Tensor",
+    rule=_index_rule,
+    eager=_index,
+    tags=("index",),
+    doc="`a[indices]`, None keeping a dimension; integer indices only, negative from the end.",
+)
+
+
+def _scatter_rule(name: str) -> Rule:
+    def rule(a: TensorMeta, dim: int, index: TensorMeta, src: TensorMeta) -> TensorMeta:
+        _check_dim(name, a, dim, index)
+        require(a.dtype == src.dtype, f"{name}: {src.dtype} into {a.dtype}; cast first")
+        require(
+            a.ndim == index.ndim == src.ndim, f"{name}: {a.ndim}, {index.ndim}, {src.ndim} dims"
+        )
+        return _preserved(a)
+
+    return rule
+
+
+def _scatter(function: Callable[..., Any]) -> Callable[..., Any]:
+    def eager(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> Any:
+        meta = _preserved(TensorMeta.of(a))
+        copy = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
+        return function(copy.copy_(a), dim, index, src)
+
+    return eager
+
+
+scatter = define(
+    "scatter(Tensor a, int dim, Tensor index, Tensor src) -> Tensor",
+    rule=_scatter_rule("scatter"),
+    eager=_scatter(torch.Tensor.scatter_),
+    tags=("index",),
+    doc="A copy of `a` with out[index[i, j], j] = src[i, j] for dim 0; which wins is undefined.",
+)
+
+scatter_add = define(
+    "scatter_add(Tensor a, int dim, Tensor index, Tensor src) -> Tensor",
+    rule=_scatter_rule("scatter_add"),
+    eager=_scatter(torch.Tensor.scatter_add_),
+    tags=("index",),
+    doc="A copy of `a` with src[i, j] added to out[index[i, j], j] for dim 0, and so on.",
+    flops=flops_per_input(1),
+)
+
+
+def _index_put_rule(
+    a: TensorMeta,
+    indices: Sequence[TensorMeta | None],
+    values: TensorMeta,
+    accumulate: bool,
+) -> TensorMeta:
+    del accumulate
+    require(a.dtype == values.dtype, f"index_put: {values.dtype} into {a.dtype}; cast first")
+    target = index_result_shape("index_put", a, indices)
+    pairs = zip(reversed(values.shape), reversed(target), strict=False)
+    good = values.ndim <= len(target) and all(v == 1 or v == t for v, t in pairs)
+    require(good, f"index_put: values {values.shape} do not broadcast to {target}")
+    return _preserved(a)
+
+
+def _index_put(
+    a: torch.Tensor,
+    indices: Sequence[torch.Tensor | None],
+    values: torch.Tensor,
+    accumulate: bool,
+) -> Any:
+    meta = _preserved(TensorMeta.of(a))
+    copy = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
+    return torch.ops.aten.index_put_.default(copy.copy_(a), list(indices), values, accumulate)
+
+
+index_put = define(
+    "index_put(Tensor a, Tensor?[] indices, Tensor values, bool accumulate) -> Tensor",
+    rule=_index_put_rule,
+    eager=_index_put,
+    tags=("index",),
+    doc="A copy of `a` with `values` (broadcast) stored, or added, where `index` would read.",
+    flops=flops_per_output(1),
+)
+

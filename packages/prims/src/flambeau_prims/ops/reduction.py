@@ -1,0 +1,141 @@
+"""Reductions: elements along some dimensions combined into one; those dimensions go away.
+
+In: a tensor and sorted, non-negative dimensions. Out: a contiguous tensor of the rest.
+Invariant: the result has the operand's dtype (argmax and argmin: int64); no hidden promotion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import Rule, define, flops_per_input, require
+from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.ops.pointwise import ANY, BOOL, FLOATS, REAL, Kind
+
+
+def kept_shape(name: str, a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:
+    """The shape without `dims`, which must be sorted, distinct and in range."""
+    good = all(0 <= d < a.ndim for d in dims) and all(
+        p < q for p, q in zip(dims, dims[1:], strict=False)
+    )
+    require(good, f"{name}: dims {list(dims)} are not sorted dimensions of a {a.ndim}-d tensor")
+    gone = set(dims)
+    return tuple(size for d, size in enumerate(a.shape) if d not in gone)
+
+
+def _rule(name: str, kind: Kind, needs_elements: bool) -> Rule:
+    def rule(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
+        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+        shape = kept_shape(name, a, dims)
+        if needs_elements:
+            require(all(a.shape[d] != 0 for d in dims), f"{name}: no elements along {list(dims)}")
+        return a.like(shape)
+
+    return rule
+
+
+def _sum(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    if not dims:
+        return a.clone(memory_format=torch.contiguous_format)
+    return torch.sum(a, list(dims), dtype=a.dtype)
+
+
+def _prod(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    result = a if dims else a.clone(memory_format=torch.contiguous_format)
+    for dim in reversed(dims):
+        result = torch.prod(result, dim, dtype=a.dtype)
+    return result
+
+
+def _amax(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return torch.amax(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
+
+
+def _amin(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return torch.amin(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
+
+
+def _any(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return torch.any(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
+
+
+def _all(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
+    return torch.all(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
+
+
+# name: (eager, dtypes, whether an empty reduction has no value, doc)
+_REDUCTIONS: dict[str, tuple[Callable[..., Any], Kind, bool, str]] = {
+    "sum": (_sum, ANY, False, "The sum over `dims`, in the operand's dtype."),
+    "prod": (_prod, ANY, False, "The product over `dims`, in the operand's dtype."),
+    "amax": (_amax, REAL | BOOL, True, "The largest over `dims`; NaN if any is NaN."),
+    "amin": (_amin, REAL | BOOL, True, "The smallest over `dims`; NaN if any is NaN."),
+    "any": (_any, BOOL, False, "Whether any is true over `dims`."),
+    "all": (_all, BOOL, False, "Whether all are true over `dims`."),
+}
+
+for _name, (_eager, _kind, _needs, _doc) in _REDUCTIONS.items():
+    define(
+        f"{_name}(Tensor a, int[] dims) -> Tensor",
+        rule=_rule(_name, _kind, _needs),
+        eager=_eager,
+        tags=("reduction",),
+        doc=_doc,
+        flops=flops_per_input(1),
+    )
+
+
+def _arg_rule(name: str) -> Rule:
+    def rule(a: TensorMeta, dim: int) -> TensorMeta:
+        require(a.dtype in REAL, f"{name}: not defined on {a.dtype}")
+        shape = kept_shape(name, a, (dim,))
+        require(a.shape[dim] != 0, f"{name}: no elements along {dim}")
+        return a.like(shape, dtype=torch.int64)
+
+    return rule
+
+
+argmax = define(
+    "argmax(Tensor a, int dim) -> Tensor",
+    rule=_arg_rule("argmax"),
+    eager=lambda a, dim: torch.argmax(a, dim),
+    tags=("reduction",),
+    doc="Position (int64) of the first largest element along `dim`; NaN counts as largest.",
+    flops=flops_per_input(1),
+)
+
+argmin = define(
+    "argmin(Tensor a, int dim) -> Tensor",
+    rule=_arg_rule("argmin"),
+    eager=lambda a, dim: torch.argmin(a, dim),
+    tags=("reduction",),
+    doc="Position (int64) of the first smallest element along `dim`; NaN counts as smallest.",
+    flops=flops_per_input(1),
+)
+
+
+def _var_mean_rule(
+    a: TensorMeta, dims: Sequence[int], *, correction: float
+) -> tuple[TensorMeta, TensorMeta]:
+    del correction
+    require(a.dtype in FLOATS, f"var_mean: not defined on {a.dtype}")
+    require(bool(dims) or a.ndim == 0, "var_mean: no dims given")
+    result = a.like(kept_shape("var_mean", a, dims))
+    return result, result
+
+
+def _var_mean(a: torch.Tensor, dims: Sequence[int], *, correction: float) -> Any:
+    return torch.var_mean(a, list(dims), correction=correction)
+
+
+var_mean = define(
+    "var_mean(Tensor a, int[] dims, *, float correction) -> (Tensor, Tensor)",
+    rule=_var_mean_rule,
+    eager=_var_mean,
+    tags=("reduction",),
+    doc="Variance with divisor max(0, n - correction), and mean, over `dims`.",
+    flops=flops_per_input(4),
+)
+
