@@ -56,7 +56,10 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Give the memory of the dead buffer `old` to `buffer` (same size in bytes and device)."""
+    """Give the memory of `old` to `buffer` (same size in bytes and device).
+
+    `old` is dead, or dies in the very next loop, which reads it only at the element it stores.
+    """
 
     buffer: str
     old: str
@@ -87,13 +90,30 @@ class Extern:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckIndex:
+    """Raise unless every element of the int64 tensor `ref` addresses a dimension of `size`.
+
+    Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` is the exception's name
+    (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message` stands
+    for the first offender. It runs before the loop that reads through the index, so that no
+    kernel ever reads or writes out of bounds.
+    """
+
+    ref: Ref
+    size: int
+    wrap: bool
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Free:
     """Drop the reference to `buffer`."""
 
     buffer: str
 
 
-Step = Alloc | Reuse | RunLoop | Extern | Free
+Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | Free
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,369 @@
+"""Integer expressions over named variables, kept in one canonical form.
+
+In: Python ints and variable names. Out: immutable `Expr` nodes, equal exactly when their canonical
+forms are. Invariant: a node built through the operators (or `add`, `mul`, `floordiv`, `mod`) is
+flat, its like terms are collected, its constants are folded and its products are multiplied out.
+
+Division is Python's: `//` rounds down, `%` has the sign of the divisor, divisors are positive.
+Sizes that are symbols are plain variables here; sympy is not needed for any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import gcd
+
+
+
+class Expr:
+    """Base of all nodes. `key` is the canonical text: it decides equality, hash and order."""
+
+    __slots__ = ("_hash", "_vars", "key")
+
+    key: str
+    _hash: int
+    _vars: frozenset[str]
+
+    def _seal(self, key: str, names: frozenset[str]) -> None:
+        self.key = key
+        self._hash = hash(key)
+        self._vars = names
+
+    @property
+    def vars(self) -> frozenset[str]:
+        """Names of the variables that occur."""
+        return self._vars
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Expr):
+            return self.key == other.key
+        if isinstance(other, int):
+            return isinstance(self, Const) and self.value == other
+        return NotImplemented
+
+    def __repr__(self) -> str:
+        return self.key
+
+    def __add__(self, other: int | Expr) -> Expr:
+        return add((self, as_expr(other)))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int | Expr) -> Expr:
+        return add((self, mul(MINUS_ONE, as_expr(other))))
+
+    def __rsub__(self, other: int | Expr) -> Expr:
+        return add((as_expr(other), mul(MINUS_ONE, self)))
+
+    def __neg__(self) -> Expr:
+        return mul(MINUS_ONE, self)
+
+    def __mul__(self, other: int | Expr) -> Expr:
+        return mul(self, as_expr(other))
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: int | Expr) -> Expr:
+        return floordiv(self, as_expr(other))
+
+    def __mod__(self, other: int | Expr) -> Expr:
+        return mod(self, as_expr(other))
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        """The expression with variables replaced, all at once."""
+        raise NotImplementedError
+
+    def coefficient(self, var: str) -> int | None:
+        """The integer factor of `var`, or None where the expression is not affine in it."""
+        if var not in self._vars:
+            return 0
+        return None
+
+
+class Const(Expr):
+    """An integer."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = int(value)
+        self._seal(str(self.value), NO_VARS)
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        return self
+
+
+class Var(Expr):
+    """A loop variable, a size, or `%<id>`: the value of a loop instruction."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._seal(name, frozenset((name,)))
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        found = mapping.get(self.name)
+        return self if found is None else as_expr(found)
+
+    def coefficient(self, var: str) -> int | None:
+        return 1 if var == self.name else 0
+
+
+class Add(Expr):
+    """A sum of at least two terms, the constant last."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, args: tuple[Expr, ...]) -> None:
+        self.args = args
+        self._seal("(" + " + ".join(a.key for a in args) + ")", _names(args))
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        if self._vars.isdisjoint(mapping):
+            return self
+        return add([a.substitute(mapping) for a in self.args])
+
+    def coefficient(self, var: str) -> int | None:
+        total = 0
+        for arg in self.args:
+            part = arg.coefficient(var)
+            if part is None:
+                return None
+            total += part
+        return total
+
+
+class Mul(Expr):
+    """A product of at least two factors: the constant (if any) first, no factor a sum."""
+
+    __slots__ = ("args",)
+
+    def __init__(self, args: tuple[Expr, ...]) -> None:
+        self.args = args
+        self._seal("*".join(a.key for a in args), _names(args))
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        if self._vars.isdisjoint(mapping):
+            return self
+        result: Expr = ONE
+        for arg in self.args:
+            result = mul(result, arg.substitute(mapping))
+        return result
+
+    def coefficient(self, var: str) -> int | None:
+        if var not in self._vars:
+            return 0
+        first, *others = self.args
+        if isinstance(first, Const) and len(others) == 1:
+            inner = others[0].coefficient(var)
+            return None if inner is None else first.value * inner
+        return None
+
+
+class FloorDiv(Expr):
+    """`a // b`, rounded down; `b` is positive."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: Expr, b: Expr) -> None:
+        self.a, self.b = a, b
+        self._seal(f"({a.key} // {b.key})", a.vars | b.vars)
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        if self._vars.isdisjoint(mapping):
+            return self
+        return floordiv(self.a.substitute(mapping), self.b.substitute(mapping))
+
+
+class Mod(Expr):
+    """`a % b`, in `[0, b)`; `b` is positive."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: Expr, b: Expr) -> None:
+        self.a, self.b = a, b
+        self._seal(f"({a.key} % {b.key})", a.vars | b.vars)
+
+    def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
+        if self._vars.isdisjoint(mapping):
+            return self
+        return mod(self.a.substitute(mapping), self.b.substitute(mapping))
+
+
+NO_VARS: frozenset[str] = frozenset()
+ZERO = Const(0)
+ONE = Const(1)
+MINUS_ONE = Const(-1)
+
+
+def as_expr(value: int | Expr) -> Expr:
+    """An int as a `Const`; an expression as it is. Anything else is a TypeError."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, int):
+        return Const(value)
+    raise TypeError(f"expected an int or an index expression, got {type(value).__name__}")
+
+
+def terms_of(expr: Expr) -> tuple[dict[Expr, int], int]:
+    """The expression as `sum(factor * coefficient) + constant`."""
+    terms: dict[Expr, int] = {}
+    constant = 0
+    for part in expr.args if isinstance(expr, Add) else (expr,):
+        if isinstance(part, Const):
+            constant += part.value
+        else:
+            rest, coefficient = _split(part)
+            terms[rest] = coefficient
+    return terms, constant
+
+
+def from_terms(terms: Mapping[Expr, int], constant: int) -> Expr:
+    """The inverse of `terms_of`: drops zero terms, sorts, adds the constant last."""
+    parts = [_scaled(rest, c) for rest, c in terms.items() if c]
+    parts.sort(key=_order)
+    if constant or not parts:
+        parts.append(Const(constant))
+    return parts[0] if len(parts) == 1 else Add(tuple(parts))
+
+
+def add(parts: Iterable[Expr]) -> Expr:
+    """The canonical sum."""
+    terms: dict[Expr, int] = {}
+    constant = 0
+    for part in parts:
+        for leaf in part.args if isinstance(part, Add) else (part,):
+            if isinstance(leaf, Const):
+                constant += leaf.value
+            else:
+                rest, coefficient = _split(leaf)
+                terms[rest] = terms.get(rest, 0) + coefficient
+    return from_terms(terms, constant)
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    """The canonical product, multiplied out over sums."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(a.value * b.value)
+    if isinstance(b, Const):
+        a, b = b, a
+    if isinstance(a, Const):
+        if a.value == 0:
+            return ZERO
+        if a.value == 1:
+            return b
+        terms, constant = terms_of(b)
+        return from_terms({t: c * a.value for t, c in terms.items()}, constant * a.value)
+    if isinstance(a, Add):
+        return add([mul(part, b) for part in a.args])
+    if isinstance(b, Add):
+        return add([mul(a, part) for part in b.args])
+    rest_a, ca = _split(a)
+    rest_b, cb = _split(b)
+    factors = [*_factors(rest_a), *_factors(rest_b)]
+    factors.sort(key=_order)
+    return _scaled(Mul(tuple(factors)), ca * cb)
+
+
+def floordiv(a: Expr, b: Expr) -> Expr:
+    """The canonical `a // b`, with what holds for every value of the variables."""
+    if a == b:
+        return ONE
+    if not isinstance(b, Const):
+        return ZERO if isinstance(a, Const) and a.value == 0 else FloorDiv(a, b)
+    k = b.value
+    if k <= 0:
+        raise ValueError(f"division by {k}: divisors of index expressions are positive")
+    if k == 1:
+        return a
+    if isinstance(a, Const):
+        return Const(a.value // k)
+    whole, rest, shared = _divide(a, k)
+    if not rest.vars:
+        # `rest` is a constant in [0, k) here.
+        return whole
+    if shared > 1:
+        terms, constant = terms_of(rest)
+        rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
+        inner = floordiv(rest, Const(k // shared))
+    elif isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
+        inner = floordiv(rest.a, Const(rest.b.value * k))
+    elif isinstance(rest, Mod) and isinstance(rest.b, Const) and rest.b.value % k == 0:
+        inner = mod(floordiv(rest.a, b), Const(rest.b.value // k))
+    else:
+        inner = FloorDiv(rest, b)
+    return inner if not whole.vars and whole == 0 else add((whole, inner))
+
+
+def mod(a: Expr, b: Expr) -> Expr:
+    """The canonical `a % b`, with what holds for every value of the variables."""
+    if a == b:
+        return ZERO
+    if not isinstance(b, Const):
+        return ZERO if isinstance(a, Const) and a.value == 0 else Mod(a, b)
+    k = b.value
+    if k <= 0:
+        raise ValueError(f"remainder by {k}: divisors of index expressions are positive")
+    if k == 1:
+        return ZERO
+    if isinstance(a, Const):
+        return Const(a.value % k)
+    _, rest, shared = _divide(a, k)
+    if not rest.vars:
+        return mod(rest, b) if not isinstance(rest, Const) else Const(rest.value % k)
+    if shared > 1:
+        terms, constant = terms_of(rest)
+        low = constant % shared
+        rest = from_terms({t: c // shared for t, c in terms.items()}, constant // shared)
+        scaled = mul(Const(shared), mod(rest, Const(k // shared)))
+        return add((scaled, Const(low))) if low else scaled
+    if isinstance(rest, Mod) and isinstance(rest.b, Const) and rest.b.value % k == 0:
+        return mod(rest.a, b)
+    return Mod(rest, b)
+
+
+def _divide(a: Expr, k: int) -> tuple[Expr, Expr, int]:
+    """`a = whole * k + rest`, and the gcd of `k` and the coefficients of `rest`."""
+    terms, constant = terms_of(a)
+    whole: dict[Expr, int] = {}
+    rest: dict[Expr, int] = {}
+    shared = k
+    for term, c in terms.items():
+        if c % k == 0:
+            whole[term] = c // k
+        else:
+            rest[term] = c
+            shared = gcd(shared, c)
+    quotient, remainder = divmod(constant, k)
+    if not rest:
+        shared = 1
+    return from_terms(whole, quotient), from_terms(rest, remainder), shared
+
+
+def _split(term: Expr) -> tuple[Expr, int]:
+    if isinstance(term, Mul) and isinstance(term.args[0], Const):
+        others = term.args[1:]
+        return (others[0] if len(others) == 1 else Mul(others)), term.args[0].value
+    return term, 1
+
+
+def _scaled(rest: Expr, coefficient: int) -> Expr:
+    if coefficient == 1:
+        return rest
+    return Mul((Const(coefficient), *_factors(rest)))
+
+
+def _factors(rest: Expr) -> tuple[Expr, ...]:
+    return rest.args if isinstance(rest, Mul) else (rest,)
+
+
+def _order(expr: Expr) -> str:
+    return expr.key
+
+
+def _names(args: Iterable[Expr]) -> frozenset[str]:
+    return NO_VARS.union(*(a.vars for a in args))

@@ -1,0 +1,195 @@
+"""What is known of an expression when its variables have ranges.
+
+In: an expression and `{variable: (lowest, highest)}`, both ends included. Out: bounds, or a simpler
+expression with the same value everywhere in the ranges. Invariant: a variable without a range may
+be any 64-bit integer; bounds are never narrower than the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import gcd
+
+from flambeau_inductor.indexing.expr import (
+    Add,
+    Const,
+    Expr,
+    FloorDiv,
+    Mod,
+    Mul,
+    Var,
+    add,
+    floordiv,
+    from_terms,
+    mod,
+    mul,
+    terms_of,
+)
+
+Ranges = Mapping[str, tuple[int, int]]
+LOWEST = -(2**63)
+HIGHEST = 2**63 - 1
+
+
+def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
+    """Lowest and highest value; conservative where a variable occurs more than once."""
+    if isinstance(expr, int):
+        return expr, expr
+    if isinstance(expr, Const):
+        return expr.value, expr.value
+    if isinstance(expr, Var):
+        return ranges.get(expr.name, (LOWEST, HIGHEST))
+    if isinstance(expr, Add):
+        pairs = [bounds(a, ranges) for a in expr.args]
+        return sum(p[0] for p in pairs), sum(p[1] for p in pairs)
+    if isinstance(expr, Mul):
+        low, high = 1, 1
+        for arg in expr.args:
+            a, b = bounds(arg, ranges)
+            corners = (low * a, low * b, high * a, high * b)
+            low, high = min(corners), max(corners)
+        return low, high
+    if isinstance(expr, FloorDiv):
+        a, b = bounds(expr.a, ranges)
+        c, d = (max(1, e) for e in bounds(expr.b, ranges))
+        corners = (a // c, a // d, b // c, b // d)
+        return min(corners), max(corners)
+    if isinstance(expr, Mod):
+        a, b = bounds(expr.a, ranges)
+        c, d = bounds(expr.b, ranges)
+        if c > 0 and 0 <= a and b < c:
+            return a, b
+        return 0, max(0, d - 1)
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def simplify(expr: Expr, ranges: Ranges) -> Expr:
+    """The same value for all variables in their ranges, with fewer divisions."""
+    if isinstance(expr, Const | Var) or not _divides(expr):
+        return expr
+    if isinstance(expr, Add):
+        return _recombine(add([simplify(a, ranges) for a in expr.args]), ranges)
+    if isinstance(expr, Mul):
+        result = simplify(expr.args[0], ranges)
+        for arg in expr.args[1:]:
+            result = mul(result, simplify(arg, ranges))
+        return result
+    if isinstance(expr, FloorDiv):
+        return _floordiv(simplify(expr.a, ranges), simplify(expr.b, ranges), ranges)
+    if isinstance(expr, Mod):
+        return _mod(simplify(expr.a, ranges), simplify(expr.b, ranges), ranges)
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _divides(expr: Expr) -> bool:
+    if isinstance(expr, FloorDiv | Mod):
+        return True
+    return isinstance(expr, Add | Mul) and any(_divides(a) for a in expr.args)
+
+
+def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    if not isinstance(b, Const):
+        low, high = bounds(a, ranges)
+        smallest = bounds(b, ranges)[0]
+        return Const(0) if 0 <= low and high < smallest else floordiv(a, b)
+    low, high = bounds(a, ranges)
+    if low // b.value == high // b.value:
+        return Const(low // b.value)
+    cut = _digits(a, b.value, ranges)
+    if cut is not None:
+        upper, _, scale = cut
+        return _floordiv(upper, Const(b.value // scale), ranges)
+    result = floordiv(a, b)
+    if isinstance(result, FloorDiv) and isinstance(result.b, Const):
+        if result.a != a or result.b != b:
+            return _floordiv(result.a, result.b, ranges)
+    elif isinstance(result, Add | Mul):
+        return simplify_parts(result, ranges, (a, b))
+    return result
+
+
+def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
+    if not isinstance(b, Const):
+        low, high = bounds(a, ranges)
+        return a if 0 <= low and high < bounds(b, ranges)[0] else mod(a, b)
+    low, high = bounds(a, ranges)
+    quotient = low // b.value
+    if quotient == high // b.value:
+        return a - quotient * b.value
+    cut = _digits(a, b.value, ranges)
+    if cut is not None:
+        upper, lower, scale = cut
+        inner = _mod(upper, Const(b.value // scale), ranges)
+        return add((mul(Const(scale), inner), lower))
+    result = mod(a, b)
+    if isinstance(result, Mod) and (result.a != a or result.b != b):
+        return _mod(result.a, result.b, ranges)
+    if isinstance(result, Add | Mul):
+        return simplify_parts(result, ranges, (a, b))
+    return result
+
+
+def simplify_parts(expr: Expr, ranges: Ranges, before: tuple[Expr, Expr]) -> Expr:
+    """Simplify the divisions that a rewrite of `before` produced (they are smaller than it)."""
+    parts: list[Expr] = []
+    for term, coefficient in terms_of(expr)[0].items():
+        if isinstance(term, FloorDiv) and (term.a, term.b) != before:
+            term = _floordiv(term.a, term.b, ranges)
+        elif isinstance(term, Mod) and (term.a, term.b) != before:
+            term = _mod(term.a, term.b, ranges)
+        parts.append(mul(Const(coefficient), term))
+    return add((*parts, Const(terms_of(expr)[1])))
+
+
+def _digits(a: Expr, k: int, ranges: Ranges) -> tuple[Expr, Expr, int] | None:
+    """`a = scale * upper + lower` with `0 <= lower < scale`, `scale > 1` dividing `k`, or None.
+
+    Then `a // k == upper // (k // scale)` and `a % k == scale * (upper % (k // scale)) + lower`.
+    """
+    terms, constant = terms_of(a)
+    ordered = sorted(terms.items(), key=lambda t: (-abs(t[1]), t[0].key))
+    scale = k
+    best: tuple[Expr, Expr, int] | None = None
+    for position, (_, coefficient) in enumerate(ordered):
+        scale = gcd(scale, coefficient)
+        if scale == 1:
+            break
+        lower = from_terms(dict(ordered[position + 1 :]), constant % scale)
+        low, high = bounds(lower, ranges)
+        if low >= 0 and high < scale:
+            upper = {t: c // scale for t, c in ordered[: position + 1]}
+            best = from_terms(upper, constant // scale), lower, scale
+    return best
+
+
+def _recombine(expr: Expr, ranges: Ranges) -> Expr:
+    """`k*(a // k) + a % k` is `a`; `k*((a // k) % n) + a % k` is `a % (k*n)`."""
+    while isinstance(expr, Add):
+        terms, constant = terms_of(expr)
+        found = _recombined(terms, ranges)
+        if found is None:
+            return expr
+        expr = add((from_terms(found[0], constant), found[1]))
+    return expr
+
+
+def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int], Expr] | None:
+    for low, c in terms.items():
+        if not (isinstance(low, Mod) and isinstance(low.b, Const)):
+            continue
+        upper = _floordiv(low.a, low.b, ranges)
+        wanted = c * low.b.value
+        if terms.get(upper) == wanted:
+            left = {t: n for t, n in terms.items() if t not in (low, upper)}
+            return left, mul(Const(c), low.a)
+        for high, other in terms.items():
+            if (
+                other == wanted
+                and isinstance(high, Mod)
+                and isinstance(high.b, Const)
+                and high.a == upper
+            ):
+                left = {t: n for t, n in terms.items() if t not in (low, high)}
+                whole = _mod(low.a, Const(low.b.value * high.b.value), ranges)
+                return left, mul(Const(c), whole)
+    return None

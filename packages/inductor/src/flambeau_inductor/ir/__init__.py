@@ -1,0 +1,1 @@
+"""Loop bodies, scheduled programs, and the tensor graph they are made from."""
