@@ -14,6 +14,8 @@ from flambeau_capture.bytecode.instruction import (
     Positions,
     clone,
 )
+from flambeau_capture.bytecode.listing import diff, listing
+from flambeau_capture.bytecode.liveness import live_locals, liveness
 from flambeau_capture.bytecode.opcodes import UnsupportedPython
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError, depths, max_depth, stack_effect

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
+from flambeau_capture.bytecode.binding import possibly_unbound
 from flambeau_capture.bytecode.decode import Body, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
-from flambeau_capture.bytecode.hidden import with_hidden_locals
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, Positions
 from flambeau_capture.bytecode.layout import Layout, lay_out
 from flambeau_capture.bytecode.opcodes import (
     BINARY_OPERATORS,
+    CHECKED_LOAD,
     COMPARE_MASKS,
     COMPARE_OPERATORS,
     FOLLOWERS,
@@ -31,6 +32,8 @@ from flambeau_capture.bytecode.opcodes import (
 from flambeau_capture.bytecode.pools import AssembleError, Constants, Names, Slots
 from flambeau_capture.bytecode.stack import entry_depth, max_depth, number
 from flambeau_capture.bytecode.tables import exception_table, line_table
+
+CO_VARARGS, CO_VARKEYWORDS = 0x04, 0x08
 
 _OPERATOR_TABLES: dict[Kind, tuple[str, ...]] = {
     Kind.COMPARE: COMPARE_OPERATORS,
@@ -69,6 +72,9 @@ def assemble(
     on them. Constants and names are collected anew, in order of first use; the template's first
     constant keeps its place, where functions have their docstring.
 
+    From 3.12 on, reads of variables that may be unbound become checked ones: the compiler left the
+    check out for the roads of the original code, an edit may have opened others.
+
     Raises AssembleError or StackError (both ValueError) if the instructions make no code object.
     """
     code = body.code
@@ -80,15 +86,29 @@ def assemble(
         code.co_freevars if freevars is None else tuple(freevars),
     )
     slots.declare(body.instructions)
-    pools = _Pools(Names(), Constants(code.co_consts[:1]), slots)
-    operands = {i: _operand(i, pools) for i in body.instructions if i.target is None}
-    layout = lay_out(body.instructions, operands)
-    line = code.co_firstlineno if firstlineno is None else firstlineno
+    _check_cells(body, slots)
     new_flags = code.co_flags if flags is None else flags
+    counts = (
+        code.co_argcount if argcount is None else argcount,
+        code.co_posonlyargcount if posonlyargcount is None else posonlyargcount,
+        code.co_kwonlyargcount if kwonlyargcount is None else kwonlyargcount,
+    )
+    given = argument_slots(counts[0] + counts[2], new_flags)
+    if given > len(slots.varnames):
+        raise AssembleError(f"{given} arguments, but the variables are {slots.varnames}")
+    unbound: set[Instruction] = set()
+    if CHECKED_LOAD is not None:
+        arguments = slots.varnames[:given]
+        unbound = possibly_unbound(body, {*arguments, *slots.cellvars, *slots.freevars})
+    pools = _Pools(Names(), Constants(code.co_consts[:1]), slots)
+    opnames = {i: CHECKED_LOAD for i in unbound if CHECKED_LOAD is not None}
+    operands = {i: _operand(i, pools) for i in body.instructions if i.target is None}
+    layout = lay_out(body.instructions, operands, opnames)
+    line = code.co_firstlineno if firstlineno is None else firstlineno
     made = code.replace(
-        co_argcount=code.co_argcount if argcount is None else argcount,
-        co_posonlyargcount=code.co_posonlyargcount if posonlyargcount is None else posonlyargcount,
-        co_kwonlyargcount=code.co_kwonlyargcount if kwonlyargcount is None else kwonlyargcount,
+        co_argcount=counts[0],
+        co_posonlyargcount=counts[1],
+        co_kwonlyargcount=counts[2],
         co_nlocals=len(slots.varnames),
         co_varnames=slots.varnames,
         co_cellvars=slots.cellvars,
@@ -107,7 +127,7 @@ def assemble(
     )
     if local_slots(made) != slots.names:
         raise AssembleError(f"slots {local_slots(made)} were made where {slots.names} were meant")
-    return with_hidden_locals(made)
+    return made
 
 
 def _check(body: Body) -> None:
@@ -131,6 +151,25 @@ def _check(body: Body) -> None:
             and instruction.target.opname != FOR_ITER_TARGET
         ):
             raise AssembleError(f"{instruction!r}: FOR_ITER must go to {FOR_ITER_TARGET}")
+
+
+def _check_cells(body: Body, slots: Slots) -> None:
+    """Refuse a frame whose cells nobody makes: reading one would crash the process."""
+    made = {i.argval for i in body.instructions if i.opname == "MAKE_CELL"}
+    missing = [name for name in slots.cellvars if name not in made]
+    if missing:
+        raise AssembleError(f"no MAKE_CELL for the cells {', '.join(missing)}")
+    copies = any(i.opname == "COPY_FREE_VARS" for i in body.instructions)
+    if copies != bool(slots.freevars):
+        raise AssembleError(
+            f"the free variables are {slots.freevars}, "
+            f"and COPY_FREE_VARS is {'there' if copies else 'missing'}"
+        )
+
+
+def argument_slots(named: int, flags: int) -> int:
+    """How many slots a call fills: the named arguments, then *args, then **kwargs."""
+    return named + bool(flags & CO_VARARGS) + bool(flags & CO_VARKEYWORDS)
 
 
 def _operand(instruction: Instruction, pools: _Pools) -> int:

@@ -43,13 +43,22 @@ class _Op:
         return self.extended + 1 + self.row.caches
 
 
-def lay_out(instructions: Sequence[Instruction], operands: Mapping[Instruction, int]) -> Layout:
-    """Place the instructions; `operands` has those of the instructions without a target."""
+def lay_out(
+    instructions: Sequence[Instruction],
+    operands: Mapping[Instruction, int],
+    opnames: Mapping[Instruction, str],
+) -> Layout:
+    """Place the instructions.
+
+    operands: those of the instructions without a target.
+    opnames: what to write in place of an instruction's own opcode, where it is to be another.
+    """
     where = {instruction: index for index, instruction in enumerate(instructions)}
     groups: list[list[_Op]] = []
     for index, instruction in enumerate(instructions):
         if instruction.target is None:
-            groups.append([_Op(spec(instruction.opname), operands[instruction])])
+            opname = opnames.get(instruction, instruction.opname)
+            groups.append([_Op(spec(opname), operands[instruction])])
         else:
             backward = where[instruction.target] <= index
             groups.append(_jump(instruction, instruction.target, backward=backward))

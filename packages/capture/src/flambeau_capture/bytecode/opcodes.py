@@ -171,6 +171,9 @@ FOLLOWERS: Final[Mapping[str, str]] = {
 # From 3.12 on an exhausted FOR_ITER pops its iterator and skips the END_FOR that it points at.
 FOR_ITER_TARGET: Final[str | None] = "END_FOR" if VERSION >= (3, 12) else None
 
+# From 3.12 on LOAD_FAST does not look whether the variable is bound; this does.
+CHECKED_LOAD: Final[str | None] = "LOAD_FAST_CHECK" if VERSION >= (3, 12) else None
+
 # Variables. Any access through a cell needs the cell itself, so a store through it is a read.
 READS_SLOT: Final[frozenset[str]] = frozenset(
     {
@@ -243,9 +246,7 @@ def _build() -> dict[str, Spec]:
 
 
 SPECS: Final[Mapping[str, Spec]] = _build()
-NAMES: Final[Mapping[int, str]] = {
-    code: name for name, code in opcode.opmap.items() if code <= 255
-}
+NAMES: Final[Mapping[int, str]] = {code: name for name, code in opcode.opmap.items() if code <= 255}
 
 
 def spec(opname: str) -> Spec:

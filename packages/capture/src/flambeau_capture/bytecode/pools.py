@@ -107,7 +107,9 @@ class Slots:
             if name in known:
                 continue
             if row.kind is Kind.CELL:
-                raise AssembleError(f"{instruction!r}: {name!r} is in neither cellvars nor freevars")
+                raise AssembleError(
+                    f"{instruction!r}: {name!r} is in neither cellvars nor freevars"
+                )
             fresh[name] = None
         self.varnames = (*self.varnames, *fresh)
         names = self.names

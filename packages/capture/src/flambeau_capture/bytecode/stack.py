@@ -1,13 +1,14 @@
 """How deep the value stack is before each instruction, and at most.
 
-In: a body. Out: `stack_effect` of one instruction, `depths` before every reachable one, `max_depth`.
-Invariant: the depth at an instruction is the same on every road that leads to it; a body for which
-that fails is refused, never given a guess.
+In: a body. Out: `stack_effect` of one instruction, `depths` before every reachable one, and
+`max_depth`. Invariant: the depth at an instruction is the same on every road that leads to it; a
+body for which that fails is refused, never given a guess.
 """
 
 from __future__ import annotations
 
 import dis
+from itertools import pairwise
 from types import CodeType
 
 from flambeau_capture.bytecode.decode import Body, Region
@@ -64,7 +65,7 @@ def depths(body: Body, *, entry: int | None = None) -> dict[Instruction, int]:
     order = body.instructions
     if not order:
         raise StackError("a body without instructions")
-    following = dict(zip(order, order[1:]))
+    following = dict(pairwise(order))
     regions = covering(body)
     found: dict[Instruction, int] = {}
     pending = [(order[0], entry_depth(body.code) if entry is None else entry)]
@@ -100,7 +101,7 @@ def max_depth(body: Body, *, entry: int | None = None) -> int:
         deepest = max(deepest, depth + stack_effect(instruction, jump=False))
         if instruction.target is not None:
             deepest = max(deepest, depth + stack_effect(instruction, jump=True))
-    return max(deepest, 1)
+    return deepest
 
 
 def _after(instruction: Instruction, depth: int, *, jump: bool) -> int:
