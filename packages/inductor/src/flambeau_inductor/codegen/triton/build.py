@@ -1,0 +1,115 @@
+"""From a kernel's text to something that can be launched, through Triton's own compiler.
+
+In: the file of a generated module and the kernels it holds. Out: launchers for the current
+device, or binaries for a named architecture with no device present.
+Invariant: this is the only file that touches Triton's compiler interfaces (tried on Triton 3.6
+and 3.9), and it imports triton on first use, for most programs never need it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.runtime.gpu_launch import Launcher
+
+MINIMUM_CAPABILITY = (7, 0)
+ALIGNMENT = 16
+
+
+class TritonMissing(Exception):
+    """Triton is not installed, or the device is too old for it."""
+
+
+def require_triton() -> None:
+    """Raise, in one sentence that names what to do, when Triton kernels cannot be built here.
+
+    Raises:
+        TritonMissing: triton is absent, or the current GPU is older than it supports.
+    """
+    if importlib.util.find_spec("triton") is None:
+        raise TritonMissing("GPU kernels need triton: install it with `pip install triton`")
+    import torch  # Deferred with the device query, which starts the CUDA driver.
+
+    if torch.cuda.is_available():
+        capability = torch.cuda.get_device_capability()
+        if capability < MINIMUM_CAPABILITY:
+            name = torch.cuda.get_device_name()
+            found = ".".join(map(str, capability))
+            raise TritonMissing(f"{name} has compute capability {found}; Triton needs 7.0 or newer")
+
+
+def import_kernels(path: Path) -> ModuleType:
+    """Import the generated module at `path` (Triton reads a kernel's source from its file)."""
+    spec = importlib.util.spec_from_file_location(f"flambeau_kernels_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def build(path: Path, kernels: Sequence[TritonKernel], parallel: int = 8) -> dict[str, Launcher]:
+    """Launchers, by kernel name, of the module at `path` for the current device.
+
+    The variants for 16-byte aligned buffers are compiled at once, `parallel` at a time in
+    threads; those for other buffers when first met.
+    """
+    module = import_kernels(path)
+    launchers = {}
+    for kernel in kernels:
+        function = getattr(module, kernel.name)
+        launchers[kernel.name] = Launcher(
+            kernel.name,
+            kernel.programs,
+            tuple(value for _, value in kernel.constants),
+            _variant(function, kernel),
+        )
+    if not interpreting() and kernels:
+        workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(lambda launcher: launcher.prepare(aligned=True), launchers.values()))
+    return launchers
+
+
+def compile_offline(path: Path, kernel: TritonKernel, capability: int) -> Any:
+    """Triton's compiled kernel (binary, registers, shared memory) for sm_`capability`."""
+    from triton.backends.compiler import GPUTarget  # triton is optional
+
+    function = getattr(import_kernels(path), kernel.name)
+    return _compile(function, kernel, aligned=True, target=GPUTarget("cuda", capability, 32))
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter is on (`TRITON_INTERPRET=1`)."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _variant(function: Any, kernel: TritonKernel) -> Any:
+    def prepare(aligned: bool) -> Any:
+        if interpreting():
+            names = dict(kernel.constants)
+            return lambda *tensors: function[(kernel.programs,)](*tensors, **names)
+        return _compile(function, kernel, aligned=aligned, target=None)
+
+    return prepare
+
+
+def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any) -> Any:
+    import triton  # triton is optional, and importing it costs about 0.3 s
+    from triton.compiler import ASTSource
+
+    signature = dict(zip(function.arg_names, kernel.pointers, strict=False))
+    signature |= {name: "constexpr" for name, _ in kernel.constants}
+    attributes = {
+        (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
+    }
+    source = ASTSource(
+        fn=function, signature=signature, constexprs=dict(kernel.constants), attrs=attributes
+    )
+    return triton.compile(source, target=target, options={"num_warps": kernel.warps})

@@ -1,0 +1,387 @@
+"""A `Loop` as the source of one Triton kernel.
+
+In: a loop, its tiling and the buffers' dtypes. Out: the kernel's text with its arguments and
+block sizes. Invariant: the text depends on the loop alone: buffers are named by position, so
+that equal kernels of different layers have equal text.
+
+A reduction that fits one block is written straight down. A looped one becomes passes over `r`:
+a `Reduce` belongs to the pass of its level (how many reductions it waits for), and a pass computes
+anew, from memory, the element values it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from flambeau_inductor.codegen.triton import reductions
+from flambeau_inductor.codegen.triton.dtypes import pointer, register
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.expressions import to_triton
+from flambeau_inductor.codegen.triton.pointwise import spell
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, choose, static_size
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Part,
+    Point,
+    Reduce,
+    Scalar,
+    Store,
+)
+
+INT32_LIMIT = 2**31 - 1
+Dims = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TritonKernel:
+    """Source of a kernel and what launching it takes.
+
+    `arguments` are buffer names in order, `pointers` their types in a signature, `constants` the
+    block sizes, `programs` the grid's length.
+    """
+
+    name: str
+    source: str
+    arguments: tuple[str, ...]
+    pointers: tuple[str, ...]
+    constants: tuple[tuple[str, int], ...]
+    programs: int
+    warps: int
+
+
+def generate(
+    loop: Loop,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    tiling: Tiling | None = None,
+) -> TritonKernel:
+    """Triton kernel of `loop`.
+
+    Args:
+        loop: the kernel's meaning.
+        dtypes: dtype of every buffer it touches.
+        numels: elements that a buffer's indices may span, to choose the index width.
+        tiling: block sizes; chosen from the loop when absent.
+
+    Raises:
+        TritonUnsupported: the loop cannot be expressed.
+    """
+    return _Writer(loop, dtypes, numels, tiling or choose(loop)).kernel()
+
+
+@dataclass
+class _Writer:
+    """State of writing one kernel: lines so far, names, and what is already computed."""
+
+    loop: Loop
+    dtypes: Mapping[str, torch.dtype]
+    numels: Mapping[str, int]
+    tiling: Tiling
+    lines: list[str] = field(default_factory=list)
+    indent: str = "    "
+    axes: dict[str, str] = field(default_factory=dict)
+    ready: dict[int, str] = field(default_factory=dict)
+    dims: list[Dims] = field(default_factory=list)
+    levels: list[int] = field(default_factory=list)
+
+    def kernel(self) -> TritonKernel:
+        self._classify()
+        self.arguments = tuple(dict.fromkeys(_buffers(self.loop)))
+        self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
+        self._program_ids()
+        if self.tiling.looped:
+            self._passes()
+        else:
+            if self.loop.r:
+                self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
+            self._straight(range(len(self.loop.body)))
+        constants = tuple((f"{d.name.upper()}BLOCK", d.block) for d in self.tiling.dimensions)
+        parameters = [self.names[name] for name in self.arguments]
+        parameters += [f"{name}: tl.constexpr" for name, _ in constants]
+        header = f"@triton.jit\ndef {self.loop.name}({', '.join(parameters)}):"
+        return TritonKernel(
+            name=self.loop.name,
+            source="\n".join([header, *self.lines]) + "\n",
+            arguments=self.arguments,
+            pointers=tuple(pointer(self.dtypes[name]) for name in self.arguments),
+            constants=constants,
+            programs=self.tiling.programs,
+            warps=self.tiling.warps,
+        )
+
+    # --- facts about the instructions -------------------------------------------------------
+
+    def _classify(self) -> None:
+        dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
+        for instr in self.loop.body:
+            operands = list(_operands(instr))
+            dims = frozenset[str]().union(*(self.dims[i] for i in operands))
+            if isinstance(instr, Load | IndexValue | Store):
+                dims |= {
+                    dimension_of[name] for name in instr.index.vars if not name.startswith("%")
+                }
+            level = max((self.levels[i] for i in operands), default=0)
+            if isinstance(instr, Reduce):
+                dims, level = dims - {"r"}, level + 1
+            self.dims.append(dims)
+            self.levels.append(level)
+
+    def _dimension(self, name: str) -> Dimension:
+        return next(d for d in self.tiling.dimensions if d.name == name)
+
+    # --- index variables --------------------------------------------------------------------
+
+    def _program_ids(self) -> None:
+        grid = [d for d in self.tiling.dimensions if d.name != "r"]
+        wide = max(self.numels.values(), default=0) > INT32_LIMIT
+        program = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
+        if len(grid) == 1:
+            self._line(f"x_program = {program}")
+        else:
+            y, x = grid
+            columns = -(-x.size // x.block)
+            self._line(f"program = {program}")
+            self._line(f"x_program = program % {columns}")
+            self._line(f"y_program = program // {columns}")
+        for d in grid:
+            block = f"{d.name.upper()}BLOCK"
+            self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
+
+    def _dimension_index(self, dimension: Dimension, index: str) -> None:
+        name = dimension.name
+        self._line(f"{name}index = ({index}){self._slot(name)}")
+        if dimension.masked:
+            self._line(f"{name}mask = {name}index < {dimension.size}")
+        below = 1
+        for position, axis in reversed(list(enumerate(dimension.axes))):
+            size = static_size(axis)
+            text = f"{name}index" if below == 1 else f"({name}index // {below})"
+            if position > 0:
+                text = f"{text} % {size}"
+            below *= size
+            self._axis(axis, text)
+
+    def _axis(self, axis: Axis, text: str) -> None:
+        used = any(
+            axis.var in instr.index.vars
+            for instr in self.loop.body
+            if isinstance(instr, Load | Store | IndexValue)
+        )
+        if used:
+            self._line(f"{axis.var} = {text}")
+        self.axes[axis.var] = axis.var
+
+    def _slot(self, name: str) -> str:
+        if len(self.tiling.dimensions) == 1:
+            return ""
+        first = self.tiling.dimensions[0].name == name
+        return "[:, None]" if first else "[None, :]"
+
+    def _shape(self) -> str:
+        blocks = [f"{d.name.upper()}BLOCK" for d in self.tiling.dimensions]
+        return f"[{', '.join(blocks)}]"
+
+    # --- bodies -----------------------------------------------------------------------------
+
+    def _straight(self, ids: Sequence[int] | range) -> None:
+        for i in ids:
+            instr = self.loop.body[i]
+            if isinstance(instr, Reduce):
+                self._reduce_block(i, instr)
+            else:
+                self._instruction(i, instr)
+
+    def _passes(self) -> None:
+        body, r = self.loop.body, self._dimension("r")
+        last = max(self.levels, default=0)
+        for level in range(last + 1):
+            rows = [
+                i for i in range(len(body))
+                if self.levels[i] == level and "r" not in self.dims[i]
+                and not isinstance(body[i], Reduce)
+            ]
+            reduces = [
+                i for i, instr in enumerate(body)
+                if isinstance(instr, Reduce) and self.levels[i] == level + 1
+            ]
+            stores = [
+                i for i, instr in enumerate(body)
+                if isinstance(instr, Store) and self.levels[i] == level and "r" in self.dims[i]
+            ]
+            self._straight(rows)
+            if not reduces and not stores:
+                continue
+            for i in reduces:
+                self._lines(reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape()))
+            self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
+            kept = dict(self.ready)
+            self.indent = "        "
+            self._dimension_index(r, "r_offset + tl.arange(0, RBLOCK)")
+            self._straight(self._needed(reduces, stores))
+            for i in reduces:
+                reduce = self._reduce(i)
+                self._lines(
+                    reductions.step(reduce, f"a{i}", self._full(reduce.arg), self._r_mask())
+                )
+            self.indent, self.ready = "    ", kept
+            for i in reduces:
+                self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))
+                self.ready[i] = f"v{i}"
+
+    def _needed(self, reduces: Sequence[int], stores: Sequence[int]) -> list[int]:
+        """Element values to compute in a pass, in order, with the pass's stores."""
+        wanted: set[int] = set()
+        todo = [self._reduce(i).arg for i in reduces] + list(stores)
+        while todo:
+            i = todo.pop()
+            if i in self.ready or i in wanted:
+                continue
+            wanted.add(i)
+            todo.extend(_operands(self.loop.body[i]))
+        return sorted(wanted)
+
+    def _reduce(self, i: int) -> Reduce:
+        instr = self.loop.body[i]
+        assert isinstance(instr, Reduce)
+        return instr
+
+    def _operand(self, i: int) -> torch.dtype:
+        """Dtype of what the reduction `i` combines."""
+        return _dtype(self.loop.body[self._reduce(i).arg])
+
+    def _reduce_block(self, i: int, reduce: Reduce) -> None:
+        length = self._dimension("r").size
+        value = self._full(reduce.arg)
+        self._lines(
+            reductions.whole(reduce, self._operand(i), value, f"v{i}", self._r_mask(), length)
+        )
+        self.ready[i] = f"v{i}"
+
+    def _r_mask(self) -> str | None:
+        return "rmask" if self._dimension("r").masked else None
+
+    def _full(self, i: int) -> str:
+        """The value `i`, spread over the whole block."""
+        if self.dims[i] == {d.name for d in self.tiling.dimensions}:
+            return self.ready[i]
+        return f"tl.broadcast_to({self.ready[i]}, {self._shape()})"
+
+    def _instruction(self, i: int, instr: Instr) -> None:
+        if isinstance(instr, Store):
+            self._store(i, instr)
+            return
+        if isinstance(instr, Part):
+            self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
+            return
+        self._line(f"v{i} = {self._value(i, instr)}")
+        self.ready[i] = f"v{i}"
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load):
+            return self._load(i, instr)
+        if isinstance(instr, Const):
+            return f"tl.full({self._ones()}, {_literal(instr.value)}, {register(instr.dtype)})"
+        if isinstance(instr, IndexValue):
+            text = self._index(instr.index)
+            if not instr.index.vars:
+                return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
+            return f"({text}).to({register(instr.dtype)})"
+        if isinstance(instr, Point):
+            args = [self.ready[arg] for arg in instr.args]
+            dtypes = [_dtype(self.loop.body[arg]) for arg in instr.args]
+            return spell(instr.op, args, dtypes, instr.dtype)
+        raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
+
+    def _ones(self) -> str:
+        return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
+
+    def _load(self, i: int, load: Load) -> str:
+        masks = self._masks(self.dims[i])
+        if load.mask is not None:
+            masks.append(f"({self.ready[load.mask]})")
+        address = f"{self.names[load.buffer]} + ({self._index(load.index)})"
+        if not load.index.vars and load.mask is None:
+            text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"
+        elif masks:
+            other = _literal(load.other) if load.mask is not None else "0"
+            text = f"tl.load({address}, {' & '.join(masks)}, other={other})"
+        else:
+            text = f"tl.load({address})"
+        return f"{text}.to(tl.int1)" if load.dtype == torch.bool else text
+
+    def _store(self, i: int, store: Store) -> None:
+        dims = self.dims[i]
+        masks = self._masks(dims)
+        address = f"{self.names[store.buffer]} + ({self._index(store.index)})"
+        value = self.ready[store.value]
+        missing = {d.name for d in self.tiling.dimensions} & dims
+        if missing != self.dims[store.value] or not store.index.vars:
+            shape = [
+                f"{d.name.upper()}BLOCK" if d.name in dims else "1"
+                for d in self.tiling.dimensions
+            ]
+            value = f"tl.broadcast_to({value}, [{', '.join(shape)}])"
+            address = f"tl.broadcast_to({address}, [{', '.join(shape)}])"
+        mask = f", {' & '.join(masks)}" if masks else ""
+        function = {"set": "tl.store", "add": "tl.atomic_add"}[store.mode]
+        self._line(f"{function}({address}, {value}{mask})")
+
+    def _masks(self, dims: Dims) -> list[str]:
+        return [
+            f"{d.name}mask" for d in self.tiling.dimensions if d.name in dims and d.masked
+        ]
+
+    def _index(self, index: Expr) -> str:
+        names = dict(self.axes)
+        for name in index.vars:
+            if name.startswith("%"):
+                names[name] = self.ready[int(name[1:])]
+        return to_triton(index, names)
+
+    def _line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def _lines(self, texts: Sequence[str]) -> None:
+        for text in texts:
+            self._line(text)
+
+
+def _operands(instr: Instr) -> Iterator[int]:
+    if isinstance(instr, Point):
+        yield from instr.args
+    elif isinstance(instr, Reduce | Part):
+        yield instr.arg
+    elif isinstance(instr, Store):
+        yield instr.value
+    elif isinstance(instr, Load) and instr.mask is not None:
+        yield instr.mask
+    if isinstance(instr, Load | Store | IndexValue):
+        yield from (int(name[1:]) for name in instr.index.vars if name.startswith("%"))
+
+
+def _buffers(loop: Loop) -> Iterator[str]:
+    for instr in loop.body:
+        if isinstance(instr, Load | Store):
+            yield instr.buffer
+
+
+def _dtype(instr: Instr) -> torch.dtype:
+    assert not isinstance(instr, Store)
+    return instr.dtype
+
+
+def _literal(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
+        return f'float("{value}")'
+    return repr(value)

@@ -1,0 +1,182 @@
+"""How each pointwise primitive is spelled in Triton.
+
+In: a primitive's name, its operands as source text, their dtypes and the result's.
+Out: one Triton expression. Invariant: half-precision operands are computed in float32 and rounded
+once, as the dialect's eager implementations do; every other dtype is computed as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from flambeau_inductor.codegen.triton.dtypes import HALF, register
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+
+Spelling = str
+
+FLOATING: dict[str, Spelling] = {
+    "abs": "tl.abs({0})",
+    "neg": "-{0}",
+    "sign": "fm.sign({0})",
+    "ceil": "tl.ceil({0})",
+    "floor": "tl.floor({0})",
+    "round": "fm.round_half_even({0})",
+    "trunc": "fm.trunc({0})",
+    "exp": "tl.exp({0})",
+    "exp2": "tl.exp2({0})",
+    "expm1": "fm.expm1({0})",
+    "log": "tl.log({0})",
+    "log2": "tl.log2({0})",
+    "log10": "tl.log2({0}) * 0.30102999566398120",
+    "log1p": "fm.log1p({0})",
+    "sqrt": "tl.sqrt_rn({0})",
+    "rsqrt": "tl.rsqrt({0})",
+    "reciprocal": "1.0 / {0}",
+    "sin": "tl.sin({0})",
+    "cos": "tl.cos({0})",
+    "tan": "fm.tan({0})",
+    "asin": "fm.asin({0})",
+    "acos": "fm.acos({0})",
+    "atan": "fm.atan({0})",
+    "sinh": "fm.sinh({0})",
+    "cosh": "fm.cosh({0})",
+    "tanh": "fm.tanh({0})",
+    "asinh": "fm.asinh({0})",
+    "acosh": "fm.acosh({0})",
+    "atanh": "fm.atanh({0})",
+    "erf": "tl.erf({0})",
+    "erfc": "1.0 - tl.erf({0})",
+    "sigmoid": "fm.sigmoid({0})",
+    "isnan": "{0} != {0}",
+    "isinf": "tl.abs({0}) == float('inf')",
+    "isfinite": "({0} - {0}) == 0",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "div": "tl.div_rn({0}, {1})",
+    "trunc_div": "fm.trunc({0} / {1})",
+    "floor_div": "tl.floor({0} / {1})",
+    "remainder": "fm.remainder({0}, {1})",
+    "fmod": "fm.fmod({0}, {1})",
+    "pow": "fm.pow({0}, {1})",
+    "atan2": "fm.atan2({0}, {1})",
+    "maximum": "fm.maximum({0}, {1})",
+    "minimum": "fm.minimum({0}, {1})",
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+    "copysign": "fm.copysign({0}, {1})",
+}
+
+DOUBLE: dict[str, Spelling] = FLOATING | {
+    "sqrt": "tl.sqrt({0})",
+    "div": "{0} / {1}",
+}
+
+INTEGER: dict[str, Spelling] = {
+    "abs": "tl.abs({0})",
+    "neg": "-{0}",
+    "sign": "fm.sign({0})",
+    "ceil": "{0}",
+    "floor": "{0}",
+    "round": "{0}",
+    "trunc": "{0}",
+    "isnan": "{0} != {0}",
+    "isinf": "{0} != {0}",
+    "isfinite": "{0} == {0}",
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "mul": "{0} * {1}",
+    "trunc_div": "{0} // {1}",
+    "floor_div": "fm.integer_floor_div({0}, {1})",
+    "remainder": "fm.integer_remainder({0}, {1})",
+    "fmod": "{0} % {1}",
+    "maximum": "fm.integer_maximum({0}, {1})",
+    "minimum": "fm.integer_minimum({0}, {1})",
+    "fmax": "fm.integer_maximum({0}, {1})",
+    "fmin": "fm.integer_minimum({0}, {1})",
+    "bitwise_not": "~{0}",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+    "shift_left": "{0} << {1}",
+    "shift_right": "{0} >> {1}",
+}
+
+BOOLEAN: dict[str, Spelling] = {
+    "add": "{0} | {1}",
+    "mul": "{0} & {1}",
+    "maximum": "{0} | {1}",
+    "minimum": "{0} & {1}",
+    "bitwise_not": "{0} == 0",
+    "logical_not": "{0} == 0",
+    "bitwise_and": "{0} & {1}",
+    "bitwise_or": "{0} | {1}",
+    "bitwise_xor": "{0} ^ {1}",
+}
+
+ANY_DTYPE: dict[str, Spelling] = {
+    "where": "tl.where({0}, {1}, {2})",
+    "eq": "{0} == {1}",
+    "ne": "{0} != {1}",
+    "lt": "{0} < {1}",
+    "le": "{0} <= {1}",
+    "gt": "{0} > {1}",
+    "ge": "{0} >= {1}",
+    "logical_and": "({0} != 0) & ({1} != 0)",
+    "logical_or": "({0} != 0) | ({1} != 0)",
+    "logical_xor": "({0} != 0) ^ ({1} != 0)",
+    "logical_not": "{0} == 0",
+}
+
+# Where rounding operands up to float32 first could not change the result.
+EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs"})
+
+
+def spell(
+    op: str, args: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype
+) -> str:
+    """One Triton expression for `op` on `args`.
+
+    Raises:
+        TritonUnsupported: the primitive has no spelling for these dtypes.
+    """
+    if op == "cast":
+        return _cast(args[0], dtypes[0], result)
+    operand = dtypes[-1]
+    template = ANY_DTYPE.get(op) or _table(operand).get(op)
+    if template is None:
+        raise TritonUnsupported(f"the primitive {op} on {operand} has no Triton spelling")
+    if operand not in HALF or op in EXACT_IN_HALF:
+        return template.format(*args)
+    wide = [_widen(arg, dtype) for arg, dtype in zip(args, dtypes, strict=True)]
+    text = template.format(*wide)
+    return text if result == torch.bool else f"({text}).to({register(result)})"
+
+
+def _table(dtype: torch.dtype) -> dict[str, Spelling]:
+    if dtype == torch.bool:
+        return BOOLEAN
+    if dtype == torch.float64:
+        return DOUBLE
+    return FLOATING if dtype.is_floating_point else INTEGER
+
+
+def supports(op: str, dtype: torch.dtype) -> bool:
+    """Whether `spell` knows the primitive `op` on operands of `dtype`."""
+    return op == "cast" or op in ANY_DTYPE or op in _table(dtype)
+
+
+def _widen(arg: str, dtype: torch.dtype) -> str:
+    return f"{arg}.to(tl.float32)" if dtype in HALF else arg
+
+
+def _cast(arg: str, source: torch.dtype, result: torch.dtype) -> str:
+    if source == result:
+        return arg
+    if result == torch.bool:
+        return f"{arg} != 0"
+    if source == torch.float64 and result in HALF:
+        return f"{arg}.to(tl.float32).to({register(result)})"
+    return f"{arg}.to({register(result)})"

@@ -1,0 +1,208 @@
+"""How each kind of reduction is written in Triton: in one block, or in steps over blocks.
+
+In: a `Reduce`, the source of its operand spread over the block `[XBLOCK, RBLOCK]`, and the mask
+of the reduction dimension (None where the block does not hang over). Out: source lines.
+Invariant: masked elements count as the kind's identity, and the result has shape `[XBLOCK, 1]`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.codegen.triton.dtypes import HALF, register
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.ir.loops import Reduce
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """`combine(a, b)` of two values, `over(v)` along the last axis, and the neutral value."""
+
+    combine: str
+    over: str
+    neutral: str
+
+
+FLOATING: dict[str, Kind] = {
+    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0.0"),
+    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1.0"),
+    "max": Kind("fm.maximum({0}, {1})", "tl.reduce({0}, 1, fm.maximum)", "float('-inf')"),
+    "min": Kind("fm.minimum({0}, {1})", "tl.reduce({0}, 1, fm.minimum)", "float('inf')"),
+}
+
+INTEGER: dict[str, Kind] = {
+    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0"),
+    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1"),
+    "max": Kind("fm.integer_maximum({0}, {1})", "tl.max({0}, 1)", "{low}"),
+    "min": Kind("fm.integer_minimum({0}, {1})", "tl.min({0}, 1)", "{high}"),
+}
+
+BOOLEAN: dict[str, Kind] = {
+    "any": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "all": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
+    "max": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "min": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
+}
+
+ARG = {"argmax": "fm.argmax_step", "argmin": "fm.argmin_step"}
+NO_INDEX = "9223372036854775807"
+
+
+def whole(
+    reduce: Reduce, operand: torch.dtype, value: str, name: str, mask: str | None, length: int
+) -> list[str]:
+    """Lines that leave the reduction of a whole row, held in one block, in `name`."""
+    if reduce.kind == "welford":
+        return _two_passes(value, name, mask, length)
+    if reduce.kind in ARG:
+        # A masked element loses every tie: its index is larger than any other.
+        index = "rindex"
+        if mask is not None:
+            index = f"tl.where({mask}, rindex.to(tl.int64), {NO_INDEX})"
+        held = f"{value}.to({_arg_holding(operand)})"
+        if mask is not None:
+            held = f"tl.where({mask}, {held}, {_arg_neutral(reduce, operand)})"
+        return [
+            f"{name}_value = {held}",
+            f"{name}_index = tl.broadcast_to({index}, {name}_value.shape).to(tl.int64)",
+            f"{name}_best, {name} = tl.reduce(({name}_value, {name}_index), 1, {ARG[reduce.kind]})",
+            f"{name} = {name}[:, None]",
+        ]
+    kind = _kind(reduce)
+    held = f"tl.where({mask}, {_hold(reduce, value)}, {kind.neutral})" if mask else _hold(
+        reduce, value
+    )
+    return [f"{name} = {_release(reduce, kind.over.format(held) + '[:, None]')}"]
+
+
+def start(reduce: Reduce, operand: torch.dtype, name: str, shape: str) -> list[str]:
+    """Lines before the loop over blocks."""
+    if reduce.kind == "welford":
+        dtype = register(reduce.dtype)
+        return [f"{name}_{part} = tl.zeros({shape}, {dtype})" for part in ("n", "mean", "m2")]
+    if reduce.kind in ARG:
+        neutral = _arg_neutral(reduce, operand)
+        return [
+            f"{name}_value = tl.full({shape}, {neutral}, {_arg_holding(operand)})",
+            f"{name}_index = tl.full({shape}, {NO_INDEX}, tl.int64)",
+        ]
+    return [f"{name} = tl.full({shape}, {_kind(reduce).neutral}, {_holding(reduce)})"]
+
+
+def step(reduce: Reduce, name: str, value: str, mask: str | None) -> list[str]:
+    """Lines inside the loop over blocks."""
+    if reduce.kind == "welford":
+        update = [
+            f"{name}_k = {name}_n + 1.0",
+            f"{name}_d = {value} - {name}_mean",
+            f"{name}_next = {name}_mean + {name}_d / {name}_k",
+            f"{name}_sq = {name}_m2 + {name}_d * ({value} - {name}_next)",
+        ]
+        pairs = (("n", "k"), ("mean", "next"), ("m2", "sq"))
+        if mask is None:
+            return update + [f"{name}_{old} = {name}_{new}" for old, new in pairs]
+        return update + [
+            f"{name}_{old} = tl.where({mask}, {name}_{new}, {name}_{old})" for old, new in pairs
+        ]
+    if reduce.kind in ARG:
+        function = ARG[reduce.kind]
+        index = f"rindex.to(tl.int64) + tl.zeros_like({name}_index)"
+        best = f"{name}_value, {name}_index"
+        pair = f"{name}_v, {name}_i = {function}({best}, {name}_new, {index})"
+        held = f"{name}_new = {value}.to({name}_value.dtype)"
+        if mask is None:
+            return [held, pair, f"{name}_value, {name}_index = {name}_v, {name}_i"]
+        return [
+            held,
+            pair,
+            f"{name}_value = tl.where({mask}, {name}_v, {name}_value)",
+            f"{name}_index = tl.where({mask}, {name}_i, {name}_index)",
+        ]
+    kind = _kind(reduce)
+    combined = kind.combine.format(name, _hold(reduce, value))
+    return [f"{name} = tl.where({mask}, {combined}, {name})" if mask else f"{name} = {combined}"]
+
+
+def finish(reduce: Reduce, name: str, result: str, length: int) -> list[str]:
+    """Lines after the loop over blocks, leaving the reduction in `result`."""
+    if reduce.kind == "welford":
+        return [
+            f"{result}_0 = (tl.sum({name}_mean * {name}_n, 1) / {length})[:, None]",
+            f"{name}_d = {name}_mean - {result}_0",
+            f"{result}_1 = tl.sum({name}_m2 + {name}_n * {name}_d * {name}_d, 1)[:, None]",
+            f"{result} = {result}_0",
+        ]
+    if reduce.kind in ARG:
+        function = ARG[reduce.kind]
+        return [
+            f"{result}_best, {result} = tl.reduce(({name}_value, {name}_index), 1, {function})",
+            f"{result} = {result}[:, None]",
+        ]
+    kind = _kind(reduce)
+    return [f"{result} = {_release(reduce, kind.over.format(name) + '[:, None]')}"]
+
+
+def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[str]:
+    def keep(text: str) -> str:
+        return f"tl.where({mask}, {text}, 0.0)" if mask else text
+
+    return [
+        f"{name}_0 = (tl.sum({keep(value)}, 1) / {length})[:, None]",
+        f"{name}_d = {keep(f'{value} - {name}_0')}",
+        f"{name}_1 = tl.sum({name}_d * {name}_d, 1)[:, None]",
+        f"{name} = {name}_0",
+    ]
+
+
+def _kind(reduce: Reduce) -> Kind:
+    dtype = reduce.dtype
+    if dtype == torch.bool:
+        table = BOOLEAN
+    else:
+        table = FLOATING if dtype.is_floating_point else INTEGER
+    kind = table.get(reduce.kind)
+    if kind is None or (dtype in HALF and reduce.kind in {"sum", "prod"}):
+        raise TritonUnsupported(f"no Triton reduction of kind {reduce.kind} on {dtype}")
+    if table is not INTEGER:
+        return kind
+    limits = torch.iinfo(dtype)
+    neutral = kind.neutral.format(low=limits.min, high=limits.max)
+    return Kind(kind.combine, kind.over, neutral)
+
+
+def _arg_holding(operand: torch.dtype) -> str:
+    """Dtype that the values of an argmax are compared in."""
+    if operand in HALF:
+        return "tl.float32"
+    return "tl.int8" if operand == torch.bool else register(operand)
+
+
+def _arg_neutral(reduce: Reduce, operand: torch.dtype) -> str:
+    """A value that no element is worse than."""
+    lowest = reduce.kind == "argmax"
+    if operand.is_floating_point:
+        return "float('-inf')" if lowest else "float('inf')"
+    if operand == torch.bool:
+        return "0" if lowest else "1"
+    limits = torch.iinfo(operand)
+    return str(limits.min if lowest else limits.max)
+
+
+def _holding(reduce: Reduce) -> str:
+    """Dtype an accumulator is kept in: bool in a byte, half precision (max, min) in float32."""
+    if reduce.dtype == torch.bool:
+        return "tl.int8"
+    return "tl.float32" if reduce.dtype in HALF else register(reduce.dtype)
+
+
+def _hold(reduce: Reduce, value: str) -> str:
+    held = _holding(reduce)
+    return value if held == register(reduce.dtype) else f"{value}.to({held})"
+
+
+def _release(reduce: Reduce, value: str) -> str:
+    if reduce.dtype == torch.bool:
+        return f"{value} != 0"
+    return value if reduce.dtype not in HALF else f"{value}.to({register(reduce.dtype)})"

@@ -1,0 +1,151 @@
+"""How a loop is cut into Triton programs: which axes a block spans and how many elements.
+
+In: a `Loop`. Out: a `Tiling`: the axes of each block dimension and the block sizes.
+Invariant: every axis of the loop lies in exactly one dimension, and a block's element count stays
+within what a program can hold in registers.
+
+Dimensions: `x` alone for pointwise work in memory order; `y` and `x` where two buffers disagree
+on the contiguous axis (transposes: both then get whole lines of memory); `x` and `r` for
+reductions, persistent (`r` in one block) or looped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
+
+MAX_PERSISTENT = 16384
+POINTWISE_BLOCK = 1024
+REDUCTION_BLOCK = 4096
+STREAMING_MULTIPROCESSORS = 132
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Axes flattened into one block dimension, outermost first, and its block size."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> int:
+        """Number of points."""
+        return math.prod(static_size(axis) for axis in self.axes)
+
+    @property
+    def masked(self) -> bool:
+        """Whether the last block hangs over the end."""
+        return self.size == 0 or self.size % self.block != 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """Block dimensions in the order of the tensor's axes inside a program, and warps."""
+
+    dimensions: tuple[Dimension, ...]
+    warps: int
+    looped: bool = False
+
+    @property
+    def programs(self) -> int:
+        """Number of programs of a launch."""
+        grid = [d for d in self.dimensions if d.name != "r"]
+        return math.prod(-(-d.size // d.block) for d in grid)
+
+
+def static_size(axis: Axis) -> int:
+    """Length of an axis.
+
+    Raises:
+        TritonUnsupported: the length is a symbol.
+    """
+    if isinstance(axis.size, Expr):
+        raise TritonUnsupported(f"the length of axis {axis.var} is a symbol: {axis.size}")
+    return axis.size
+
+
+def choose(loop: Loop) -> Tiling:
+    """Tiling of `loop` from its sizes and strides alone."""
+    if loop.r:
+        return _reduction(loop)
+    conflict = _conflicting_axis(loop)
+    return _pointwise(loop) if conflict is None else _transposing(loop, conflict)
+
+
+def _pointwise(loop: Loop) -> Tiling:
+    size = math.prod(static_size(axis) for axis in loop.x)
+    block = min(POINTWISE_BLOCK, next_power_of_two(size))
+    while block > 128 and size // block < STREAMING_MULTIPROCESSORS:
+        block //= 2
+    warps = max(1, min(4, block // 256))
+    return Tiling((Dimension("x", loop.x, block),), warps)
+
+
+def _transposing(loop: Loop, conflict: int) -> Tiling:
+    *outer, last = loop.x
+    other = outer.pop(conflict)
+    columns = min(64, next_power_of_two(static_size(last)))
+    rows = min(64, next_power_of_two(static_size(other)))
+    y = Dimension("y", (*outer, other), rows)
+    return Tiling((y, Dimension("x", (last,), columns)), 4 if rows * columns <= 2048 else 8)
+
+
+def _reduction(loop: Loop) -> Tiling:
+    rows = math.prod(static_size(axis) for axis in loop.x)
+    length = math.prod(static_size(axis) for axis in loop.r)
+    if loop.x and _contiguous_votes(loop, loop.x[-1]) > _contiguous_votes(loop, loop.r[-1]):
+        return _outer_reduction(loop, rows, length)
+    padded = next_power_of_two(length)
+    if padded <= MAX_PERSISTENT:
+        together = max(1, min(REDUCTION_BLOCK // 2 // padded, next_power_of_two(rows)))
+        while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
+            together //= 2
+        warps = max(1, min(16, together * padded // 512))
+        return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
+    return Tiling(
+        (Dimension("x", loop.x, 1), Dimension("r", loop.r, REDUCTION_BLOCK)), 8, looped=True
+    )
+
+
+def _outer_reduction(loop: Loop, rows: int, length: int) -> Tiling:
+    columns = min(64, next_power_of_two(rows))
+    while columns > 16 and rows // columns < STREAMING_MULTIPROCESSORS:
+        columns //= 2
+    depth = max(1, min(next_power_of_two(length), REDUCTION_BLOCK // columns))
+    x, r = Dimension("x", loop.x, columns), Dimension("r", loop.r, depth)
+    return Tiling((x, r), max(1, min(8, columns * depth // 512)), looped=depth < length)
+
+
+def _accesses(loop: Loop) -> list[Load | Store]:
+    return [instr for instr in loop.body if isinstance(instr, Load | Store)]
+
+
+def _contiguous_votes(loop: Loop, axis: Axis) -> int:
+    return sum(access.index.coefficient(axis.var) == 1 for access in _accesses(loop))
+
+
+def _conflicting_axis(loop: Loop) -> int | None:
+    """Position of the outer axis that some buffer is contiguous along, if it is worth a tile."""
+    if len(loop.x) < 2 or static_size(loop.x[-1]) < 8:
+        return None
+    last = loop.x[-1].var
+    votes: Counter[int] = Counter()
+    for access in _accesses(loop):
+        stride = access.index.coefficient(last)
+        if stride is None or abs(stride) <= 1:
+            continue
+        for position, axis in enumerate(loop.x[:-1]):
+            if access.index.coefficient(axis.var) == 1 and static_size(axis) >= 8:
+                votes[position] += 1
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def next_power_of_two(n: int) -> int:
+    """Smallest power of two that is at least `n` (1 for 0)."""
+    return 1 << max(0, n - 1).bit_length()

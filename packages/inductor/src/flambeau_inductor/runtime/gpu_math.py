@@ -1,0 +1,277 @@
+"""Device functions that generated Triton kernels call: float32 mathematics and reductions.
+
+In: Triton tensors. Out: Triton tensors of the same shape. Invariant: everything here runs under
+Triton's interpreter as well as on the device, so no call reaches into a vendor library.
+
+Accuracy (float32, against mpmath) is stated at each function and held by the tests. Inputs of
+float64 go through the same formulas; the callers pass float32 unless the user computes in double.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def maximum(a, b):
+    """Larger operand; NaN if either is NaN."""
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def minimum(a, b):
+    """Smaller operand; NaN if either is NaN."""
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def integer_maximum(a, b):
+    """Larger operand of two integers."""
+    return tl.where(a > b, a, b)
+
+
+@triton.jit
+def integer_minimum(a, b):
+    """Smaller operand of two integers."""
+    return tl.where(a < b, a, b)
+
+
+@triton.jit
+def product(a, b):
+    """Combine step of a product."""
+    return a * b
+
+
+@triton.jit
+def argmax_step(value, index, other, other_index):
+    """Combine step: the larger value wins, NaN beats numbers, ties go to the smaller index."""
+    value_nan = value != value
+    other_nan = other != other
+    better = (value > other) | (value_nan & (other == other))
+    equal = (value == other) | (value_nan & other_nan)
+    keep = better | (equal & (index < other_index))
+    return tl.where(keep, value, other), tl.where(keep, index, other_index)
+
+
+@triton.jit
+def argmin_step(value, index, other, other_index):
+    """Combine step: the smaller value wins, NaN beats numbers, ties go to the smaller index."""
+    value_nan = value != value
+    other_nan = other != other
+    better = (value < other) | (value_nan & (other == other))
+    equal = (value == other) | (value_nan & other_nan)
+    keep = better | (equal & (index < other_index))
+    return tl.where(keep, value, other), tl.where(keep, index, other_index)
+
+
+@triton.jit
+def trunc(x):
+    """Round towards zero."""
+    return tl.where(x < 0, -tl.floor(-x), tl.floor(x))
+
+
+@triton.jit
+def round_half_even(x):
+    """Round to the nearest integer, halves to the even one."""
+    down = tl.floor(x)
+    rest = x - down
+    odd = (down * 0.5) != tl.floor(down * 0.5)
+    up = (rest > 0.5) | ((rest == 0.5) & odd)
+    return tl.where(up, down + 1.0, down)
+
+
+@triton.jit
+def log1p(x):
+    """log(1 + x) without cancellation near zero (W. Kahan's correction), about 2 ulp."""
+    u = 1.0 + x
+    big = (u - u) != 0  # infinite or NaN: the correction would make NaN of infinity
+    safe = tl.where((u == 1.0) | big, 2.0, u)
+    corrected = tl.log(safe) * (x / (safe - 1.0))
+    return tl.where(u == 1.0, x, tl.where(big, tl.log(u), corrected))
+
+
+@triton.jit
+def expm1(x):
+    """exp(x) - 1 without cancellation near zero, about 2 ulp.
+
+    Small arguments by their series (terms to x^9 within |x| < 0.5), others directly.
+    """
+    p = 2.7557319e-6 * x + 2.4801587e-5
+    p = p * x + 1.9841270e-4
+    p = p * x + 1.3888889e-3
+    p = p * x + 8.3333333e-3
+    p = p * x + 4.1666667e-2
+    p = p * x + 1.6666667e-1
+    p = p * x + 0.5
+    small = x + x * x * p
+    return tl.where(tl.abs(x) < 0.5, small, tl.exp(x) - 1.0)
+
+
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent, about 2 ulp: through expm1, symmetric, saturating."""
+    a = tl.abs(x)
+    e = expm1(-2.0 * a)
+    t = -e / (e + 2.0)
+    return tl.where(x != x, x, tl.where(x < 0, -t, t))
+
+
+@triton.jit
+def sigmoid(x):
+    """1 / (1 + exp(-x))."""
+    return 1.0 / (1.0 + tl.exp(-x))
+
+
+@triton.jit
+def sinh(x):
+    """Hyperbolic sine through expm1."""
+    a = tl.abs(x)
+    e = expm1(a)
+    small = 0.5 * (e + e / (e + 1.0))
+    half = tl.exp(0.5 * a)
+    large = (0.5 * half) * half
+    s = tl.where(a > 30.0, large, small)
+    return tl.where(x < 0, -s, s)
+
+
+@triton.jit
+def cosh(x):
+    """Hyperbolic cosine."""
+    a = tl.abs(x)
+    half = tl.exp(0.5 * a)
+    e = tl.exp(a)
+    return tl.where(a > 30.0, (0.5 * half) * half, 0.5 * e + 0.5 / e)
+
+
+@triton.jit
+def pow(x, y):
+    """x ** y with C's rules for signs, zeros and infinities; the magnitude is exp2(y*log2|x|).
+
+    In float32 the logarithm is taken in double, so that large exponents keep their digits.
+    """
+    magnitude = tl.exp2(y.to(tl.float64) * tl.log2(tl.abs(x).to(tl.float64))).to(x.dtype)
+    whole = y == tl.floor(y)
+    odd = whole & ((y * 0.5) != tl.floor(y * 0.5))
+    negative = (x < 0) | ((x == 0) & ((1.0 / x) < 0))
+    signed = tl.where(negative & odd, -magnitude, magnitude)
+    result = tl.where((x < 0) & (whole == 0), float("nan"), signed)
+    result = tl.where((x == -float("inf")) & (whole == 0), magnitude, result)
+    result = tl.where((tl.abs(x) == 1.0) & (tl.abs(y) == float("inf")), 1.0, result)
+    return tl.where((y == 0) | (x == 1.0), 1.0, tl.where((x != x) | (y != y), x + y, result))
+
+
+@triton.jit
+def fmod(a, b):
+    """Remainder with the sign of `a`, for numbers whose quotient fits the format."""
+    return a - trunc(a / b) * b
+
+
+@triton.jit
+def remainder(a, b):
+    """Remainder with the sign of `b` (Python's rule) for floating point."""
+    rest = fmod(a, b)
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def integer_floor_div(a, b):
+    """Quotient rounded down."""
+    quotient = a // b
+    return tl.where((quotient * b != a) & ((a < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def integer_remainder(a, b):
+    """Remainder with the sign of `b`."""
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def copysign(a, b):
+    """Magnitude of `a`, sign of `b`; the sign of a zero is read through its reciprocal."""
+    negative = (b < 0) | ((b == 0) & ((1.0 / b) < 0))
+    magnitude = tl.abs(a)
+    return tl.where(negative, -magnitude, magnitude)
+
+
+@triton.jit
+def sign(x):
+    """-1, 0 or 1; zero for NaN, as ATen has it."""
+    return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
+
+
+@triton.jit
+def atan(x):
+    """Arc tangent: reduction to |x| <= tan(pi/8), then an odd minimax polynomial, about 2 ulp."""
+    a = tl.abs(x)
+    inverse = a > 2.414213562373095
+    middle = (a > 0.4142135623730951) & (a <= 2.414213562373095)
+    z = tl.where(inverse, -1.0 / tl.where(inverse, a, 1.0), tl.where(middle, (a - 1.0) / (a + 1.0), a))
+    offset = tl.where(inverse, 1.5707963267948966, tl.where(middle, 0.7853981633974483, 0.0))
+    s = z * z
+    p = 8.05374449538e-2 * s - 1.38776856032e-1
+    p = p * s + 1.99777106478e-1
+    p = p * s - 3.33329491539e-1
+    t = offset + (p * s * z + z)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def atan2(y, x):
+    """Angle of the point (x, y), with C's rules for signed zeros and infinities."""
+    infinite = (tl.abs(x) == float("inf")) & (tl.abs(y) == float("inf"))
+    top = tl.where(infinite, 1.0, tl.abs(y))
+    bottom = tl.where(infinite, 1.0, tl.abs(x))
+    both_zero = (top == 0) & (bottom == 0)
+    t = atan(top / tl.where(both_zero, 1.0, bottom))
+    x_negative = (x < 0) | ((x == 0) & ((1.0 / x) < 0))
+    t = tl.where(x_negative, 3.141592653589793 - t, t)
+    return tl.where((x != x) | (y != y), x + y, copysign(t, y))
+
+
+@triton.jit
+def asin(x):
+    """Arc sine through atan2(x, sqrt((1-x)(1+x)))."""
+    return atan2(x, tl.sqrt((1.0 - x) * (1.0 + x)))
+
+
+@triton.jit
+def acos(x):
+    """Arc cosine through 2*atan2(sqrt(1-x), sqrt(1+x))."""
+    return 2.0 * atan2(tl.sqrt(1.0 - x), tl.sqrt(1.0 + x))
+
+
+@triton.jit
+def asinh(x):
+    """Inverse hyperbolic sine."""
+    a = tl.abs(x)
+    large = a > 1.0e9
+    b = tl.where(large, 1.0, a)
+    t = log1p(b + b * b / (1.0 + tl.sqrt(b * b + 1.0)))
+    t = tl.where(large, tl.log(a) + 0.6931471805599453, t)
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def acosh(x):
+    """Inverse hyperbolic cosine."""
+    large = x > 1.0e9
+    t = tl.where(large, 1.0, x - 1.0)
+    value = log1p(t + tl.sqrt(2.0 * t + t * t))
+    return tl.where(large, tl.log(x) + 0.6931471805599453, value)
+
+
+@triton.jit
+def atanh(x):
+    """Inverse hyperbolic tangent."""
+    a = tl.abs(x)
+    t = 0.5 * log1p(2.0 * a / (1.0 - a))
+    return tl.where(x < 0, -t, t)
+
+
+@triton.jit
+def tan(x):
+    """Tangent as a quotient."""
+    return tl.sin(x) / tl.cos(x)

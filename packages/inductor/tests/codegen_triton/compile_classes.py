@@ -1,0 +1,88 @@
+"""Compile one kernel of every class to a cubin, with no GPU, and print what it needs as JSON.
+
+Run as a program, in a process where Triton's interpreter is off.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from flambeau_inductor.codegen.triton import generate
+from flambeau_inductor.codegen.triton.build import compile_offline
+from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.codegen.triton.pointwise import FLOATING
+from flambeau_inductor.ir.loops import Load, Loop, Store
+from tests.codegen_triton import loops
+
+BF16, F32 = torch.bfloat16, torch.float32
+
+
+def classes() -> list[Loop]:
+    """One loop a class."""
+    chain = [op for op in FLOATING if "{1}" not in FLOATING[op] and not op.startswith("is")]
+    body: list[object] = [Load("in0", loops.x(), F32)]
+    body += [loops.Point(op, (i,), F32) for i, op in enumerate(chain)]
+    body.append(Store("out", loops.x(), len(chain)))
+    return [
+        loops.softmax(8192, 4096, BF16),
+        loops.softmax(8192, 100, BF16),
+        loops.softmax(64, 60000, BF16),
+        loops.layernorm(4096, 1024),
+        loops.layernorm(64, 40000),
+        loops.reduction("argmax", 512, 1000, F32, torch.int64),
+        loops.reduction("max", 512, 1000, F32, F32),
+        loops.reduction("all", 512, 1000, torch.bool, torch.bool),
+        loops.column_sum(4096, 512),
+        loops.transpose_add(4096, 4096),
+        loops.embedding(1000, 768),
+        loops.pad(1000, 2, 3),
+        loops.total(100000),
+        loops.fill(1000),
+        loops.scatter_add(1000),
+        loops.pointwise("pow", 2, 4096, F32, F32),
+        Loop("every_function", loops.loop("", (65536,), (), []).x, (), tuple(body)),  # type: ignore[arg-type]
+    ]
+
+
+def dtypes_of(loop: Loop) -> dict[str, torch.dtype]:
+    """Dtypes of a hand-made loop's buffers, read off its instructions."""
+    found: dict[str, torch.dtype] = {}
+    for instr in loop.body:
+        if isinstance(instr, Load):
+            found[instr.buffer] = instr.dtype
+        elif isinstance(instr, Store):
+            found[instr.buffer] = loop.body[instr.value].dtype  # type: ignore[union-attr]
+    return found
+
+
+def main(capabilities: list[int]) -> None:
+    """Compile all classes for all capabilities."""
+    report = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i, loop in enumerate(classes()):
+            dtypes = dtypes_of(loop)
+            kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))
+            path = Path(folder) / f"class{i}.py"
+            path.write_text(HEADER + "\n\n" + kernel.source)
+            for capability in capabilities:
+                compiled = compile_offline(path, kernel, capability)
+                report.append(
+                    {
+                        "kernel": f"{i}:{loop.name}",
+                        "capability": capability,
+                        "cubin": len(compiled.asm["cubin"]),
+                        "shared": compiled.metadata.shared,
+                        "wide_loads": compiled.asm["ptx"].count(".v4.b32"),
+                        "local": ".local" in compiled.asm["ptx"],
+                    }
+                )
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]])

@@ -1,0 +1,207 @@
+"""Hand-made loops of every class that the Triton generator distinguishes."""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor.indexing import Const as IndexConst
+from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Part,
+    Point,
+    Reduce,
+    Store,
+)
+
+F32 = torch.float32
+
+
+def x(i: int = 0) -> Expr:
+    """The i-th outer variable."""
+    return Var(f"x{i}")
+
+
+def r(i: int = 0) -> Expr:
+    """The i-th reduction variable."""
+    return Var(f"r{i}")
+
+
+def loop(
+    name: str, outer: tuple[int, ...], inner: tuple[int, ...], body: list[Instr]
+) -> Loop:
+    """A loop over `outer` and `inner` sizes."""
+    return Loop(
+        name,
+        tuple(Axis(f"x{i}", n) for i, n in enumerate(outer)),
+        tuple(Axis(f"r{i}", n) for i, n in enumerate(inner)),
+        tuple(body),
+    )
+
+
+def pointwise(op: str, arity: int, size: int, dtype: torch.dtype, result: torch.dtype) -> Loop:
+    """`out = op(in0, ...)` over `size` elements in memory order."""
+    loads: list[Instr] = [Load(f"in{i}", x(), dtype) for i in range(arity)]
+    point = Point(op, tuple(range(arity)), result)
+    return loop("pointwise", (size,), (), [*loads, point, Store("out", x(), arity)])
+
+
+def softmax(rows: int, columns: int, dtype: torch.dtype = F32) -> Loop:
+    """Row softmax with float32 arithmetic, as one kernel."""
+    at = x() * columns + r()
+    return loop(
+        "softmax",
+        (rows,),
+        (columns,),
+        [
+            Load("in0", at, dtype),
+            Point("cast", (0,), F32),
+            Reduce("max", 1, F32),
+            Point("sub", (1, 2), F32),
+            Point("exp", (3,), F32),
+            Reduce("sum", 4, F32),
+            Point("div", (4, 5), F32),
+            Point("cast", (6,), dtype),
+            Store("out", at, 7),
+        ],
+    )
+
+
+def layernorm(rows: int, columns: int) -> Loop:
+    """Row normalisation with a weight, storing the mean too."""
+    at = x() * columns + r()
+    return loop(
+        "layernorm",
+        (rows,),
+        (columns,),
+        [
+            Load("in0", at, F32),
+            Reduce("welford", 0, F32),
+            Part(1, 0, F32),
+            Part(1, 1, F32),
+            Const(float(columns), F32),
+            Point("div", (3, 4), F32),
+            Const(1e-5, F32),
+            Point("add", (5, 6), F32),
+            Point("rsqrt", (7,), F32),
+            Point("sub", (0, 2), F32),
+            Point("mul", (9, 8), F32),
+            Load("weight", r(), F32),
+            Point("mul", (10, 11), F32),
+            Store("out", at, 12),
+            Store("mean", x(), 2),
+        ],
+    )
+
+
+def reduction(
+    kind: str, rows: int, columns: int, dtype: torch.dtype, result: torch.dtype
+) -> Loop:
+    """One row reduction."""
+    return loop(
+        "reduction",
+        (rows,),
+        (columns,),
+        [
+            Load("in0", x() * columns + r(), dtype),
+            Reduce(kind, 0, result),
+            Store("out", x(), 1),
+        ],
+    )
+
+
+def column_sum(rows: int, columns: int) -> Loop:
+    """Sum over the outer dimension: memory is contiguous along the kept one."""
+    return loop(
+        "column_sum",
+        (columns,),
+        (rows,),
+        [
+            Load("in0", r() * columns + x(), F32),
+            Reduce("sum", 0, F32),
+            Store("out", x(), 1),
+        ],
+    )
+
+
+def transpose_add(rows: int, columns: int) -> Loop:
+    """`out = in0.T + in1`."""
+    return loop(
+        "transpose_add",
+        (rows, columns),
+        (),
+        [
+            Load("in0", x(1) * rows + x(0), F32),
+            Load("in1", x(0) * columns + x(1), F32),
+            Point("add", (0, 1), F32),
+            Store("out", x(0) * columns + x(1), 2),
+        ],
+    )
+
+
+def embedding(count: int, width: int) -> Loop:
+    """`out[i] = table[index[i]]`, an indirect load."""
+    return loop(
+        "embedding",
+        (count, width),
+        (),
+        [
+            Load("index", x(0), torch.int64),
+            Load("table", Var("%0") * width + x(1), F32),
+            Store("out", x(0) * width + x(1), 1),
+        ],
+    )
+
+
+def pad(size: int, low: int, high: int) -> Loop:
+    """Constant padding of a vector with 7: a masked load."""
+    total = low + size + high
+    return loop(
+        "pad",
+        (total,),
+        (),
+        [
+            IndexValue(x(), torch.int64),
+            Const(low, torch.int64),
+            Point("ge", (0, 1), torch.bool),
+            Const(low + size, torch.int64),
+            Point("lt", (0, 3), torch.bool),
+            Point("logical_and", (2, 4), torch.bool),
+            Load("in0", x() - low, F32, mask=5, other=7.0),
+            Store("out", x(), 6),
+        ],
+    )
+
+
+def total(size: int) -> Loop:
+    """The sum of a whole vector: no outer axes at all."""
+    return loop(
+        "total",
+        (),
+        (size,),
+        [Load("in0", r(), F32), Reduce("sum", 0, F32), Store("out", IndexConst(0), 1)],
+    )
+
+
+def fill(size: int) -> Loop:
+    """A constant."""
+    return loop("fill", (size,), (), [Const(2.5, F32), Store("out", x(), 0)])
+
+
+def scatter_add(count: int) -> Loop:
+    """`out[index[i]] += in0[i]`."""
+    return loop(
+        "scatter_add",
+        (count,),
+        (),
+        [
+            Load("index", x(), torch.int64),
+            Load("in0", x(), F32),
+            Store("out", Var("%0"), 1, mode="add"),
+        ],
+    )

@@ -1,0 +1,33 @@
+"""Running one hand-made loop under the interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from flambeau_inductor.codegen.triton import Tiling, generate
+from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.ir.loops import Loop
+
+
+def run_loop(
+    loop: Loop, buffers: dict[str, torch.Tensor], folder: Path, tiling: Tiling | None = None
+) -> None:
+    """Generate, load and launch `loop` on `buffers` (by name), in place."""
+    dtypes = {name: tensor.dtype for name, tensor in buffers.items()}
+    numels = {name: tensor.numel() for name, tensor in buffers.items()}
+    kernel = generate(loop, dtypes, numels, tiling)
+    path = folder / f"{loop.name}.py"
+    path.write_text(HEADER + "\n\n" + kernel.source)
+    launcher = build(path, [replace(kernel)])[kernel.name]
+    launcher(*(buffers[name] for name in kernel.arguments))
+
+
+def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """An output whose old contents would show."""
+    if dtype.is_floating_point:
+        return torch.full(shape, float("nan"), dtype=dtype)
+    return torch.full(shape, 77 if dtype != torch.bool else True, dtype=dtype)

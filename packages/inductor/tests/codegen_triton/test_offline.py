@@ -1,0 +1,49 @@
+"""Every kernel class compiles to a cubin for sm_80 and sm_90 with no GPU in the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2]
+SHARED_LIMIT = 160 * 1024
+
+
+@pytest.fixture(scope="module")
+def report() -> list[dict[str, object]]:
+    """What the compiler said of each class; a process of its own, for the interpreter is on here."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.codegen_triton.compile_classes", "80", "90"],
+        env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, object]] = json.loads(done.stdout)
+    return rows
+
+
+def test_a_cubin_for_every_class(report: list[dict[str, object]]) -> None:
+    assert len(report) >= 2 * 17
+    for row in report:
+        assert int(str(row["cubin"])) > 1000, row
+
+
+def test_shared_memory_stays_in_bounds(report: list[dict[str, object]]) -> None:
+    assert [row for row in report if int(str(row["shared"])) > SHARED_LIMIT] == []
+
+
+def test_nothing_spills_to_local_memory(report: list[dict[str, object]]) -> None:
+    spilled = {str(row["kernel"]) for row in report if row["local"]}
+    # sin and cos keep a table of their argument reduction in local memory.
+    assert {name for name in spilled if "every_function" not in name} == set()
+
+
+def test_big_rows_use_wide_loads(report: list[dict[str, object]]) -> None:
+    softmax = [row for row in report if row["kernel"] == "0:softmax"]
+    assert softmax and all(int(str(row["wide_loads"])) > 0 for row in softmax)
