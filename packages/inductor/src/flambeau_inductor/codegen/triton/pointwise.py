@@ -46,8 +46,7 @@ FLOATING: dict[str, Spelling] = {
     "asinh": "fm.asinh({0})",
     "acosh": "fm.acosh({0})",
     "atanh": "fm.atanh({0})",
-    "erf": "tl.erf({0})",
-    "erfc": "1.0 - tl.erf({0})",
+    "erf": "fm.erf({0})",
     "sigmoid": "fm.sigmoid({0})",
     "isnan": "{0} != {0}",
     "isinf": "tl.abs({0}) == float('inf')",
@@ -72,6 +71,7 @@ FLOATING: dict[str, Spelling] = {
 DOUBLE: dict[str, Spelling] = FLOATING | {
     "sqrt": "tl.sqrt({0})",
     "div": "{0} / {1}",
+    "erf": "tl.erf({0})",
 }
 
 INTEGER: dict[str, Spelling] = {
