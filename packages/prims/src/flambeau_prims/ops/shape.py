@@ -35,14 +35,20 @@ def _broadcast_in_dim_rule(
     good = good and all(p < q for p, q in zip(dims, dims[1:], strict=False))
     require(good, f"broadcast_in_dim: dims {list(dims)} of {list(shape)} for shape {a.shape}")
     strides: list[Size] = [0] * len(shape)
-    for position, dim in enumerate(dims):
-        if a.shape[position] == shape[dim]:
+    source = {dim: position for position, dim in enumerate(dims)}
+    step: Size = 1  # of a new dimension of size 1, which is all that is left of an `unsqueeze`
+    for dim in range(len(shape) - 1, -1, -1):
+        position = source.get(dim)
+        if position is None:
+            strides[dim] = step if shape[dim] == 1 else 0
+        elif a.shape[position] == shape[dim]:
             strides[dim] = a.stride[position]
         else:
             require(
                 a.shape[position] == 1,
                 f"broadcast_in_dim: size {a.shape[position]} does not go to {shape[dim]}",
             )
+        step = shape[dim] * strides[dim]
     return a.like(tuple(shape), strides)
 
 

@@ -1,0 +1,41 @@
+"""Decompositions of ATen into prims; importing this package fills the table."""
+
+from flambeau_prims.decomp import (
+    activation,
+    attention,
+    backward,
+    batch_norm,
+    convolution,
+    creation,
+    indexing,
+    loss,
+    matmul,
+    normalization,
+    pointwise,
+    random,
+    reduction,
+    resize,
+    shape,
+    softmax,
+    view,
+)
+
+__all__ = [
+    "activation",
+    "attention",
+    "backward",
+    "batch_norm",
+    "convolution",
+    "creation",
+    "indexing",
+    "loss",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "random",
+    "reduction",
+    "resize",
+    "shape",
+    "softmax",
+    "view",
+]

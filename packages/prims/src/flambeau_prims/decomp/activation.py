@@ -1,0 +1,139 @@
+"""Activation functions.
+
+In: ATen's overloads. Out: prims. Invariant: computed wide, rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+SQRT_HALF = math.sqrt(0.5)
+GELU_SCALE = math.sqrt(2.0 / math.pi)
+GELU_CUBE = 0.044715
+
+
+@decomposition(aten.relu.default)
+def relu(x: Tensor) -> Tensor:
+    return elementwise(lambda y: e.maximum(y, 0), (x,))
+
+
+@decomposition(aten.hardtanh.default)
+def hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
+    return elementwise(lambda y: e.minimum(e.maximum(y, min_val), max_val), (x,))
+
+
+@decomposition(aten.relu6.default)
+def relu6(x: Tensor) -> Tensor:
+    return hardtanh(x, 0, 6)
+
+
+@decomposition(aten.threshold.default)
+def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
+    return elementwise(lambda y: e.where(e.le(y, threshold), value, y), (x,))
+
+
+@decomposition(aten.leaky_relu.default)
+def leaky_relu(x: Tensor, negative_slope: Number = 0.01) -> Tensor:
+    return elementwise(lambda y: p.where(e.gt(y, 0.0), y, e.mul(y, negative_slope)), (x,))
+
+
+@decomposition(aten._prelu_kernel.default)
+def prelu(x: Tensor, weight: Tensor) -> Tensor:
+    return elementwise(lambda y, w: p.where(e.gt(y, 0.0), y, p.mul(w, y)), (x, weight))
+
+
+@decomposition(aten.elu.default)
+def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
+    def activate(y: Tensor) -> Tensor:
+        below = e.mul(p.expm1(_scaled(y, input_scale)), alpha * scale)
+        return p.where(e.le(y, 0.0), below, _scaled(y, scale))
+
+    return elementwise(activate, (x,))
+
+
+def _scaled(x: Tensor, factor: Number) -> Tensor:
+    return x if factor == 1 else e.mul(x, factor)
+
+
+@decomposition(aten.silu.default, keep="silu")
+def silu(x: Tensor) -> Tensor:
+    return elementwise(lambda y: p.mul(y, p.sigmoid(y)), (x,))
+
+
+def relu6_shifted(x: Tensor) -> Tensor:
+    """min(max(x + 3, 0), 6), the piece that the hard activations share."""
+    return e.minimum(e.maximum(e.add(x, 3.0), 0.0), 6.0)
+
+
+@decomposition(aten.hardswish.default)
+def hardswish(x: Tensor) -> Tensor:
+    return elementwise(lambda y: e.div(p.mul(y, relu6_shifted(y)), 6.0), (x,))
+
+
+@decomposition(aten.hardsigmoid.default)
+def hardsigmoid(x: Tensor) -> Tensor:
+    return elementwise(lambda y: e.div(relu6_shifted(y), 6.0), (x,))
+
+
+@decomposition(aten.gelu.default, keep="gelu")
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    def exact(y: Tensor) -> Tensor:
+        return p.mul(e.mul(y, 0.5), e.add(p.erf(e.mul(y, SQRT_HALF)), 1.0))
+
+    def by_tanh(y: Tensor) -> Tensor:
+        inner = e.mul(p.add(y, e.mul(p.mul(p.mul(y, y), y), GELU_CUBE)), GELU_SCALE)
+        return p.mul(e.mul(y, 0.5), e.add(p.tanh(inner), 1.0))
+
+    return elementwise({"none": exact, "tanh": by_tanh}[approximate], (x,))
+
+
+def softplus_of(x: Tensor, beta: Number, threshold: Number) -> Tensor:
+    """log(1 + exp(beta x)) / beta, linear above the threshold."""
+    scaled = _scaled(x, beta)
+    soft = p.log1p(p.exp(scaled))
+    return p.where(e.gt(scaled, threshold), x, soft if beta == 1 else e.div(soft, beta))
+
+
+@decomposition(aten.softplus.default)
+def softplus(x: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
+    return elementwise(lambda y: softplus_of(y, beta, threshold), (x,))
+
+
+@decomposition(aten.mish.default)
+def mish(x: Tensor) -> Tensor:
+    return elementwise(lambda y: p.mul(y, p.tanh(softplus_of(y, 1, 20))), (x,))
+
+
+@decomposition(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    def activate(y: Tensor) -> Tensor:
+        return p.sub(e.minimum(y, 0.0), p.log1p(p.exp(p.neg(p.abs(y)))))
+
+    # The second result is eager's scratch space; the backward here does without it.
+    return elementwise(activate, (x,)), p.full([0], 0, dtype=x.dtype, device=x.device)
+
+
+def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """The two halves of `x` along `dim`."""
+    size = x.shape[dim]
+    if size % 2:
+        raise RuntimeError(f"Halving dimension must be even, but dimension {dim} is size {size}")
+    start, stop, step = [0] * x.ndim, list(x.shape), [1] * x.ndim
+    middle = [size // 2 if d == dim else n for d, n in enumerate(stop)]
+    second = [size // 2 if d == dim else 0 for d in range(x.ndim)]
+    return p.slice(x, start, middle, step), p.slice(x, second, stop, step)
+
+
+@decomposition(aten.glu.default)
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    a, b = halves(x, canonical(dim, x.ndim))
+    return elementwise(lambda y, gate: p.mul(y, p.sigmoid(gate)), (a, b))

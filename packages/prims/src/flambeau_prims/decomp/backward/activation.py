@@ -1,0 +1,174 @@
+"""Gradients of activation functions, as autograd calls them.
+
+In: the gradient of the result, and the input or the result. Out: the gradient of the input.
+Invariant: formulas agree with eager also at the kinks, where one-sided derivatives are chosen.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.activation import (
+    GELU_CUBE,
+    GELU_SCALE,
+    SQRT_HALF,
+    halves,
+    relu6_shifted,
+)
+from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+@decomposition(aten.threshold_backward.default)
+def threshold_backward(grad: Tensor, x: Tensor, threshold: Number) -> Tensor:
+    return elementwise(lambda g, y: e.where(e.le(y, threshold), 0, g), (grad, x))
+
+
+@decomposition(aten.sigmoid_backward.default)
+def sigmoid_backward(grad: Tensor, result: Tensor) -> Tensor:
+    return elementwise(lambda g, y: p.mul(g, p.mul(e.sub(1.0, y), y)), (grad, result))
+
+
+@decomposition(aten.tanh_backward.default)
+def tanh_backward(grad: Tensor, result: Tensor) -> Tensor:
+    return elementwise(lambda g, y: p.mul(g, e.sub(1.0, p.mul(y, y))), (grad, result))
+
+
+@decomposition(aten.hardtanh_backward.default)
+def hardtanh_backward(grad: Tensor, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        outside = p.logical_or(e.le(y, min_val), e.ge(y, max_val))
+        return e.where(outside, 0.0, g)
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.leaky_relu_backward.default)
+def leaky_relu_backward(
+    grad: Tensor, x: Tensor, negative_slope: Number, self_is_result: bool
+) -> Tensor:
+    del self_is_result  # the sign is the same
+    return elementwise(
+        lambda g, y: p.where(e.gt(y, 0.0), g, e.mul(g, negative_slope)), (grad, x)
+    )
+
+
+@decomposition(aten._prelu_kernel_backward.default)
+def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def of_input(g: Tensor, y: Tensor, w: Tensor) -> Tensor:
+        return p.where(e.gt(y, 0.0), g, p.mul(w, g))
+
+    def of_weight(g: Tensor, y: Tensor) -> Tensor:
+        return e.where(e.gt(y, 0.0), 0.0, p.mul(y, g))
+
+    return elementwise(of_input, (grad, x, weight)), elementwise(of_weight, (grad, x))
+
+
+@decomposition(aten.elu_backward.default)
+def elu_backward(
+    grad: Tensor,
+    alpha: Number,
+    scale: Number,
+    input_scale: Number,
+    is_result: bool,
+    self_or_result: Tensor,
+) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        if is_result:
+            below = e.mul(e.add(y, alpha * scale), input_scale)
+        else:
+            below = e.mul(p.exp(e.mul(y, input_scale)), alpha * scale * input_scale)
+        return p.where(e.le(y, 0.0), p.mul(g, below), e.mul(g, scale))
+
+    return elementwise(derive, (grad, self_or_result))
+
+
+@decomposition(aten.silu_backward.default, keep="silu")
+def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        s = p.sigmoid(y)
+        return p.mul(g, p.mul(s, e.add(p.mul(y, e.sub(1.0, s)), 1.0)))
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.hardswish_backward.default)
+def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        middle = p.mul(g, e.add(e.div(y, 3.0), 0.5))
+        return e.where(e.lt(y, -3.0), 0.0, p.where(e.le(y, 3.0), middle, g))
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.hardsigmoid_backward.default)
+def hardsigmoid_backward(grad: Tensor, x: Tensor) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        shifted = relu6_shifted(y)
+        inside = p.logical_and(e.gt(shifted, 0.0), e.lt(shifted, 6.0))
+        return e.where(inside, e.div(g, 6.0), 0.0)
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.gelu_backward.default, keep="gelu")
+def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tensor:
+    def exact(g: Tensor, y: Tensor) -> Tensor:
+        cdf = e.mul(e.add(p.erf(e.mul(y, SQRT_HALF)), 1.0), 0.5)
+        pdf = e.mul(p.exp(e.mul(p.mul(y, y), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
+        return p.mul(g, p.add(cdf, p.mul(y, pdf)))
+
+    def by_tanh(g: Tensor, y: Tensor) -> Tensor:
+        square = p.mul(y, y)
+        inner = e.mul(p.add(y, e.mul(p.mul(square, y), GELU_CUBE)), GELU_SCALE)
+        t = p.tanh(inner)
+        slope = e.mul(e.add(e.mul(square, 3.0 * GELU_CUBE), 1.0), GELU_SCALE)
+        curve = p.mul(p.mul(e.mul(y, 0.5), e.sub(1.0, p.mul(t, t))), slope)
+        return p.mul(g, p.add(e.mul(e.add(t, 1.0), 0.5), curve))
+
+    return elementwise({"none": exact, "tanh": by_tanh}[approximate], (grad, x))
+
+
+@decomposition(aten.softplus_backward.default)
+def softplus_backward(grad: Tensor, x: Tensor, beta: Number, threshold: Number) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        scaled = y if beta == 1 else e.mul(y, beta)
+        return p.where(e.gt(scaled, threshold), g, p.mul(g, p.sigmoid(scaled)))
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.mish_backward.default)
+def mish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        t = p.tanh(p.log1p(p.exp(y)))
+        t = p.where(e.gt(y, 20.0), p.tanh(y), t)
+        slope = p.mul(p.mul(y, p.sigmoid(y)), e.sub(1.0, p.mul(t, t)))
+        return p.mul(g, p.add(t, slope))
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.log_sigmoid_backward.default)
+def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    del buffer
+    return elementwise(lambda g, y: p.mul(g, p.sigmoid(p.neg(y))), (grad, x))
+
+
+@decomposition(aten.glu_backward.default)
+def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
+    where = canonical(dim, x.ndim)
+    a, b = halves(x, where)
+
+    def of_gate(g: Tensor, y: Tensor, gate: Tensor) -> Tensor:
+        s = p.sigmoid(gate)
+        return p.mul(p.mul(g, y), p.mul(s, e.sub(1.0, s)))
+
+    first = elementwise(lambda g, gate: p.mul(g, p.sigmoid(gate)), (grad, b))
+    return p.cat([first, elementwise(of_gate, (grad, a, b))], where)

@@ -1,0 +1,112 @@
+"""Gradients of loss functions.
+
+In: the gradient of the loss (0-d if it was reduced), predictions, targets. Out: the gradient of
+the predictions. Invariant: `reduction` means what it meant in the forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.loss import MEAN, NONE, class_weights
+from flambeau_prims.decomp.view import unsqueezed
+from flambeau_prims.promotion import compute_dtype, result_type
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def _pairwise(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    reduction: int,
+    slope: Callable[[Tensor, Tensor], Tensor],
+) -> Any:
+    """grad * slope(x, target), over the number of elements if the loss was their mean."""
+    dtype = result_type((x, target, grad))
+    if not dtype.is_floating_point:
+        return NotImplemented
+    a, b, g = e.meet(*(e.cast(t, compute_dtype(dtype)) for t in (x, target, grad)))
+    each = p.mul(slope(a, b), g)
+    if reduction == MEAN:
+        each = e.div(each, float(a.numel()))
+    return e.cast(each, dtype)
+
+
+@decomposition(aten.mse_loss_backward.default)
+def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
+    return _pairwise(grad, x, target, reduction, lambda a, b: e.mul(p.sub(a, b), 2.0))
+
+
+@decomposition(aten.smooth_l1_loss_backward.default)
+def smooth_l1_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
+) -> Any:
+    def slope(a: Tensor, b: Tensor) -> Tensor:
+        gap = p.sub(a, b)
+        if beta == 0.0:
+            return p.sign(gap)
+        return p.where(e.lt(p.abs(gap), beta), e.div(gap, beta), p.sign(gap))
+
+    return _pairwise(grad, x, target, reduction, slope)
+
+
+@decomposition(aten.huber_loss_backward.default)
+def huber_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float
+) -> Any:
+    def slope(a: Tensor, b: Tensor) -> Tensor:
+        return e.minimum(e.maximum(p.sub(a, b), -delta), delta)
+
+    return _pairwise(grad, x, target, reduction, slope)
+
+
+@decomposition(aten.binary_cross_entropy_backward.default)
+def binary_cross_entropy_backward(
+    grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Any:
+    def slope(a: Tensor, t: Tensor) -> Tensor:
+        floor = e.maximum(p.mul(e.sub(1.0, a), a), 1e-12)
+        each = p.div(p.sub(a, t), floor)
+        return each if weight is None else e.mul(each, e.cast(weight, each.dtype))
+
+    return _pairwise(grad, x, target, reduction, slope)
+
+
+@decomposition(aten.nll_loss_backward.default, aten.nll_loss2d_backward.default)
+def nll_loss_backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Any:
+    if target.dtype != torch.int64:
+        target = e.cast(target, torch.int64)
+    classes = 0 if x.ndim == 1 else 1
+    if x.ndim == 1 and target.ndim == 1:
+        target = p.reshape(target, [])
+    dtype = compute_dtype(x.dtype)
+    safe, weights, kept = class_weights(weight, target, ignore_index, dtype)
+    g = e.cast(grad, dtype)
+    if reduction == MEAN:
+        g = p.div(g, e.cast(total_weight, dtype))
+    if reduction != NONE or x.ndim == 1:
+        g = e.expand(p.reshape(g, []), weights.shape)
+    # where, not a product: with every target ignored the mean's gradient is 0 / 0
+    each = e.where(kept, p.neg(p.mul(g, weights)), 0.0)
+    # The one-hot product fuses; a scatter would not.
+    shape = list(x.shape)
+    count = p.iota(x.shape[classes], 0, 1, dtype=torch.int64, device=x.device)
+    number = p.broadcast_in_dim(count, shape, [classes])
+    hit = p.eq(number, e.expand(unsqueezed(safe, classes), shape))
+    return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)

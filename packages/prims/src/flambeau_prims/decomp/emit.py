@@ -1,0 +1,220 @@
+"""What decompositions are written with: prims with operands brought to one shape and dtype.
+
+In: tensors (real, fake, or traced values) and Python numbers. Out: calls of prims on them.
+Invariant: only shape, strides, dtype and device of an operand are looked at, never its elements,
+and nothing but prims is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
+from flambeau_prims._op import PRIMS
+from flambeau_prims.broadcast import broadcast_shapes, trailing_dims
+from flambeau_prims.layout import (
+    Size,
+    TensorMeta,
+    elementwise_strides,
+    is_channels_last,
+    is_contiguous,
+    is_dense,
+    product,
+)
+from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of
+
+Number: TypeAlias = bool | int | float | complex
+Operand: TypeAlias = Tensor | Number
+
+p: Any = SimpleNamespace(**{name: prim.overload for name, prim in PRIMS.items()})
+"""The prims by name: `p.add(a, b)`."""
+
+# float literals that a decomposition's formula needs stay Python numbers until they meet a tensor
+_NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def is_number(value: object) -> bool:
+    """A Python number or a symbolic one, as opposed to a tensor."""
+    return isinstance(value, _NUMBERS)
+
+
+def canonical(dim: int, ndim: int) -> int:
+    """`dim` counted from the front; a 0-d tensor has one dimension for this purpose."""
+    span = max(ndim, 1)
+    if not -span <= dim < span:
+        raise IndexError(f"Dimension out of range (expected {-span} to {span - 1}, got {dim})")
+    return dim % span
+
+
+def canonical_dims(dims: int | Sequence[int] | None, ndim: int) -> list[int]:
+    """Sorted dimensions counted from the front; None or none given mean all."""
+    if dims is None or (not isinstance(dims, int) and len(dims) == 0):
+        return list(range(ndim))
+    given = [dims] if isinstance(dims, int) else dims
+    found = sorted(canonical(d, ndim) for d in given)
+    if len(set(found)) != len(found):
+        raise RuntimeError(f"dim appears multiple times in the list of dims {list(given)}")
+    return found if ndim else []
+
+
+def contiguous(x: Tensor) -> bool:
+    """Whether `x` is row-major."""
+    return is_contiguous(x.shape, x.stride())
+
+
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` in `dtype`; `x` itself if it is so already."""
+    return x if x.dtype == dtype else p.cast(x, dtype=dtype)
+
+
+def widen(*xs: Tensor) -> Any:
+    """The tensors in the dtype they are computed with (float32 for half precision)."""
+    wide = tuple(cast(x, compute_dtype(x.dtype)) for x in xs)
+    return wide if len(wide) > 1 else wide[0]
+
+
+def expand(x: Tensor, shape: Sequence[Size]) -> Tensor:
+    """`x` broadcast to `shape`, aligned at the right."""
+    if tuple(x.shape) == tuple(shape):
+        return x
+    return p.broadcast_in_dim(x, list(shape), trailing_dims(x.ndim, len(shape)))
+
+
+def const(value: Any, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor of the shape of `like` filled with a number."""
+    dtype = dtype or like.dtype
+    shape = list(like.shape)
+    if contiguous(like):
+        return p.full(shape, value, dtype=dtype, device=like.device)
+    # Strides of 0, so that the layout of a pointwise result follows `like` alone.
+    return p.broadcast_in_dim(p.full([], value, dtype=dtype, device=like.device), shape, [])
+
+
+def meet(*operands: Any) -> list[Tensor]:
+    """Operands as tensors of one shape; numbers take the dtype of the first tensor."""
+    tensors = [x for x in operands if not is_number(x)]
+    shape = broadcast_shapes(*(x.shape for x in tensors))
+    if all(tuple(x.shape) == shape for x in tensors):
+        model = tensors[0]
+        return [const(x, model) if is_number(x) else x for x in operands]
+    placed = [x if is_number(x) else expand(x, shape) for x in operands]
+    model = next(x for x in placed if not is_number(x))
+    return [const(x, model) if is_number(x) else x for x in placed]
+
+
+def _meeting(name: str) -> Callable[..., Tensor]:
+    op = PRIMS[name].overload
+
+    def call(*operands: Operand) -> Tensor:
+        return op(*meet(*operands))  # type: ignore[no-any-return]
+
+    call.__name__ = name
+    call.__doc__ = f"`{name}` of operands of one dtype that broadcast; numbers are allowed."
+    return call
+
+
+add, sub, mul, div = map(_meeting, ("add", "sub", "mul", "div"))
+maximum, minimum = map(_meeting, ("maximum", "minimum"))
+eq, ne, lt, le, gt, ge = map(_meeting, ("eq", "ne", "lt", "le", "gt", "ge"))
+logical_and, logical_or = map(_meeting, ("logical_and", "logical_or"))
+
+
+def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    """`where` of operands that broadcast; a number takes the dtype of the other operand."""
+    model = b if is_number(a) else a
+    operands = [x if not is_number(x) else _scalar(x, model) for x in (a, b)]
+    return p.where(*meet(condition, *operands))
+
+
+def _scalar(value: Any, like: Any) -> Tensor:
+    return p.full([], value, dtype=like.dtype, device=like.device)
+
+
+def elementwise(
+    op: Callable[..., Tensor], operands: Sequence[Any], promotion: Promotion = Promotion.SAME
+) -> Tensor:
+    """A pointwise ATen operation: promote, broadcast, compute wide, round once.
+
+    A 0-d CPU tensor among operands of another device is moved there, as eager does.
+    """
+    compute, result = dtypes_of(operands, promotion)
+    tensors = [x for x in operands if not is_number(x)]
+    home = next((x.device for x in tensors if x.ndim), tensors[0].device)
+    placed: list[Any] = []
+    for x in operands:
+        if is_number(x):
+            placed.append(_as_kind(x, compute))
+            continue
+        if x.device != home and x.ndim == 0:
+            x = p.device_put(x, device=home)
+        placed.append(cast(x, compute))
+    return cast(op(*meet(*placed)), result)
+
+
+def _as_kind(value: Any, dtype: torch.dtype) -> Any:
+    """A Python number in the kind of `dtype`, so that `full` states what it means."""
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return value
+    if dtype == torch.bool:
+        return bool(value)
+    if dtype.is_complex:
+        return complex(value)
+    return float(value) if dtype.is_floating_point else int(value)
+
+
+def spread(row: Tensor, shape: Sequence[Size], dims: Sequence[int]) -> Tensor:
+    """A reduction's result broadcast back over the dimensions it was reduced over."""
+    gone = set(dims)
+    kept = [d for d in range(len(shape)) if d not in gone]
+    if not gone:
+        return row
+    return p.broadcast_in_dim(row, list(shape), kept)
+
+
+def keep_dims(row: Tensor, shape: Sequence[Size], dims: Sequence[int], keepdim: bool) -> Tensor:
+    """A reduction's result with size-1 dimensions put back if `keepdim`."""
+    if not keepdim or not dims:
+        return row
+    gone = set(dims)
+    return spread(row, [1 if d in gone else size for d, size in enumerate(shape)], dims)
+
+
+def count(shape: Sequence[Size], dims: Sequence[int]) -> Size:
+    """Number of elements that a reduction over `dims` combines."""
+    return product([shape[d] for d in dims])
+
+
+def layout_order(x: Tensor) -> list[int]:
+    """Dimensions from outermost to innermost in a dense copy that keeps the layout of `x`."""
+    meta = TensorMeta.of(x)
+    strides = meta.stride if is_dense(meta.shape, meta.stride) else elementwise_strides((meta,))
+    dims = range(len(strides))
+    return sorted(dims, key=lambda d: (-strides[d], meta.shape[d] == 1, d))
+
+
+def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
+    """A dense copy of `x` in a memory format; None means that `x` keeps its layout."""
+    if memory_format in (None, torch.preserve_format):
+        return p.clone(x) if contiguous(x) else p.clone(x, order=layout_order(x))
+    if memory_format == torch.contiguous_format:
+        return p.clone(x)
+    order = {torch.channels_last: [0, 2, 3, 1], torch.channels_last_3d: [0, 2, 3, 4, 1]}
+    if memory_format not in order or len(order[memory_format]) != x.ndim:
+        raise RuntimeError(f"memory format {memory_format} of a {x.ndim}-d tensor")
+    return p.clone(x, order=order[memory_format])
+
+
+def in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
+    """`x` if it is in the format already, else a copy that is."""
+    if memory_format in (None, torch.preserve_format):
+        return x
+    if memory_format == torch.contiguous_format:
+        return x if contiguous(x) else p.clone(x)
+    if is_channels_last(x.shape, x.stride()):
+        return x
+    return copy_in_format(x, memory_format)

@@ -1,0 +1,220 @@
+"""Layer, RMS and group normalization.
+
+In: an input and optional scale and shift. Out: the result and the statistics its backward needs.
+Invariant: statistics are computed in float32 for half precision, and given in eager's dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p, spread
+from flambeau_prims.decomp.reduction import moments
+from flambeau_prims.layout import Size
+from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def stat_dtype(x: Tensor, weight: Tensor | None) -> torch.dtype:
+    """The dtype in which eager hands out statistics of `x`."""
+    if x.device.type == "cpu" and (weight is None or weight.dtype == x.dtype):
+        return x.dtype
+    return compute_dtype(x.dtype)
+
+
+def affine(x: Tensor, weight: Tensor | None, bias: Tensor | None, dims: Sequence[int]) -> Tensor:
+    """`x * weight + bias`, whose dimensions are those of `x` listed in `dims`."""
+    shape = list(x.shape)
+    if weight is not None:
+        x = p.mul(x, p.broadcast_in_dim(e.cast(weight, x.dtype), shape, list(dims)))
+    if bias is not None:
+        x = p.add(x, p.broadcast_in_dim(e.cast(bias, x.dtype), shape, list(dims)))
+    return x
+
+
+def rstd_of(variance: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(variance + eps)."""
+    return p.rsqrt(e.add(variance, eps))
+
+
+@decomposition(aten.native_layer_norm.default, keep="layer_norm")
+def layer_norm(
+    x: Tensor,
+    normalized_shape: Sequence[Size],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+) -> Any:
+    axis = x.ndim - len(normalized_shape)
+    dims = list(range(axis, x.ndim))
+    wide = e.widen(x)
+    variance, average = moments(wide, dims, 0.0)
+    rstd = rstd_of(variance, eps)
+    shape = wide.shape
+    centered = p.sub(wide, spread(average, shape, dims))
+    out = affine(p.mul(centered, spread(rstd, shape, dims)), weight, bias, dims)
+    kept = [*x.shape[:axis], *[1] * len(dims)]
+    stats = [
+        e.cast(spread(s, kept, dims), stat_dtype(x, weight)) for s in (average, rstd)
+    ]
+    # the library kernel writes row-major whatever the layout of its input
+    return e.in_format(e.cast(out, x.dtype), torch.contiguous_format), stats[0], stats[1]
+
+
+@decomposition(aten.native_layer_norm_backward.default, keep="layer_norm")
+def layer_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[Size],
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Any:
+    axis = x.ndim - len(normalized_shape)
+    inner, outer = list(range(axis, x.ndim)), list(range(axis))
+    shape = list(x.shape)
+    g, wide = e.widen(grad, x)
+    scale = e.expand(e.cast(rstd, wide.dtype), shape)
+    centered = p.sub(wide, e.expand(e.cast(mean, wide.dtype), shape))
+    normal = p.mul(centered, scale)
+    return (
+        e.cast(_through(affine(g, weight, None, inner), normal, scale, inner), x.dtype)
+        if output_mask[0]
+        else None,
+        e.cast(p.sum(p.mul(g, normal), outer), weight.dtype)
+        if output_mask[1] and weight is not None
+        else None,
+        e.cast(p.sum(g, outer), bias.dtype) if output_mask[2] and bias is not None else None,
+    )
+
+
+def _through(g: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tensor:
+    """Gradient through normalization to mean 0 and variance 1 over `dims`.
+
+    With n the normalized input: (g - mean(g) - n * mean(g * n)) * scale.
+    """
+    shape = g.shape
+    number = float(e.count(shape, dims))
+    mean_g = e.div(p.sum(g, dims), number)
+    mean_gn = e.div(p.sum(p.mul(g, normal), dims), number)
+    centered = p.sub(g, spread(mean_g, shape, dims))
+    return p.mul(p.sub(centered, p.mul(normal, spread(mean_gn, shape, dims))), scale)
+
+
+@decomposition(aten._fused_rms_norm.default, keep="rms_norm")
+def rms_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None
+) -> Any:
+    dims = list(range(x.ndim - len(normalized_shape), x.ndim))
+    wide = e.widen(x)
+    small = torch.finfo(wide.dtype).eps if eps is None else eps
+    square = e.div(p.sum(p.mul(wide, wide), dims), float(e.count(x.shape, dims)))
+    rstd = rstd_of(square, small)
+    out = affine(p.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
+    kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
+    return e.cast(out, x.dtype), spread(rstd, kept, dims)
+
+
+@decomposition(aten._fused_rms_norm_backward.default, keep="rms_norm")
+def rms_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    rstd: Tensor,
+    weight: Tensor | None,
+    output_mask: Sequence[bool],
+) -> Any:
+    axis = x.ndim - len(normalized_shape)
+    dims = list(range(axis, x.ndim))
+    g, wide = e.widen(grad, x)
+    scale = e.expand(e.cast(rstd, wide.dtype), wide.shape)
+    normal = p.mul(wide, scale)
+    first = second = None
+    if output_mask[0]:
+        h = affine(g, weight, None, dims)
+        mean = e.div(p.sum(p.mul(h, normal), dims), float(e.count(x.shape, dims)))
+        inner = p.sub(h, p.mul(normal, spread(mean, h.shape, dims)))
+        first = e.cast(p.mul(inner, scale), x.dtype)
+    if output_mask[1] and weight is not None:
+        second = e.cast(p.sum(p.mul(g, normal), list(range(axis))), weight.dtype)
+    return first, second
+
+
+def _grouped(x: Tensor, n: Size, c: Size, hw: Size, group: int) -> Tensor:
+    return p.reshape(x, [n, group, c // group, hw])
+
+
+def _per_channel(w: Tensor, like: Tensor) -> Tensor:
+    """A vector of C entries over [N, groups, C / groups, HxW]."""
+    _, group, size, _ = like.shape
+    return p.broadcast_in_dim(
+        p.reshape(e.cast(w, like.dtype), [group, size]), list(like.shape), [1, 2]
+    )
+
+
+@decomposition(aten.native_group_norm.default, keep="group_norm")
+def group_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    eps: float,
+) -> Any:
+    wide = _grouped(e.widen(x), N, C, HxW, group)
+    variance, average = moments(wide, [2, 3], 0.0)
+    rstd = rstd_of(variance, eps)
+    shape = wide.shape
+    out = p.mul(p.sub(wide, spread(average, shape, [2, 3])), spread(rstd, shape, [2, 3]))
+    if weight is not None:
+        out = p.mul(out, _per_channel(weight, out))
+    if bias is not None:
+        out = p.add(out, _per_channel(bias, out))
+    stats = stat_dtype(x, weight)
+    result = e.cast(p.reshape(out, list(x.shape)), x.dtype)
+    return result, e.cast(average, stats), e.cast(rstd, stats)
+
+
+@decomposition(aten.native_group_norm_backward.default, keep="group_norm")
+def group_norm_backward(
+    grad: Tensor,
+    x: Tensor,
+    mean: Tensor,
+    rstd: Tensor,
+    weight: Tensor | None,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    g, wide = (_grouped(t, N, C, HxW, group) for t in e.widen(grad, x))
+    shape, dtype = wide.shape, wide.dtype
+    m, r = (p.reshape(e.cast(s, dtype), [N, group]) for s in (mean, rstd))
+    scale = spread(r, shape, [2, 3])
+    normal = p.mul(p.sub(wide, spread(m, shape, [2, 3])), scale)
+    first = None
+    if output_mask[0]:
+        h = g if weight is None else p.mul(g, _per_channel(weight, g))
+        first = p.reshape(e.cast(_through(h, normal, scale, [2, 3]), x.dtype), list(x.shape))
+    own = x.dtype if weight is None else weight.dtype
+
+    def vector(t: Tensor) -> Tensor:
+        return e.cast(p.reshape(p.sum(t, [0, 3]), [C]), own)
+
+    return (
+        first,
+        vector(p.mul(g, normal)) if output_mask[1] else None,
+        vector(g) if output_mask[2] else None,
+    )

@@ -1,0 +1,333 @@
+"""ATen's pointwise operations: arithmetic, functions, comparisons, selection.
+
+In: tensors and numbers of any shapes and dtypes that ATen takes. Out: prims on equal ones.
+Invariant: shape, strides and dtype of the result are eager's; half precision rounds once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import Number, Operand, elementwise, is_number, p
+from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, result_type
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+FLOAT, SAME, BOOL = Promotion.FLOAT, Promotion.SAME, Promotion.BOOL
+
+# One operand, the prim of the same name: integers become floats.
+_FLOAT_FUNCTIONS = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh"
+    " cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid"
+).split()
+
+# One operand, the prim of the same name; on integers the identity.
+_ROUNDINGS = "ceil floor round trunc".split()
+
+# Two operands: ATen's name -> (prim, promotion); both `.Tensor` and `.Scalar` if there is one.
+_BINARY: dict[str, tuple[str, Promotion]] = {
+    "mul": ("mul", SAME),
+    "remainder": ("remainder", SAME),
+    "fmod": ("fmod", SAME),
+    "floor_divide": ("floor_div", SAME),
+    "bitwise_and": ("bitwise_and", SAME),
+    "bitwise_or": ("bitwise_or", SAME),
+    "bitwise_xor": ("bitwise_xor", SAME),
+    "bitwise_left_shift": ("shift_left", SAME),
+    "bitwise_right_shift": ("shift_right", SAME),
+    "__lshift__": ("shift_left", SAME),
+    "__rshift__": ("shift_right", SAME),
+    "copysign": ("copysign", FLOAT),
+    "eq": ("eq", BOOL),
+    "ne": ("ne", BOOL),
+    "lt": ("lt", BOOL),
+    "le": ("le", BOOL),
+    "gt": ("gt", BOOL),
+    "ge": ("ge", BOOL),
+}
+_BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
+    "maximum": ("maximum", SAME),
+    "minimum": ("minimum", SAME),
+    "fmax": ("fmax", SAME),
+    "fmin": ("fmin", SAME),
+    "atan2": ("atan2", FLOAT),
+    "nextafter": ("nextafter", SAME),
+}
+_LOGICAL = "logical_and logical_or logical_xor".split()
+_TESTS = "isnan isinf".split()
+
+
+def _overloads(name: str, *kinds: str) -> list[Any]:
+    packet = getattr(aten, name)
+    return [getattr(packet, kind) for kind in kinds if kind in packet.overloads()]
+
+
+def _register_tables() -> None:
+    for name in _FLOAT_FUNCTIONS:
+        decomposition(*_overloads(name, "default"))(_unary(getattr(p, name), FLOAT))
+    for name in _ROUNDINGS:
+        decomposition(*_overloads(name, "default"))(_rounding(getattr(p, name)))
+    for name, (prim, promotion) in _BINARY.items():
+        ops = _overloads(name, "Tensor", "Scalar", "default", "Scalar_Tensor", "Tensor_Scalar")
+        decomposition(*ops)(_binary(getattr(p, prim), promotion))
+    for name, (prim, promotion) in _BINARY_DEFAULT.items():
+        decomposition(*_overloads(name, "default"))(_binary(getattr(p, prim), promotion))
+    for name in _LOGICAL:
+        decomposition(*_overloads(name, "default"))(_logical(getattr(p, name)))
+    for name in _TESTS:
+        decomposition(*_overloads(name, "default"))(_unary(getattr(p, name), BOOL))
+
+
+def _unary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Tensor]:
+    def call(x: Tensor) -> Tensor:
+        return elementwise(op, (x,), promotion)
+
+    return call
+
+
+def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(x: Tensor) -> Tensor:
+        return elementwise(op, (x,)) if x.dtype.is_floating_point else x
+
+    return call
+
+
+def _binary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Any]:
+    def call(a: Operand, b: Operand) -> Any:
+        return elementwise(op, (a, b), promotion)
+
+    return call
+
+
+def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def call(a: Tensor, b: Tensor) -> Tensor:
+        return op(*e.meet(e.cast(a, torch.bool), e.cast(b, torch.bool)))
+
+    return call
+
+
+_register_tables()
+
+
+@decomposition(aten.add.Tensor, aten.add.Scalar)
+def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
+    if alpha == 1:
+        return elementwise(p.add, (a, b))
+    return elementwise(lambda x, y: p.add(x, e.mul(y, alpha)), (a, b))
+
+
+@decomposition(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
+    if alpha == 1:
+        return elementwise(p.sub, (a, b))
+    return elementwise(lambda x, y: p.sub(x, e.mul(y, alpha)), (a, b))
+
+
+@decomposition(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
+    return elementwise(lambda x, y: p.sub(y, x if alpha == 1 else e.mul(x, alpha)), (a, b))
+
+
+@decomposition(aten.div.Tensor, aten.div.Scalar)
+def div(a: Operand, b: Operand) -> Tensor:
+    return elementwise(p.div, (a, b), FLOAT)
+
+
+@decomposition(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
+    if rounding_mode is None:
+        return div(a, b)
+    if rounding_mode == "floor":
+        return elementwise(p.floor_div, (a, b))
+    if is_inexact(result_type((a, b))):
+        return elementwise(lambda x, y: p.trunc(p.div(x, y)), (a, b))
+    return elementwise(p.trunc_div, (a, b))
+
+
+@decomposition(aten.neg.default)
+def neg(x: Tensor) -> Tensor:
+    return elementwise(p.neg, (x,))
+
+
+@decomposition(aten.abs.default)
+def abs_(x: Tensor) -> Any:
+    if x.dtype.is_complex or x.dtype == torch.bool:
+        return NotImplemented
+    return elementwise(p.abs, (x,))
+
+
+@decomposition(aten.sign.default, aten.sgn.default)
+def sign(x: Tensor) -> Any:
+    if x.dtype.is_complex or x.dtype == torch.bool:
+        return NotImplemented
+    return elementwise(p.sign, (x,))
+
+
+@decomposition(aten.round.decimals)
+def round_decimals(x: Tensor, *, decimals: int) -> Any:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    scale = 10.0 ** abs(decimals)
+    up, down = (e.mul, e.div) if decimals >= 0 else (e.div, e.mul)
+    return elementwise(lambda y: down(p.round(up(y, scale)), scale), (x,))
+
+
+@decomposition(aten.frac.default)
+def frac(x: Tensor) -> Tensor:
+    return elementwise(lambda y: p.sub(y, p.trunc(y)), (x,))
+
+
+@decomposition(aten.bitwise_not.default)
+def bitwise_not(x: Tensor) -> Tensor:
+    return p.bitwise_not(x)
+
+
+@decomposition(aten.logical_not.default)
+def logical_not(x: Tensor) -> Tensor:
+    return p.logical_not(e.cast(x, torch.bool))
+
+
+# Exponents that eager computes by products and roots rather than by `pow`.
+_POWERS: dict[float, Callable[[Tensor], Tensor]] = {
+    0.5: lambda x: p.sqrt(x),
+    -0.5: lambda x: p.rsqrt(x),
+    -1: lambda x: p.reciprocal(x),
+    -2: lambda x: p.reciprocal(p.mul(x, x)),
+    2: lambda x: p.mul(x, x),
+    3: lambda x: p.mul(p.mul(x, x), x),
+}
+
+
+@decomposition(aten.pow.Tensor_Tensor, aten.pow.Scalar)
+def pow_(a: Operand, b: Operand) -> Tensor:
+    return elementwise(p.pow, (a, b))
+
+
+@decomposition(aten.pow.Tensor_Scalar)
+def pow_scalar(x: Tensor, exponent: Number) -> Any:
+    result = result_type((x, exponent))
+    if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
+        return elementwise(p.pow, (x, exponent))
+    short = _POWERS.get(exponent)
+    exact = exponent in (2, 3) or result.is_floating_point
+    if short is not None and exact and result != torch.bool:
+        wide = e.cast(x, compute_dtype(result))
+        return e.cast(short(wide), result)
+    return elementwise(p.pow, (x, exponent))
+
+
+def _bool(condition: Tensor) -> Tensor:
+    return e.cast(condition, torch.bool)
+
+
+@decomposition(aten.where.self)
+def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
+    dtype = result_type((a, b))
+    a, b = (x if is_number(x) else e.cast(x, dtype) for x in (a, b))
+    if is_number(a) and is_number(b):
+        a = p.full([], a, dtype=dtype, device=condition.device)
+    return e.where(_bool(condition), a, b)
+
+
+@decomposition(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
+    if not is_number(value):
+        if value.device != x.device:  # type: ignore[union-attr]
+            value = p.device_put(value, device=x.device)
+        value = e.cast(value, x.dtype)  # type: ignore[arg-type]
+    placed, mask = e.meet(x, mask)
+    filled = e.const(value, placed) if is_number(value) else e.expand(value, placed.shape)  # type: ignore[arg-type]
+    # The order of operands leaves the layout to `x`.
+    return p.where(p.logical_not(_bool(mask)), placed, filled)
+
+
+@decomposition(aten.clamp.default, aten.clamp.Tensor)
+def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Any:
+    if min is None and max is None:
+        return NotImplemented
+    if min is None or max is None:
+        op, bound = (p.maximum, min) if max is None else (p.minimum, max)
+        return elementwise(op, (x, bound))
+    return elementwise(lambda a, low, high: p.minimum(p.maximum(a, low), high), (x, min, max))
+
+
+@decomposition(aten.clamp_min.default, aten.clamp_min.Tensor)
+def clamp_min(x: Tensor, min: Operand) -> Tensor:
+    return elementwise(p.maximum, (x, min))
+
+
+@decomposition(aten.clamp_max.default, aten.clamp_max.Tensor)
+def clamp_max(x: Tensor, max: Operand) -> Tensor:
+    return elementwise(p.minimum, (x, max))
+
+
+@decomposition(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
+    def blend(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        span = p.sub(b, a)
+        near_start = p.add(a, p.mul(w, span))
+        near_end = p.sub(b, p.mul(span, e.sub(1.0, w)))
+        return p.where(e.lt(p.abs(w), 0.5), near_start, near_end)
+
+    return elementwise(blend, (start, end, weight))
+
+
+@decomposition(aten.addcmul.default)
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
+    def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        return p.add(y, p.mul(s if value == 1 else e.mul(s, value), t))
+
+    return elementwise(combine, (x, a, b))
+
+
+@decomposition(aten.addcdiv.default)
+def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
+    if not is_inexact(result_type((x, a, b))):
+        return NotImplemented
+
+    def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
+        return p.add(y, p.div(s if value == 1 else e.mul(s, value), t))
+
+    return elementwise(combine, (x, a, b))
+
+
+@decomposition(aten.nan_to_num.default)
+def nan_to_num(
+    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    limits = torch.finfo(x.dtype)
+    high = limits.max if posinf is None else posinf
+    low = limits.min if neginf is None else neginf
+
+    def replace(y: Tensor) -> Tensor:
+        y = e.where(p.isnan(y), 0.0 if nan is None else nan, y)
+        y = e.where(e.eq(y, float("inf")), high, y)
+        return e.where(e.eq(y, float("-inf")), low, y)
+
+    return elementwise(replace, (x,))
+
+
+@decomposition(aten.logaddexp.default)
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    def combine(x: Tensor, y: Tensor) -> Tensor:
+        top = p.maximum(x, y)
+        soft = p.add(top, p.log1p(p.exp(p.neg(p.abs(p.sub(x, y))))))
+        return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, soft)
+
+    return elementwise(combine, (a, b), FLOAT)
+
+
+@decomposition(aten.xlogy.Tensor)
+def xlogy(a: Tensor, b: Tensor) -> Tensor:
+    def combine(x: Tensor, y: Tensor) -> Tensor:
+        value = e.where(e.eq(x, 0.0), 0.0, p.mul(x, p.log(y)))
+        return p.where(p.isnan(y), y, value)
+
+    return elementwise(combine, (a, b), FLOAT)

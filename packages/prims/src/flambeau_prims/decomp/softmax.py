@@ -1,0 +1,112 @@
+"""Softmax and its relatives.
+
+In: scores and a dimension. Out: prims, shifted by the largest score so that nothing overflows.
+Invariant: computed in float32 for half precision, rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import canonical, canonical_dims, keep_dims, p, spread
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def _along(x: Tensor, dim: int, compute: Callable[[Tensor, list[int]], Tensor]) -> Tensor:
+    """`compute` on a tensor of at least one dimension, also for a 0-d one; contiguous results."""
+    if x.numel() == 0:
+        return p.clone(x)
+    if x.ndim == 0:
+        return p.reshape(compute(p.reshape(x, [1]), [0]), [])
+    return compute(x, [canonical(dim, x.ndim)])
+
+
+def _shifted(x: Tensor, dims: list[int]) -> Tensor:
+    return p.sub(x, spread(p.amax(x, dims), x.shape, dims))
+
+
+def softmax_of(x: Tensor, dims: list[int]) -> Tensor:
+    """Softmax of a float32 or float64 tensor."""
+    powers = p.exp(_shifted(x, dims))
+    return p.div(powers, spread(p.sum(powers, dims), x.shape, dims))
+
+
+def log_softmax_of(x: Tensor, dims: list[int]) -> Tensor:
+    """Logarithm of the softmax of a float32 or float64 tensor."""
+    shifted = _shifted(x, dims)
+    total = p.log(p.sum(p.exp(shifted), dims))
+    return p.sub(shifted, spread(total, x.shape, dims))
+
+
+def _result_dtype(x: Tensor, half_to_float: bool) -> torch.dtype:
+    return torch.float32 if half_to_float else x.dtype
+
+
+@decomposition(aten._softmax.default, keep="softmax")
+def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    wide = e.widen(x)
+    return e.cast(_along(wide, dim, softmax_of), _result_dtype(x, half_to_float))
+
+
+@decomposition(aten._log_softmax.default, keep="log_softmax")
+def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    wide = e.widen(x)
+    return e.cast(_along(wide, dim, log_softmax_of), _result_dtype(x, half_to_float))
+
+
+@decomposition(aten._safe_softmax.default, keep="softmax")
+def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    result = dtype or x.dtype
+
+    def compute(y: Tensor, dims: list[int]) -> Tensor:
+        nothing = p.all(e.eq(y, float("-inf")), dims)  # a row in which all is masked out
+        return e.where(spread(nothing, y.shape, dims), 0.0, softmax_of(y, dims))
+
+    return e.cast(_along(e.widen(e.cast(x, result)), dim, compute), result)
+
+
+@decomposition(aten._softmax_backward_data.default, keep="softmax")
+def softmax_backward(
+    grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
+    g, y = e.widen(grad, output)
+
+    def compute(_: Tensor, dims: list[int]) -> Tensor:
+        h, z = (p.reshape(t, [1]) if t.ndim == 0 else t for t in (g, y))
+        weighted = p.mul(h, z)
+        return p.sub(weighted, p.mul(z, spread(p.sum(weighted, dims), z.shape, dims)))
+
+    return e.cast(_along(g, dim, compute), input_dtype)
+
+
+@decomposition(aten._log_softmax_backward_data.default, keep="log_softmax")
+def log_softmax_backward(
+    grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
+) -> Tensor:
+    g, y = e.widen(grad, output)
+
+    def compute(_: Tensor, dims: list[int]) -> Tensor:
+        h, z = (p.reshape(t, [1]) if t.ndim == 0 else t for t in (g, y))
+        return p.sub(h, p.mul(p.exp(z), spread(p.sum(h, dims), z.shape, dims)))
+
+    return e.cast(_along(g, dim, compute), input_dtype)
+
+
+@decomposition(aten.logsumexp.default)
+def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Any:
+    dims = canonical_dims(dim, x.ndim)
+    if not x.dtype.is_floating_point or x.numel() == 0 or x.ndim == 0:
+        return NotImplemented
+    wide = e.widen(x)
+    top = p.amax(wide, dims)
+    top = e.where(p.isinf(top), 0.0, top)  # inf - inf would be NaN
+    powers = p.exp(p.sub(wide, spread(top, x.shape, dims)))
+    row = p.add(p.log(p.sum(powers, dims)), top)
+    return e.cast(keep_dims(row, x.shape, dims, keepdim), x.dtype)

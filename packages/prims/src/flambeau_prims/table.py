@@ -1,0 +1,86 @@
+"""The registry of decompositions: ATen overload -> function that computes it with prims.
+
+In: functions decorated with `@decomposition(op, ...)`. Out: `decompositions()`, a plain mapping.
+Invariant: a decomposition takes the overload's arguments and returns its result in fresh tensors
+(never one of its arguments: autograd, which may be recording above, needs to tell them apart), or
+`NotImplemented`, which leaves the operation as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeVar
+
+from flambeau_prims._op import PRIMS
+from flambeau_prims._torch_compat import OpOverload, is_view_op
+
+Decomposition = Callable[..., Any]
+Random = Literal["aten", "philox"]
+F = TypeVar("F", bound=Decomposition)
+
+TABLE: dict[OpOverload, Decomposition] = {}
+"""All decompositions but those of random operations."""
+
+PHILOX_TABLE: dict[OpOverload, Decomposition] = {}
+"""Random operations through `seed` and the philox prims; their numbers are not torch's."""
+
+KEEPABLE: dict[str, list[OpOverload]] = {}
+"""Operations that a caller may wish to keep whole, by the name to ask for."""
+
+
+def decomposition(
+    *ops: OpOverload, keep: str | None = None, table: dict[OpOverload, Decomposition] = TABLE
+) -> Callable[[F], F]:
+    """Register a function as the decomposition of `ops`; `keep` names the group to keep it by."""
+
+    def register(function: F) -> F:
+        for op in ops:
+            if op in table:
+                raise ValueError(f"{op}: decomposed twice")
+            table[op] = _returning_fresh(function, op)
+            if keep is not None:
+                KEEPABLE.setdefault(keep, []).append(op)
+        return function
+
+    return register
+
+
+def decompositions(
+    keep: Iterable[str] = (), *, random: Random = "aten"
+) -> Mapping[OpOverload, Decomposition]:
+    """The table for a tracer.
+
+    `keep` names operations to leave whole (see `KEEPABLE`; an unknown name is a ValueError that
+    lists the known ones). `random="aten"` leaves random operations to ATen, so that a compiled
+    program draws the numbers eager would; `"philox"` computes them with prims.
+    """
+    from flambeau_prims import decomp  # noqa: PLC0415 - filling the table is put off until asked
+
+    del decomp
+    if random not in ("aten", "philox"):
+        raise ValueError(f"random must be 'aten' or 'philox', not {random!r}")
+    names = (keep,) if isinstance(keep, str) else tuple(keep)
+    table = {**TABLE, **PHILOX_TABLE} if random == "philox" else dict(TABLE)
+    for name in names:
+        if name not in KEEPABLE:
+            raise ValueError(f"cannot keep {name!r}; known: {', '.join(sorted(KEEPABLE))}")
+        for op in KEEPABLE[name]:
+            table.pop(op, None)
+    return table
+
+
+def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
+    """`function`, with a result that is one of its arguments replaced by a view or copy of it."""
+    reshape, clone = PRIMS["reshape"].overload, PRIMS["clone"].overload
+    viewing = is_view_op(op)
+
+    @functools.wraps(function)
+    def fresh(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        for arg in args:
+            if result is arg and result is not None:
+                return reshape(result, result.shape) if viewing else clone(result)
+        return result
+
+    return fresh
