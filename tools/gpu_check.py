@@ -75,24 +75,39 @@ def check_classes(folder: Path) -> list[dict[str, object]]:
     cases: list[tuple[Loop, dict[str, torch.Tensor], torch.Tensor]] = [
         (loops.softmax(300, 4096), {"in0": a, "out": empty(300, 4096)}, a.double().softmax(-1)),
         (loops.softmax(3, 70001), {"in0": long, "out": empty(3, 70001)}, long.double().softmax(-1)),
-        (loops.reduction("argmax", 500, 1000, F32, torch.int64),
-         {"in0": b, "out": empty(500, dtype=torch.int64)}, b.argmax(-1)),
+        (
+            loops.reduction("argmax", 500, 1000, F32, torch.int64),
+            {"in0": b, "out": empty(500, dtype=torch.int64)},
+            b.argmax(-1),
+        ),
         (loops.reduction("max", 500, 1000, F32, F32), {"in0": b, "out": empty(500)}, b.amax(-1)),
         (loops.column_sum(700, 300), {"in0": wide, "out": empty(300)}, wide.double().sum(0)),
-        (loops.transpose_add(300, 700),
-         {"in0": wide, "in1": randn(300, 700), "out": empty(300, 700)}, torch.empty(0)),
+        (
+            loops.transpose_add(300, 700),
+            {"in0": wide, "in1": randn(300, 700), "out": empty(300, 700)},
+            torch.empty(0),
+        ),
         (loops.embedding(64, 4096), {"table": a, "index": index, "out": empty(64, 4096)}, a[index]),
         (loops.total(300 * 4096), {"in0": a, "out": empty(1)}, a.double().sum()[None]),
     ]
     for op in ("exp", "erf", "tanh", "log1p", "sin", "rsqrt", "sigmoid", "atan", "round"):
         x = randn(5000)
-        cases.append((loops.pointwise(op, 1, 5000, F32, F32), {"in0": x, "out": empty(5000)},
-                      getattr(torch, op)(x.double())))
+        cases.append(
+            (
+                loops.pointwise(op, 1, 5000, F32, F32),
+                {"in0": x, "out": empty(5000)},
+                getattr(torch, op)(x.double()),
+            )
+        )
     x, y = randn(5000), randn(5000)
     for op in ("pow", "div", "maximum", "atan2", "fmod", "remainder"):
-        cases.append((loops.pointwise(op, 2, 5000, F32, F32),
-                      {"in0": x, "in1": y, "out": empty(5000)},
-                      getattr(torch, op)(x.double(), y.double())))
+        cases.append(
+            (
+                loops.pointwise(op, 2, 5000, F32, F32),
+                {"in0": x, "in1": y, "out": empty(5000)},
+                getattr(torch, op)(x.double(), y.double()),
+            )
+        )
     rows: list[dict[str, object]] = []
     for loop, buffers, expected in cases:
         if loop.name == "transpose_add":
@@ -105,7 +120,9 @@ def check_classes(folder: Path) -> list[dict[str, object]]:
         worst = float(error.max())
         name = loop.body[-2].op if loop.name == "pointwise" else loop.name  # type: ignore[union-attr]
         rows.append({"class": name, "error": worst, "right": agree and worst < 1e-5})
-        print(f"  {name:20s} error {worst:.1e} {'ok' if rows[-1]['right'] else 'WRONG'}", flush=True)
+        print(
+            f"  {name:20s} error {worst:.1e} {'ok' if rows[-1]['right'] else 'WRONG'}", flush=True
+        )
     return rows
 
 
@@ -130,7 +147,7 @@ def measure(folder: Path) -> list[dict[str, object]]:
     for op in ("erf", "tanh", "exp"):
         chain, order = launcher(loops.pointwise(op, 1, n * m, BF16, BF16), folder)
         report(f"{op} bf16", both, lambda c=chain, o=order: c(*(given[k] for k in o)))
-    del a, out, given
+
     f, g, h = (torch.randn(n // 4, m, device="cuda") for _ in range(3))
     w, mean = torch.randn(m, device="cuda"), torch.empty(n // 4, device="cuda")
     norm, order = launcher(loops.layernorm(n // 4, m), folder)

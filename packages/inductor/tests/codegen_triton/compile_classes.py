@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import torch
-
 from flambeau_inductor.codegen.triton import generate
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import HEADER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from flambeau_inductor.indexing import Const as IndexConst
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import (
@@ -32,9 +31,7 @@ def r(i: int = 0) -> Expr:
     return Var(f"r{i}")
 
 
-def loop(
-    name: str, outer: tuple[int, ...], inner: tuple[int, ...], body: list[Instr]
-) -> Loop:
+def loop(name: str, outer: tuple[int, ...], inner: tuple[int, ...], body: list[Instr]) -> Loop:
     """A loop over `outer` and `inner` sizes."""
     return Loop(
         name,
@@ -99,9 +96,7 @@ def layernorm(rows: int, columns: int) -> Loop:
     )
 
 
-def reduction(
-    kind: str, rows: int, columns: int, dtype: torch.dtype, result: torch.dtype
-) -> Loop:
+def reduction(kind: str, rows: int, columns: int, dtype: torch.dtype, result: torch.dtype) -> Loop:
     """One row reduction."""
     return loop(
         "reduction",

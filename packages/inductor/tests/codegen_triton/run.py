@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-
 from flambeau_inductor.codegen.triton import Tiling, generate
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import HEADER

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
 
 from . import loops

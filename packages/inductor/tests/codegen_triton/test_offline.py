@@ -16,12 +16,16 @@ SHARED_LIMIT = 160 * 1024
 
 @pytest.fixture(scope="module")
 def report() -> list[dict[str, object]]:
-    """What the compiler said of each class; a process of its own, for the interpreter is on here."""
+    """What the compiler said of each class, from a process whose interpreter is off."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
     done = subprocess.run(
         [sys.executable, "-m", "tests.codegen_triton.compile_classes", "80", "90"],
-        env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False,
+        env=environment,
+        cwd=PACKAGE,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, object]] = json.loads(done.stdout)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
 from flambeau_inductor._torch_compat import current_raw_stream
 
 ALIGNMENT_MASK = 15

@@ -240,7 +240,9 @@ def atan(x):
     a = tl.abs(x)
     inverse = a > 2.414213562373095
     middle = (a > 0.4142135623730951) & (a <= 2.414213562373095)
-    z = tl.where(inverse, -1.0 / tl.where(inverse, a, 1.0), tl.where(middle, (a - 1.0) / (a + 1.0), a))
+    z = tl.where(
+        inverse, -1.0 / tl.where(inverse, a, 1.0), tl.where(middle, (a - 1.0) / (a + 1.0), a)
+    )
     offset = tl.where(inverse, 1.5707963267948966, tl.where(middle, 0.7853981633974483, 0.0))
     s = z * z
     p = 8.05374449538e-2 * s - 1.38776856032e-1

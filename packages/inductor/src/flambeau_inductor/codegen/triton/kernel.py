@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
@@ -147,8 +146,8 @@ class _Writer:
         if len(grid) == 1:
             self._line(f"x_program = {program}")
         else:
-            y, x = grid
-            columns = -(-x.size // x.block)
+            inner = grid[1]
+            columns = -(-inner.size // inner.block)
             self._line(f"program = {program}")
             self._line(f"x_program = program % {columns}")
             self._line(f"y_program = program // {columns}")
@@ -205,23 +204,29 @@ class _Writer:
         last = max(self.levels, default=0)
         for level in range(last + 1):
             rows = [
-                i for i in range(len(body))
-                if self.levels[i] == level and "r" not in self.dims[i]
+                i
+                for i in range(len(body))
+                if self.levels[i] == level
+                and "r" not in self.dims[i]
                 and not isinstance(body[i], Reduce)
             ]
             reduces = [
-                i for i, instr in enumerate(body)
+                i
+                for i, instr in enumerate(body)
                 if isinstance(instr, Reduce) and self.levels[i] == level + 1
             ]
             stores = [
-                i for i, instr in enumerate(body)
+                i
+                for i, instr in enumerate(body)
                 if isinstance(instr, Store) and self.levels[i] == level and "r" in self.dims[i]
             ]
             self._straight(rows)
             if not reduces and not stores:
                 continue
             for i in reduces:
-                self._lines(reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape()))
+                self._lines(
+                    reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape())
+                )
             self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
@@ -326,8 +331,7 @@ class _Writer:
         missing = {d.name for d in self.tiling.dimensions} & dims
         if missing != self.dims[store.value] or not store.index.vars:
             shape = [
-                f"{d.name.upper()}BLOCK" if d.name in dims else "1"
-                for d in self.tiling.dimensions
+                f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
             ]
             value = f"tl.broadcast_to({value}, [{', '.join(shape)}])"
             address = f"tl.broadcast_to({address}, [{', '.join(shape)}])"
@@ -336,9 +340,7 @@ class _Writer:
         self._line(f"{function}({address}, {value}{mask})")
 
     def _masks(self, dims: Dims) -> list[str]:
-        return [
-            f"{d.name}mask" for d in self.tiling.dimensions if d.name in dims and d.masked
-        ]
+        return [f"{d.name}mask" for d in self.tiling.dimensions if d.name in dims and d.masked]
 
     def _index(self, index: Expr) -> str:
         names = dict(self.axes)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.loops import Loop
 

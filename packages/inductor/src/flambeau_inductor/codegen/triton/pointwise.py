@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 
@@ -134,9 +133,7 @@ ANY_DTYPE: dict[str, Spelling] = {
 EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs"})
 
 
-def spell(
-    op: str, args: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype
-) -> str:
+def spell(op: str, args: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype) -> str:
     """One Triton expression for `op` on `args`.
 
     Raises:

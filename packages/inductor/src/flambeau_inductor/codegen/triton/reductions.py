@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.ir.loops import Reduce
@@ -71,8 +70,10 @@ def whole(
             f"{name} = {name}[:, None]",
         ]
     kind = _kind(reduce)
-    held = f"tl.where({mask}, {_hold(reduce, value)}, {kind.neutral})" if mask else _hold(
-        reduce, value
+    held = (
+        f"tl.where({mask}, {_hold(reduce, value)}, {kind.neutral})"
+        if mask
+        else _hold(reduce, value)
     )
     return [f"{name} = {_release(reduce, kind.over.format(held) + '[:, None]')}"]
 

@@ -1,0 +1,1 @@
+"""Flambeau beside eager and the incumbent, measured in the same run."""

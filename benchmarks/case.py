@@ -1,0 +1,200 @@
+"""Measure one case in this process and print a JSON object on the last line.
+
+Phases: `first` times one system's first call, `steady` interleaves all systems and compares
+their results with float64, `overhead` times calls of a tiny function.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import resource
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.systems import SYSTEMS
+from benchmarks.zoo import KERNELS, MODELS
+from benchmarks.zoo.workload import Workload, to_double
+
+SEED = 1337
+
+
+def build(name: str, device: str, training: bool, quick: bool) -> Workload:
+    """The workload called `name`, the same in every process."""
+    torch.manual_seed(SEED)
+    if name in KERNELS:
+        return KERNELS[name](device, quick)
+    return MODELS[name](device, training, quick)
+
+
+def synchronize(device: str) -> None:
+    """Wait for the device."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def first(name: str, device: str, training: bool, quick: bool, system: str) -> dict[str, Any]:
+    """Seconds from wrapping the function to the end of its first call, and peak memory."""
+    work = build(name, device, training, quick)
+    work.step(work.fn)
+    synchronize(device)
+    started = time.perf_counter()
+    work.step(SYSTEMS[system](work.fn))
+    synchronize(device)
+    seconds = time.perf_counter() - started
+    return {
+        "seconds": seconds,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def steady(name: str, device: str, training: bool, quick: bool, budget: float) -> dict[str, Any]:
+    """Median milliseconds by system, interleaved, and errors against float64."""
+    work = build(name, device, training, quick)
+    exact = reference(name, device, training, quick)
+    rows: dict[str, dict[str, Any]] = {}
+    callables: dict[str, Callable[..., Any]] = {}
+    for system, wrap in SYSTEMS.items():
+        try:
+            fn = wrap(work.fn)
+            torch.manual_seed(SEED)
+            rows[system] = {"error": rmse(work.observed(fn), exact)}
+            for _ in range(2):
+                work.step(fn)
+            callables[system] = fn
+        except Exception as error:  # recorded: a failing system is a result
+            rows[system] = {"failed": f"{type(error).__name__}: {error}"[:300]}
+            traceback.print_exc()
+    times: dict[str, list[float]] = {system: [] for system in callables}
+    started = time.perf_counter()
+    while True:
+        for system, fn in callables.items():
+            times[system].append(once(work, fn, device))
+        rounds = len(times["eager"])
+        if rounds >= 200 or (rounds >= 7 and time.perf_counter() - started > budget):
+            break
+    for system, samples in times.items():
+        rows[system]["ms"] = statistics.median(samples)
+        if work.moved is not None:
+            rows[system]["GB/s"] = work.moved / rows[system]["ms"] / 1e6
+        rows[system]["peak_device_mib"] = device_peak(work, callables[system], device)
+    return {"systems": rows, "rounds": rounds, "report": flambeau_report(callables)}
+
+
+def flambeau_report(callables: dict[str, Callable[..., Any]]) -> dict[str, Any]:
+    """What Flambeau says of what it compiled: graphs, breaks, kernels, fallbacks."""
+    if "flambeau" not in callables:
+        return {}
+    import flambeau
+
+    report = flambeau.report()
+    return dict(report.to_dict())
+
+
+def once(work: Workload, fn: Callable[..., Any], device: str) -> float:
+    """Milliseconds of one step."""
+    if device == "cuda":
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        before.record()
+        work.step(fn)
+        after.record()
+        torch.cuda.synchronize()
+        return float(before.elapsed_time(after))
+    started = time.perf_counter()
+    work.step(fn)
+    return (time.perf_counter() - started) * 1e3
+
+
+def device_peak(work: Workload, fn: Callable[..., Any], device: str) -> float | None:
+    """MiB of device memory above what is held before a step."""
+    if device != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    work.step(fn)
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def reference(name: str, device: str, training: bool, quick: bool) -> list[torch.Tensor] | None:
+    """What a float64 copy computes; None where the model cannot run so."""
+    work = build(name, device, training, quick)
+    if work.module is not None:
+        work.module.double()
+    work.inputs = tuple(to_double(copy.copy(value)) for value in work.inputs)
+    try:
+        return [t.to("cpu", torch.float64) for t in work.observed(work.fn)]
+    except (RuntimeError, TypeError) as error:
+        print(f"no float64 reference for {name}: {error}", file=sys.stderr)
+        return None
+
+
+def rmse(found: list[torch.Tensor], exact: list[torch.Tensor] | None) -> float | None:
+    """Root of the mean squared error, relative to the reference's own size."""
+    if exact is None:
+        return None
+    if len(found) != len(exact):
+        raise RuntimeError(f"{len(found)} results where eager has {len(exact)}")
+    error = total = 0.0
+    for got, want in zip(found, exact, strict=True):
+        difference = got.to("cpu", torch.float64) - want
+        error += float(difference.square().sum())
+        total += float(want.square().sum())
+    return (error / total) ** 0.5 if total else error**0.5
+
+
+def overhead(device: str) -> dict[str, Any]:
+    """Microseconds a call of a two-tensor function costs, without and with gradients."""
+    rows: dict[str, dict[str, float]] = {}
+    for label, grad in (("no_grad", False), ("requires_grad", True)):
+        a = torch.randn(4, device=device, requires_grad=grad)
+        b = torch.randn(4, device=device)
+        functions = {system: wrap(lambda x, y: x * y + x) for system, wrap in SYSTEMS.items()}
+        best = dict.fromkeys(functions, float("inf"))
+        for fn in functions.values():
+            for _ in range(20):
+                fn(a, b)
+        for _ in range(15):
+            for system, fn in functions.items():
+                started = time.perf_counter()
+                for _ in range(300):
+                    fn(a, b)
+                best[system] = min(best[system], (time.perf_counter() - started) / 300 * 1e6)
+        rows[label] = best
+    return {"microseconds": rows}
+
+
+def main() -> None:
+    """Parse, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("phase", choices=["first", "steady", "overhead"])
+    parser.add_argument("--name", default="")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--system", default="flambeau", choices=list(SYSTEMS))
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--budget", type=float, default=5.0)
+    a = parser.parse_args()
+    if a.phase == "first":
+        result = first(a.name, a.device, a.training, a.quick, a.system)
+    elif a.phase == "steady":
+        result = steady(a.name, a.device, a.training, a.quick, a.budget)
+    else:
+        result = overhead(a.device)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Results as text: a line while running, Markdown tables at the end.
+
+In: the dictionaries of `run.py`. Out: text. Invariant: a failure is shown as one, never left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Case = dict[str, Any]
+SYSTEMS = ("eager", "flambeau", "incumbent")
+
+
+def show(prefix: str, case: Case) -> None:
+    """One line of progress."""
+    parts = [f"{prefix}{case['name']} {case['mode']}"]
+    for label, row in case.get("first", {}).items():
+        parts.append(f"{label} {seconds(row)}")
+    steady = case.get("steady", {})
+    if "failed" in steady:
+        parts.append(f"FAILED {steady['failed']}")
+    for system, row in steady.get("systems", {}).items():
+        parts.append(f"{system} {milliseconds(row)}")
+    print("; ".join(parts), flush=True)
+
+
+def markdown(result: Case) -> str:
+    """All the tables of a run."""
+    versions = ", ".join(f"{key} {value}" for key, value in result["versions"].items())
+    lines = [f"`{result['command']}`", "", versions, ""]
+    first = [case for case in result["cases"] if case.get("first")]
+    if first:
+        lines += ["## First call, seconds", *first_table(first), ""]
+    steady = [case for case in result["cases"] if "steady" in case]
+    if steady:
+        lines += ["## Steady, milliseconds (median, interleaved)", *steady_table(steady), ""]
+        for group, means in result["geometric mean over eager"].items():
+            text = ", ".join(f"{system} {value:.2f}x" for system, value in means.items())
+            lines.append(f"Geometric mean over eager, {group} (failures count as 1.0): {text}")
+        lines.append("")
+    lines += ["## Call overhead, microseconds a call of a two-tensor function"]
+    lines += overhead_table(result["overhead"])
+    return "\n".join(lines) + "\n"
+
+
+def first_table(cases: list[Case]) -> list[str]:
+    """Cold and warm first calls with ratios to the incumbent, and peak memory."""
+    rows = [
+        "| case | flambeau cold | incumbent cold | ratio | flambeau warm | incumbent warm | ratio "
+        "| peak MiB flambeau / incumbent |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        cells = [f"{case['name']} {case['mode']}"]
+        for temperature in ("cold", "warm"):
+            ours = case["first"][f"flambeau {temperature}"]
+            theirs = case["first"][f"incumbent {temperature}"]
+            cells += [seconds(ours), seconds(theirs)]
+            if "seconds" in ours and "seconds" in theirs:
+                cells.append(f"{ours['seconds'] / theirs['seconds']:.2f}")
+            else:
+                cells.append("-")
+        peaks = [case["first"][f"{system} cold"].get("peak_mib") for system in SYSTEMS[1:]]
+        cells.append(" / ".join(f"{peak:.0f}" if peak else "-" for peak in peaks))
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def steady_table(cases: list[Case]) -> list[str]:
+    """Times, speedups, bandwidth and errors."""
+    rows = [
+        "| case | eager | flambeau | incumbent | flambeau over eager | incumbent over eager "
+        "| GB/s eager / flambeau / incumbent | error eager / flambeau / incumbent "
+        "| device MiB eager / flambeau / incumbent |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for case in cases:
+        name = f"{case['name']} {case['mode']}"
+        steady = case["steady"]
+        if "failed" in steady:
+            rows.append(f"| {name} | FAILED: {steady['failed']} |" + " |" * 7)
+            continue
+        systems = steady["systems"]
+        cells = [name] + [milliseconds(systems[s]) for s in SYSTEMS]
+        cells += [ratio(systems["eager"], systems[s]) for s in SYSTEMS[1:]]
+        cells += [
+            " / ".join(number(systems[s].get(key), style) for s in SYSTEMS)
+            for key, style in (("GB/s", ".0f"), ("error", ".1e"), ("peak_device_mib", ".0f"))
+        ]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def overhead_table(overhead: Case) -> list[str]:
+    """Microseconds a call."""
+    if "failed" in overhead:
+        return [f"FAILED: {overhead['failed']}"]
+    rows = ["| | eager | flambeau | incumbent |", "|---|---|---|---|"]
+    for label, row in overhead["microseconds"].items():
+        cells = [label] + [number(row.get(system), ".1f") for system in SYSTEMS]
+        rows.append("| " + " | ".join(cells) + " |")
+    return rows
+
+
+def number(value: float | None, style: str) -> str:
+    """A figure, or a dash."""
+    return "-" if value is None else format(value, style)
+
+
+def seconds(row: Case) -> str:
+    """A first call."""
+    return f"{row['seconds']:.2f}" if "seconds" in row else f"FAILED: {row['failed']}"
+
+
+def milliseconds(row: Case) -> str:
+    """A steady time."""
+    return f"{row['ms']:.3f}" if "ms" in row else f"FAILED: {row.get('failed')}"
+
+
+def ratio(eager: Case, own: Case) -> str:
+    """Speedup over eager."""
+    return f"{eager['ms'] / own['ms']:.2f}x" if "ms" in own and "ms" in eager else "1.00x (failed)"

@@ -1,0 +1,6 @@
+"""What is measured: models by library, and single kernels."""
+
+from benchmarks.zoo.kernels import KERNELS
+from benchmarks.zoo.models import MODELS
+
+__all__ = ["KERNELS", "MODELS"]

@@ -1,0 +1,73 @@
+"""One thing to measure: a function, its inputs, and what to differentiate.
+
+In: a device and whether it is training. Out: a `Workload`. Invariant: building it twice with the
+same seed gives equal weights and inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Outputs = Sequence[torch.Tensor]
+
+
+@dataclass
+class Workload:
+    """`fn(*inputs)` returns tensors; in training the first one is a loss to run backward from.
+
+    `moved` is the number of bytes that a perfect kernel reads and writes, for single kernels.
+    """
+
+    fn: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    module: torch.nn.Module | None = None
+    training: bool = False
+    moved: int | None = None
+    leaves: list[torch.Tensor] = field(default_factory=list)
+
+    def parameters(self) -> list[torch.Tensor]:
+        """What gradients are taken of."""
+        found = list(self.leaves)
+        if self.module is not None:
+            found += [p for p in self.module.parameters() if p.requires_grad]
+        return found
+
+    def step(self, fn: Callable[..., Any]) -> Outputs:
+        """Run `fn` (the workload's function, compiled or not) once, with backward in training."""
+        if not self.training:
+            with torch.no_grad():
+                return flat(fn(*self.inputs))
+        for parameter in self.parameters():
+            parameter.grad = None
+        outputs = flat(fn(*self.inputs))
+        outputs[0].backward()
+        return outputs
+
+    def observed(self, fn: Callable[..., Any]) -> list[torch.Tensor]:
+        """Everything a step computes: outputs, and gradients in training."""
+        outputs = [t.detach().clone() for t in self.step(fn)]
+        if self.training:
+            outputs += [p.grad.clone() for p in self.parameters() if p.grad is not None]
+        return outputs
+
+
+def flat(result: Any) -> list[torch.Tensor]:
+    """The floating-point tensors of a result, whatever holds them."""
+    if isinstance(result, torch.Tensor):
+        return [result] if result.is_floating_point() else []
+    if isinstance(result, dict):
+        return [t for value in result.values() for t in flat(value)]
+    if isinstance(result, list | tuple):
+        return [t for value in result for t in flat(value)]
+    return []
+
+
+def to_double(value: Any) -> Any:
+    """The value with every floating-point tensor in float64."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().double().requires_grad_(value.requires_grad)
+    return value
