@@ -15,7 +15,8 @@ from flambeau_capture.bytecode.flow import covering, successors
 from flambeau_capture.bytecode.instruction import Instruction
 
 _UNBINDS = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
-_BINDS = frozenset({"STORE_FAST", "LOAD_FAST_CHECK"})  # a check that passes shows it is bound
+# A check that passes shows that the variable is bound; a new cell fills its slot.
+_BINDS = frozenset({"STORE_FAST", "LOAD_FAST_CHECK", "MAKE_CELL"})
 _TOUCHES = _UNBINDS | _BINDS | {"LOAD_FAST"}
 
 

@@ -1,0 +1,74 @@
+"""What must be the same before and after a round trip, as values that compare with ==."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+
+from flambeau_capture.bytecode import Body, assemble, decode
+from flambeau_capture.bytecode.pools import constant_key
+
+FIELDS = (
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_nlocals",
+    "co_varnames",
+    "co_cellvars",
+    "co_freevars",
+    "co_flags",
+    "co_name",
+    "co_qualname",
+    "co_filename",
+    "co_firstlineno",
+)
+
+
+def meaning(body: Body) -> tuple:
+    """Opcodes, operands' meanings, jumps and regions by index, positions, flags."""
+    where = {instruction: index for index, instruction in enumerate(body.instructions)}
+    stream = [
+        (
+            i.opname,
+            constant_key(i.argval),
+            None if i.target is None else where[i.target],
+            i.positions,
+            i.flags,
+        )
+        for i in body.instructions
+    ]
+    regions = [
+        (where[r.start], where[r.end], where[r.handler], r.depth, r.lasti) for r in body.regions
+    ]
+    return stream, regions
+
+
+def fields(code: types.CodeType) -> dict[str, object]:
+    return {name: getattr(code, name) for name in FIELDS}
+
+
+def nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from nested(constant)
+
+
+def rebuilt(code: types.CodeType) -> types.CodeType:
+    """The code object assembled anew, and every code object inside it."""
+    body = decode(code)
+    for instruction in body.instructions:
+        if isinstance(instruction.argval, types.CodeType):
+            instruction.argval = rebuilt(instruction.argval)
+    return assemble(body)
+
+
+def function(code: types.CodeType, like: types.FunctionType | None = None) -> types.FunctionType:
+    """A function of the code, with the globals, defaults and closure of another."""
+    if like is None:
+        return types.FunctionType(code, globals())
+    made = types.FunctionType(
+        code, like.__globals__, like.__name__, like.__defaults__, like.__closure__
+    )
+    made.__kwdefaults__ = like.__kwdefaults__
+    return made
