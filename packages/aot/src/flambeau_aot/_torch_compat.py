@@ -1,0 +1,148 @@
+"""Every private or moving torch API this package touches.
+
+What comes in: tensors and dispatch modes. What goes out: the same few operations under names
+of our own. Tried on torch 2.11 and 2.13.
+
+Invariant: no other module of this package uses a name of torch that begins with an underscore,
+`torch._C` included (`torch.utils._pytree` and `torch.utils._python_dispatch` come from here).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+__all__ = [
+    "DATA_DEPENDENT_ERRORS",
+    "FakeTensor",
+    "FakeTensorMode",
+    "TorchDispatchMode",
+    "UnsupportedOperatorException",
+    "pytree",
+]
+
+DATA_DEPENDENT_ERRORS: tuple[type[Exception], ...] = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
+
+DEVICE_QUERY = torch.ops.prim.device.default
+
+
+@contextmanager
+def functionalization() -> Iterator[None]:
+    """Mutations and views on functional tensors become pure operations inside this block."""
+    torch._enable_functionalization(reapply_views=True)
+    try:
+        yield
+    finally:
+        torch._disable_functionalization()
+
+
+def functional_tensor(value: torch.Tensor) -> torch.Tensor:
+    """Wrap a value in a functional tensor with a storage of its own."""
+    return cast(torch.Tensor, torch._to_functional_tensor(value))
+
+
+def is_functional(value: object) -> bool:
+    """Whether `value` is a functional tensor."""
+    return isinstance(value, torch.Tensor) and bool(torch._is_functional_tensor(value))
+
+
+def current_value(wrapper: torch.Tensor) -> torch.Tensor:
+    """The pure value a functional tensor stands for now, pending mutations applied."""
+    torch._sync(wrapper)
+    return cast(torch.Tensor, torch._from_functional_tensor(wrapper))
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """A number equal for two tensors exactly if they share a storage (both being alive)."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def storage_was_replaced(wrapper: torch.Tensor) -> bool:
+    """Whether `set_` or `resize_` gave a functional tensor another storage."""
+    return bool(torch._functionalize_was_storage_changed(wrapper))
+
+
+def new_fake(mode: FakeTensorMode, meta: torch.Tensor, device: torch.device) -> FakeTensor:
+    """A fake tensor on `device` over a tensor of the meta device."""
+    return FakeTensor(mode, meta, device)
+
+
+def run_fake(mode: FakeTensorMode, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Run one operator on fake tensors, no dispatch mode being active."""
+    return mode.__torch_dispatch__(func, (), args, kwargs)
+
+
+def sequence_number() -> int:
+    """The number the next autograd node of this thread will get."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def current_backward_sequence() -> int | None:
+    """The sequence number of the autograd node being run, None outside a backward pass."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward pass being run was asked to retain its graph."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def saved_tensors_released(ctx: Any) -> None:
+    """Drop the references an autograd node holds to its saved tensors, ahead of the engine."""
+    release = getattr(ctx, "maybe_clear_saved_tensors", None)
+    if release is not None:
+        release()
+
+
+def copy_all_(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy many tensors, one by one or in one launch."""
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    else:
+        torch._foreach_copy_(targets, sources)
+
+
+def no_torch_function() -> Any:
+    """Context in which neither modes nor subclasses intercept torch functions."""
+    return torch._C.DisableTorchFunction()
+
+
+def decomposes_itself(func: Any) -> bool:
+    """Whether an operator is composite: defined by other operators at every dispatch key."""
+    return bool(func._can_decompose())
+
+
+def is_conj_or_neg(tensor: torch.Tensor) -> bool:
+    """Whether a tensor carries a lazy conjugation or negation."""
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def is_view_op(func: Any) -> bool:
+    """Whether an operator's results alias its first argument without writing to it."""
+    return isinstance(func, torch._ops.OpOverload) and bool(func.is_view)
+
+
+def is_operator(target: object) -> bool:
+    """Whether a node's target is an operator overload."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def has_metadata_mutation(wrapper: torch.Tensor) -> bool:
+    """Whether an in-place operator changed a functional tensor's shape or strides."""
+    return bool(torch._functionalize_has_metadata_mutation(wrapper))

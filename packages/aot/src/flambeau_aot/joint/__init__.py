@@ -1,0 +1,1 @@
+"""Tracing: a program and example inputs in, one functional graph with its derivatives out."""

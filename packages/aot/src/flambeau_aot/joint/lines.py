@@ -1,0 +1,71 @@
+"""Where in the user's program an operator came from.
+
+What comes in: the node of the captured graph being run, or the Python stack when a plain
+function is traced; sequence numbers of autograd nodes. What goes out: metadata for new nodes.
+Invariant: a backward operator gets the lines of the forward operator whose autograd node runs.
+"""
+
+from __future__ import annotations
+
+import bisect
+import linecache
+import os
+import sys
+from typing import Any
+
+import torch
+
+_TORCH_DIR = os.path.dirname(torch.__file__)
+_OWN_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+CARRIED = ("stack_trace", "nn_module_stack", "nn_module")
+
+
+class Lines:
+    """The user's lines by forward position and, afterwards, by autograd sequence number."""
+
+    def __init__(self) -> None:
+        self.current: dict[str, Any] = {}
+        self._starts: list[int] = []
+        self._metas: list[dict[str, Any]] = []
+
+    def enter(self, meta: dict[str, Any], sequence: int) -> None:
+        """The node with this metadata runs next; autograd numbers from `sequence` on are its."""
+        self.current = {name: meta[name] for name in CARRIED if meta.get(name)}
+        self._mark(sequence)
+
+    def enter_function(self) -> None:
+        """A plain Python function runs: lines come from the stack."""
+        self.current = {}
+
+    def leave(self) -> None:
+        """No user code runs any more."""
+        self.current = {}
+
+    def _mark(self, sequence: int) -> None:
+        if self._starts and self._starts[-1] == sequence:
+            self._metas[-1] = self.current
+        else:
+            self._starts.append(sequence)
+            self._metas.append(self.current)
+
+    def from_stack(self, sequence: int) -> dict[str, Any]:
+        """Metadata from the innermost Python frame outside torch and this package."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if not path.startswith((_TORCH_DIR, _OWN_DIR, "<")):
+                break
+            if frame.f_back is None:
+                return {}
+            frame = frame.f_back
+        code = linecache.getline(path, frame.f_lineno).strip()
+        text = f'  File "{path}", line {frame.f_lineno}, in {frame.f_code.co_name}\n    {code}'
+        self.current = {"stack_trace": text}
+        self._mark(max(sequence - 1, 0))
+        return self.current
+
+    def of_backward(self, sequence: int) -> dict[str, Any]:
+        """Metadata of the forward operator whose autograd node has this number."""
+        index = bisect.bisect_right(self._starts, sequence) - 1
+        return self._metas[index] if index >= 0 else {}

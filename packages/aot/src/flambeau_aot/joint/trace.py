@@ -1,0 +1,216 @@
+"""One trace of a program: forward, analysis and backward, into one graph.
+
+What comes in: a `Program`, its example inputs and a decomposition table.
+What goes out: a `Joint`: the functional graph with every tensor a placeholder, and the plan of
+what happens around it.
+Invariant: the program is run exactly once; the backward part is what torch's autograd engine
+does on the values of that run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    current_value,
+    functional_tensor,
+    functionalization,
+    is_conj_or_neg,
+    pytree,
+)
+from flambeau_aot.analyze import Effects, analyze
+from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
+from flambeau_aot.functionalize import RewriteCalls, StandIn, stand_in
+from flambeau_aot.joint.tracer import Decompositions, Tracer
+from flambeau_aot.plan import InputPlan, Plan, shifted
+from flambeau_aot.program import Program
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The joint graph by its parts.
+
+    static: tensors bound to the first placeholders: parameters and buffers, then constants.
+    primals: placeholders of all inputs, in that order. tangents: those of the cotangents.
+    outputs: what the forward part returns; grads: one per primal, None where it needs none.
+    """
+
+    graph: fx.Graph
+    static: tuple[torch.Tensor, ...]
+    primals: tuple[fx.Node, ...]
+    tangents: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+    grads: tuple[fx.Node | None, ...]
+    plan: Plan
+    fake_runs: int
+    fake_remembered: int
+
+    @property
+    def training(self) -> bool:
+        """Whether there is a backward part."""
+        return bool(self.tangents)
+
+
+def bind_inputs(program: Program, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], InputPlan]:
+    """The distinct tensors the program reads, and how arguments map to them."""
+    primals = list(program.static)
+    known = {id(tensor): index for index, tensor in enumerate(primals)}
+    positions: list[int] = []
+    duplicates: list[tuple[int, int]] = []
+    literals: list[tuple[int, Any]] = []
+    for position, value in enumerate(inputs):
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise NotYetSymbolic(f"argument {position} is symbolic")
+        if not isinstance(value, torch.Tensor):
+            literals.append((position, value))
+        elif id(value) in known:
+            duplicates.append((position, known[id(value)]))
+        else:
+            known[id(value)] = len(primals)
+            primals.append(value)
+            positions.append(position)
+    for tensor in primals:
+        _refuse_kind(tensor)
+    plan = InputPlan(len(program.static), tuple(positions), tuple(duplicates), tuple(literals))
+    return primals, plan
+
+
+def _refuse_kind(tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
+    if is_conj_or_neg(tensor):
+        raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
+    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+    if type(tensor) not in plain:
+        raise Unsupported(f"a tensor subclass as an input: {type(tensor).__name__}")
+
+
+def trace(program: Program, inputs: Sequence[Any], decompositions: Decompositions) -> Joint:
+    """Trace a program at the metadata of its example inputs."""
+    primals, input_plan = bind_inputs(program, inputs)
+    grad_mode = torch.is_grad_enabled()
+    training = grad_mode and any(tensor.requires_grad for tensor in primals)
+    tracer = Tracer(decompositions)
+    values = [tracer.fakes.like(tensor) for tensor in primals]
+    names = [*program.static_names, *(program.input_names[p] for p in input_plan.primals)]
+    nodes = [
+        tracer.placeholder(_identifier(name), value)
+        for name, value in zip(names, values, strict=True)
+    ]
+    tracer.stack_lines = program.lines_from_stack
+    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
+        stand_ins = [
+            stand_in(value, training and tensor.requires_grad)
+            for value, tensor in zip(values, primals, strict=True)
+        ]
+        with functionalization(), tracer:
+            results = _run(program, stand_ins, input_plan, len(inputs), tracer)
+            grad_mode_after = torch.is_grad_enabled()
+            tracer.lines.leave()
+            tracer.stack_lines = False
+            flat, structure = pytree.tree_flatten(results)
+            effects = analyze(tracer, primals, stand_ins, flat)
+        outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
+        differentiable = tuple(
+            index for index, item in enumerate(effects.returned) if item.differentiable
+        )
+        if differentiable and not training:
+            raise Unsupported("a result requires grad although no input does")
+        tangents, grads = _backward(tracer, effects, differentiable, stand_ins)
+    count, extra = input_plan.static, len(tracer.constants)
+    plan = Plan(
+        inputs=input_plan,
+        updates=tuple(effects.updates),
+        results=tuple(effects.results),
+        differentiable=differentiable,
+        visible=len(effects.returned),
+        structure=structure,
+        grad_mode_after=None if grad_mode_after == grad_mode else grad_mode_after,
+        offsets=_offsets_relied_on(tracer.graph, primals),
+    )
+    return Joint(
+        graph=tracer.graph,
+        static=(*program.static, *tracer.constants),
+        primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
+        tangents=tangents,
+        outputs=outputs,
+        grads=(*grads[:count], *(None for _ in tracer.constants), *grads[count:]),
+        plan=shifted(plan, count, extra) if extra else plan,
+        fake_runs=tracer.fakes.runs,
+        fake_remembered=tracer.fakes.remembered,
+    )
+
+
+def _run(
+    program: Program, stand_ins: Sequence[StandIn], plan: InputPlan, count: int, tracer: Tracer
+) -> Any:
+    wrappers = [item.wrapper for item in stand_ins]
+    args: list[Any] = [None] * count
+    for offset, position in enumerate(plan.primals):
+        args[position] = wrappers[plan.static + offset]
+    for position, primal in plan.duplicates:
+        args[position] = wrappers[primal]
+    for position, value in plan.literals:
+        args[position] = value
+    with RewriteCalls():
+        return program.run(wrappers[: plan.static], args, tracer.lines)
+
+
+def _backward(
+    tracer: Tracer,
+    effects: Effects,
+    differentiable: tuple[int, ...],
+    stand_ins: Sequence[StandIn],
+) -> tuple[tuple[fx.Node, ...], list[fx.Node | None]]:
+    none: list[fx.Node | None] = [None] * len(stand_ins)
+    if not differentiable:
+        return (), none
+    wrappers: list[torch.Tensor] = []
+    tangents: list[torch.Tensor] = []
+    nodes: list[fx.Node] = []
+    for order, index in enumerate(differentiable):
+        returned = effects.returned[index]
+        assert returned.wrapper is not None
+        value = tracer.fakes.tangent_like(returned.value)
+        nodes.append(tracer.placeholder(f"tangent_{order}", value))
+        tangents.append(functional_tensor(value))
+        wrappers.append(returned.wrapper)
+    wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
+    with (
+        functionalization(),
+        tracer,
+        torch.enable_grad(),
+        torch.autograd.set_multithreading_enabled(False),
+    ):
+        try:
+            grads = torch.autograd.grad(
+                wrappers, [leaf for _, leaf in wanted], tangents, allow_unused=True
+            )
+        except AotError:
+            raise
+        except RuntimeError as error:
+            raise TraceError(f"the backward part cannot be traced: {error}") from error
+        for (place, _), grad in zip(wanted, grads, strict=True):
+            if grad is not None:
+                none[place] = tracer.node_of(current_value(grad))
+    return tuple(nodes), none
+
+
+def _offsets_relied_on(
+    graph: fx.Graph, primals: Sequence[torch.Tensor]
+) -> tuple[tuple[int, int], ...]:
+    """Inputs that an `as_strided` may address by their storage rather than by their elements."""
+    if not any("as_strided" in getattr(node.target, "__name__", "") for node in graph.nodes):
+        return ()
+    return tuple((index, int(tensor.storage_offset())) for index, tensor in enumerate(primals))
+
+
+def _identifier(name: str) -> str:
+    text = "".join(char if char.isalnum() else "_" for char in name)
+    return text if text and not text[0].isdigit() else f"_{text}"

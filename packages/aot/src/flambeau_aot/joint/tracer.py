@@ -1,0 +1,264 @@
+"""The recording dispatch mode.
+
+What comes in: operators on fake values, as they arrive below autograd and functionalization.
+What goes out: an `fx.Graph` of the decomposed operators, each with its fake value.
+
+Invariant: every recorded operator is functional by its schema; one that writes to an argument
+is refused. Decompositions are applied here, so a graph is never rewritten afterwards.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import (
+    DEVICE_QUERY,
+    FakeTensor,
+    TorchDispatchMode,
+    current_backward_sequence,
+    decomposes_itself,
+    is_view_op,
+    sequence_number,
+)
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.joint.fakes import FakeValues
+from flambeau_aot.joint.lines import Lines
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+
+
+# Their CPU kernels write running statistics that the schema does not mark as written.
+_HIDDEN_WRITES: dict[str, tuple[int, int]] = {
+    "aten::native_batch_norm": (3, 5),
+    "aten::cudnn_batch_norm": (3, 5),
+    "aten::miopen_batch_norm": (3, 5),
+}
+
+
+class Tracer(TorchDispatchMode):
+    """Records operators; one instance per trace."""
+
+    def __init__(self, decompositions: Decompositions) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.fakes = FakeValues()
+        self.lines = Lines()
+        self.decompositions = decompositions
+        self.stack_lines = False
+        self.constants: list[torch.Tensor] = []
+        self.constant_nodes: list[fx.Node] = []
+        self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
+        self._nodes: dict[int, fx.Node] = {}
+        self._depth = 0
+        self._meta: dict[str, Any] = {}
+        self._writes: dict[Any, bool] = {}
+        self._constant_fakes: dict[int, FakeTensor] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keeps torch from loading and wrapping its own graph capture around this mode."""
+        return False
+
+    def placeholder(self, name: str, value: FakeTensor) -> fx.Node:
+        """A new input of the graph; inputs come before every operator."""
+        after = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
+        if after is None:
+            first = next(iter(self.graph.nodes), None)
+            place = self.graph.inserting_before(first)
+        else:
+            place = self.graph.inserting_after(after)
+        with place:
+            node = self.graph.placeholder(name)
+        node.meta["val"] = value
+        self._nodes[id(value)] = node
+        return node
+
+    def node_of(self, value: torch.Tensor) -> fx.Node:
+        """The node that computes a fake value."""
+        return self._nodes[id(value)]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is DEVICE_QUERY:
+            return args[0].fake_device
+        if func is torch.ops.aten.lift_fresh.default:
+            func = torch.ops.aten.clone.default
+        if self._depth == 0:
+            self._meta = self._lines_now()
+        self._refuse_writes(func, args, kwargs)
+        rule = self.decompositions.get(func)
+        if rule is not None:
+            result = self._decompose(func, rule, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        elif self._depth and decomposes_itself(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        result = self._record(func, args, kwargs)
+        if self._depth == 0 and is_view_op(func):
+            self._note_view(func, args, kwargs, result)
+        return result
+
+    def _lines_now(self) -> dict[str, Any]:
+        sequence = current_backward_sequence()
+        if sequence is not None:
+            return self.lines.of_backward(sequence)
+        if self.stack_lines:
+            return self.lines.from_stack(sequence_number())
+        return self.lines.current
+
+    def _refuse_writes(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        writes = self._writes.get(func)
+        if writes is None:
+            writes = bool(func._schema.is_mutable)
+            self._writes[func] = writes
+        if writes:
+            raise Unsupported(
+                f"{func} writes to an argument and has no functional form",
+                self._meta.get("stack_trace", ""),
+            )
+        hidden = _HIDDEN_WRITES.get(func._schema.name)
+        if hidden is not None:
+            mean, training = hidden
+            if args[mean] is not None and args[training]:
+                raise Unsupported(
+                    f"{func} writes running statistics without saying so; "
+                    "call torch.batch_norm or torch.nn.functional.batch_norm",
+                    self._meta.get("stack_trace", ""),
+                )
+
+    def _decompose(
+        self, func: Any, rule: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        args = self._lift_constants(args)
+        self._depth += 1
+        try:
+            with self:
+                result = rule(*args, **kwargs)
+        finally:
+            self._depth -= 1
+        if result is NotImplemented:
+            return result
+        given = {id(item) for item in _tensors((args, kwargs))}
+        view = is_view_op(func)
+        result = _map_tensors(result, lambda value: self._fresh(value, given, view))
+        if view and self._depth == 0:
+            self._note_view(func, args, kwargs, result)
+        return result
+
+    def _fresh(self, value: Any, given: set[int], view: bool) -> Any:
+        """A result that is an argument itself gets an identity of its own."""
+        if id(value) not in given:
+            return value
+        if view:
+            alias = self.fakes.like(value)
+            self._nodes[id(alias)] = self._nodes[id(value)]
+            return alias
+        return self._record(torch.ops.aten.clone.default, (value,), {})
+
+    def _note_view(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        source = args[0]
+        if not isinstance(source, FakeTensor):
+            return
+        if isinstance(result, (list, tuple)):
+            for index, part in enumerate(result):
+                self.view_of[id(part)] = (source, ViewStep(func, tuple(args[1:]), kwargs, index))
+        else:
+            self.view_of[id(result)] = (source, ViewStep(func, tuple(args[1:]), kwargs, None))
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = self._lift_constants(args)
+        result = self.fakes.run(func, args, kwargs)
+        node = self.graph.create_node(
+            "call_function", func, self._to_nodes(args), self._to_nodes(kwargs)
+        )
+        node.meta.update(self._meta)
+        self._bind(node, result)
+        return result
+
+    def _bind(self, node: fx.Node, result: Any) -> None:
+        node.meta["val"] = result
+        if isinstance(result, torch.Tensor):
+            self._nodes[id(result)] = node
+        elif isinstance(result, (list, tuple)):
+            for index, part in enumerate(result):
+                if part is None:
+                    continue
+                item = self.graph.create_node("call_function", operator.getitem, (node, index))
+                item.meta.update(self._meta)
+                self._bind(item, part)
+
+    def _to_nodes(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._nodes[id(value)]
+        if isinstance(value, tuple):
+            return tuple([self._to_nodes(item) for item in value])
+        if isinstance(value, list):
+            return [self._to_nodes(item) for item in value]
+        if isinstance(value, dict):
+            return {name: self._to_nodes(item) for name, item in value.items()}
+        return value
+
+    def _lift_constants(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Real tensors met inside the program become inputs of the graph."""
+        for item in args:
+            if isinstance(item, (list, tuple)) or (
+                isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor)
+            ):
+                return tuple([_map_tensors(part, self._lift) for part in args])
+        return args
+
+    def _lift(self, tensor: torch.Tensor) -> FakeTensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        known = self._constant_fakes.get(id(tensor))
+        if known is not None:
+            return known
+        if tensor.requires_grad:
+            raise Unsupported(
+                "the program closes over a tensor that requires grad; pass it as an argument",
+                self._meta.get("stack_trace", ""),
+            )
+        value = self.fakes.like(tensor)
+        self._constant_fakes[id(tensor)] = value
+        self.constants.append(tensor)
+        self.constant_nodes.append(self.placeholder(f"constant_{len(self.constants)}", value))
+        return value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [found for item in value for found in _tensors(item)]
+    if isinstance(value, dict):
+        return [found for item in value.values() for found in _tensors(item)]
+    return []
+
+
+def _map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map_tensors(item, change) for item in value)
+    return value

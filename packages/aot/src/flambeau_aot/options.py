@@ -1,0 +1,38 @@
+"""Options of one compile, handed down.
+
+What comes in: the caller's choices. What goes out: a frozen dataclass.
+Invariant: hashable plain data (callables only by reference); nothing is read from the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+OpClass = Literal[
+    "pointwise", "view", "shape", "reduction", "creation", "index", "random", "matmul", "leaf"
+]
+"""How an operator counts in the partition; see `partition.classify`."""
+
+Classifier = Callable[[Any], OpClass | None]
+"""A caller's own classes by operator; None leaves the decision to ATen's tags."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices of one compile.
+
+    name: prefix of the names compilers are given.
+    compile_backward: "ahead" compiles it with the forward graph, "lazy" at its first use.
+    classify: classes of operators the caller knows better than ATen's tags.
+    simplify: whether to remove dead, repeated and needless operators.
+    check_outputs: compare number, shape, dtype and stride of what a compiled graph returns at
+        its first call with what was traced.
+    """
+
+    name: str = "graph"
+    compile_backward: Literal["ahead", "lazy"] = "ahead"
+    classify: Classifier | None = None
+    simplify: bool = True
+    check_outputs: bool = True

@@ -1,0 +1,118 @@
+"""What kind of work an operator is.
+
+What comes in: an operator, and the caller's own classifier if there is one.
+What goes out: an `OpClass`.
+Invariant: an operator nothing is known of is a "leaf", the class that is never run twice.
+
+A random operator is never run twice either: a second run would draw other numbers and shift
+the stream of what follows.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import is_operator, is_view_op
+from flambeau_aot.options import Classifier, OpClass
+
+_BY_NAME: dict[str, OpClass] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"), "matmul"),
+    **dict.fromkeys(
+        (
+            "aten::_to_copy",
+            "aten::clone",
+            "aten::where",
+            "aten::masked_fill",
+            "aten::tril",
+            "aten::triu",
+            "aten::lerp",
+            "aten::copy",
+            "aten::hardtanh",
+            "aten::fill",
+        ),
+        "pointwise",
+    ),
+    **dict.fromkeys(
+        (
+            "aten::_unsafe_view",
+            "aten::cat",
+            "aten::constant_pad_nd",
+            "aten::repeat",
+            "aten::flip",
+            "aten::slice_scatter",
+            "aten::select_scatter",
+            "aten::stack",
+            "aten::view_copy",
+            "aten::expand_copy",
+            "aten::permute_copy",
+        ),
+        "shape",
+    ),
+    **dict.fromkeys(
+        (
+            "aten::_softmax",
+            "aten::_log_softmax",
+            "aten::var_mean",
+            "aten::logsumexp",
+            "aten::native_layer_norm",
+            "aten::native_group_norm",
+            "aten::_native_batch_norm_legit_functional",
+            "aten::_native_batch_norm_legit",
+        ),
+        "reduction",
+    ),
+    **dict.fromkeys(
+        (
+            "aten::full",
+            "aten::zeros",
+            "aten::ones",
+            "aten::arange",
+            "aten::full_like",
+            "aten::zeros_like",
+            "aten::ones_like",
+            "aten::scalar_tensor",
+            "aten::empty",
+            "aten::empty_like",
+            "aten::new_zeros",
+            "aten::new_full",
+            "aten::new_ones",
+            "aten::new_empty",
+            "aten::new_empty_strided",
+            "aten::eye",
+        ),
+        "creation",
+    ),
+    **dict.fromkeys(
+        ("aten::embedding", "aten::index_select", "aten::gather", "aten::index"), "index"
+    ),
+}
+
+
+def is_random(target: Any) -> bool:
+    """Whether an operator draws from a random generator."""
+    return is_operator(target) and torch.Tag.nondeterministic_seeded in target.tags
+
+
+def classify(target: Any, known: Classifier | None = None) -> OpClass:
+    """The class of one operator: the caller's word first, then names, then ATen's tags."""
+    if target is operator.getitem:
+        return "view"
+    if not is_operator(target) or is_random(target):
+        return "leaf" if not is_operator(target) else "random"
+    if known is not None:
+        given = known(target)
+        if given is not None:
+            return given
+    named = _BY_NAME.get(target._schema.name)
+    if named is not None:
+        return named
+    if is_view_op(target):
+        return "view"
+    if torch.Tag.pointwise in target.tags:
+        return "pointwise"
+    if torch.Tag.reduction in target.tags:
+        return "reduction"
+    return "leaf"

@@ -1,0 +1,39 @@
+"""The oracle: save everything the backward part reads, run nothing twice.
+
+What comes in: a `Joint`. What goes out: the nodes to save.
+Invariant: no forward operator is in the backward graph, so gradients are those of the joint
+graph by construction; every other partition is held to its results.
+"""
+
+from __future__ import annotations
+
+from torch import fx
+
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.options import Classifier
+from flambeau_aot.partition.split import backward_only, forward_part
+
+
+def save_all(joint: Joint, classify: Classifier | None = None) -> list[fx.Node]:
+    """Every value of the forward part that the backward part reads."""
+    del classify
+    late = backward_only(joint)
+    early = forward_part(joint) | set(joint.primals)
+    wanted: list[fx.Node] = []
+    seen: set[fx.Node] = set()
+    stack = [node for node in joint.grads if node is not None]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node in early and node not in late and isinstance_tensor(node):
+            wanted.append(node)
+        elif node.op != "placeholder":
+            stack.extend(node.all_input_nodes)
+    return wanted
+
+
+def isinstance_tensor(node: fx.Node) -> bool:
+    """Whether a node's value is one tensor, rather than a list of them."""
+    return hasattr(node.meta["val"], "shape")

@@ -1,0 +1,163 @@
+"""A joint graph and the set of values to save, made into two graphs.
+
+What comes in: a `Joint` and the nodes whose values cross from forward to backward.
+What goes out: a `Halves`: two graph modules and where each backward input comes from.
+Invariant: the backward graph reads nothing but saved values and tangents; an input that the
+program writes to is saved as a copy, for its own memory will hold another value by then.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot.errors import AotError
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.partition.classify import is_random
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where a saved value is found when the forward graph has run."""
+
+    kind: str
+    """"input" (a primal) or "output" (of the forward graph)."""
+    index: int
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The two graphs. Backward inputs are the saved values, then the tangents.
+
+    grads: for each primal, the position of its gradient among the backward outputs, or None.
+    recomputed: names of operators that run in both graphs.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule | None
+    saved: tuple[Saved, ...]
+    saved_nodes: tuple[fx.Node, ...]
+    grads: tuple[int | None, ...]
+    recomputed: tuple[str, ...] = ()
+
+
+def inference(joint: Joint) -> fx.GraphModule:
+    """The forward graph alone."""
+    graph, _ = _extract(joint.primals, joint.outputs, joint.graph, _draws(joint))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def backward_only(joint: Joint) -> set[fx.Node]:
+    """Values that depend on a tangent."""
+    tainted: set[fx.Node] = set(joint.tangents)
+    for node in joint.graph.nodes:
+        if any(source in tainted for source in node.all_input_nodes):
+            tainted.add(node)
+    return tainted
+
+
+def forward_part(joint: Joint) -> set[fx.Node]:
+    """What the forward results need, and every random operator outside the backward part."""
+    reached: set[fx.Node] = set()
+    stack = [*joint.outputs, *_draws(joint)]
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack.extend(node.all_input_nodes)
+    return reached
+
+
+def _draws(joint: Joint) -> list[fx.Node]:
+    """Random operators of the forward part: all run there, used or not, as in eager."""
+    drawing = [node for node in joint.graph.nodes if is_random(node.target)]
+    late = backward_only(joint) if drawing else set()
+    return [node for node in drawing if node not in late]
+
+
+def split(joint: Joint, saved: Iterable[fx.Node]) -> Halves:
+    """Cut a joint graph so that exactly these values cross."""
+    written = {joint.primals[update.primal] for update in joint.plan.updates}
+    order = {node: index for index, node in enumerate(joint.graph.nodes)}
+    crossing = sorted(set(saved), key=lambda node: order[node])
+    primal_index = {node: index for index, node in enumerate(joint.primals)}
+    outputs: list[fx.Node] = list(joint.outputs)
+    first_output: dict[fx.Node, int] = {}
+    for index, node in enumerate(outputs):
+        first_output.setdefault(node, index)
+    places: list[Saved] = []
+    copies: set[int] = set()
+    for node in crossing:
+        if node in primal_index and node not in written:
+            places.append(Saved("input", primal_index[node]))
+        elif node in primal_index:
+            copies.add(len(outputs))
+            places.append(Saved("output", len(outputs)))
+            outputs.append(node)
+        elif node in first_output:
+            places.append(Saved("output", first_output[node]))
+        else:
+            places.append(Saved("output", len(outputs)))
+            outputs.append(node)
+    forward, ran = _extract(joint.primals, outputs, joint.graph, _draws(joint), copies)
+    wanted = [node for node in joint.grads if node is not None]
+    distinct = list(dict.fromkeys(wanted))
+    backward, again = _extract([*crossing, *joint.tangents], distinct, joint.graph)
+    place_of = {node: index for index, node in enumerate(distinct)}
+    return Halves(
+        forward=fx.GraphModule(torch.nn.Module(), forward),
+        backward=fx.GraphModule(torch.nn.Module(), backward),
+        saved=tuple(places),
+        saved_nodes=tuple(crossing),
+        grads=tuple(None if node is None else place_of[node] for node in joint.grads),
+        recomputed=tuple(
+            str(node.target)
+            for node in joint.graph.nodes
+            if node in ran and node in again and node.target is not operator.getitem
+        ),
+    )
+
+
+def _extract(
+    inputs: Sequence[fx.Node],
+    outputs: Sequence[fx.Node],
+    source: fx.Graph,
+    also: Sequence[fx.Node] = (),
+    copies: Iterable[int] = (),
+) -> tuple[fx.Graph, set[fx.Node]]:
+    """The subgraph that computes `outputs` and `also` from `inputs`, and the operators in it."""
+    needed: set[fx.Node] = set()
+    given = set(inputs)
+    stack = [node for node in (*outputs, *also) if node not in given]
+    while stack:
+        node = stack.pop()
+        if node in needed:
+            continue
+        needed.add(node)
+        stack.extend(item for item in node.all_input_nodes if item not in given)
+    outside = [node for node in needed if node.op == "placeholder"]
+    if outside:
+        names = [node.name for node in outside]
+        raise AotError(f"the cut leaves out {names}, which the graph needs")
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        copy = graph.placeholder(node.name)
+        copy.meta = dict(node.meta)
+        made[node] = copy
+    for node in source.nodes:
+        if node in needed:
+            made[node] = graph.node_copy(node, made.__getitem__)
+    results: list[Any] = [made[node] for node in outputs]
+    for index in copies:
+        clone = graph.call_function(torch.ops.aten.clone.default, (results[index],))
+        clone.meta = dict(results[index].meta)
+        results[index] = clone
+    end = graph.output(tuple(results))
+    end.meta["val"] = tuple(node.meta["val"] for node in results)
+    return graph, needed

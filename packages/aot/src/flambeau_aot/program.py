@@ -1,0 +1,148 @@
+"""The program to compile, in one shape whatever it was given as.
+
+What comes in: a captured `fx.GraphModule`, or any callable with tensors it reads.
+What goes out: a `Program`: its static tensors (parameters, buffers) and a way to run it on
+stand-ins for them and for the inputs.
+Invariant: the program reads no tensor but those it is handed; a GraphModule's own tensors are
+replaced at every `get_attr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import DATA_DEPENDENT_ERRORS, sequence_number
+from flambeau_aot.errors import AotError, DataDependent, TraceError, Unsupported
+from flambeau_aot.joint.lines import Lines
+
+Run = Callable[[Sequence[torch.Tensor], Sequence[Any], Lines], Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program, its static tensors with their names, and how to run it on stand-ins."""
+
+    name: str
+    static: tuple[torch.Tensor, ...]
+    static_names: tuple[str, ...]
+    input_names: tuple[str, ...]
+    run: Run
+    lines_from_stack: bool
+
+
+def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
+    """A captured graph: placeholders are the inputs, `get_attr` tensors the static ones."""
+    by_identity: dict[int, int] = {}
+    static: list[torch.Tensor] = []
+    names: list[str] = []
+    position: dict[str, int] = {}
+    inputs: list[str] = []
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            inputs.append(str(node.target))
+        elif node.op == "get_attr":
+            target = str(node.target)
+            value = _attribute(gm, target)
+            if not isinstance(value, torch.Tensor):
+                continue
+            if id(value) not in by_identity:
+                by_identity[id(value)] = len(static)
+                static.append(value)
+                names.append(target)
+            position[target] = by_identity[id(value)]
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
+        return _interpret(gm, position, params, args, lines)
+
+    return Program(name, tuple(static), tuple(names), tuple(inputs), run, False)
+
+
+def of_callable(fn: Callable[..., Any], count: int, name: str) -> Program:
+    """A plain function of `count` flat inputs that reads no other tensor."""
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
+        lines.enter_function()
+        try:
+            return fn(*args)
+        except Exception as error:
+            raise _explained(error, name, lines.current.get("stack_trace", "")) from error
+
+    names = tuple(f"arg_{index}" for index in range(count))
+    return Program(name, (), (), names, run, True)
+
+
+def of_module_call(
+    fn: Callable[..., Any], static: dict[str, torch.Tensor], count: int, name: str
+) -> Program:
+    """A function `fn(static_values, *inputs)` whose static tensors are handed to it."""
+    names = tuple(static)
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
+        lines.enter_function()
+        try:
+            return fn(dict(zip(names, params, strict=True)), *args)
+        except Exception as error:
+            raise _explained(error, name, lines.current.get("stack_trace", "")) from error
+
+    inputs = tuple(f"arg_{index}" for index in range(count))
+    return Program(name, tuple(static.values()), names, inputs, run, True)
+
+
+def _attribute(root: torch.nn.Module, target: str) -> Any:
+    value: Any = root
+    for part in target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _interpret(
+    gm: fx.GraphModule,
+    position: dict[str, int],
+    params: Sequence[torch.Tensor],
+    args: Sequence[Any],
+    lines: Lines,
+) -> Any:
+    values: dict[fx.Node, Any] = {}
+    remaining = iter(args)
+    for node in gm.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(remaining)
+            continue
+        if node.op == "get_attr":
+            target = str(node.target)
+            known = position.get(target)
+            values[node] = _attribute(gm, target) if known is None else params[known]
+            continue
+        given, named = fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        if node.op == "output":
+            return given[0]
+        lines.enter(node.meta, sequence_number())
+        try:
+            if node.op == "call_function":
+                values[node] = node.target(*given, **named)  # type: ignore[operator]
+            elif node.op == "call_method":
+                values[node] = getattr(given[0], str(node.target))(*given[1:], **named)
+            else:
+                raise Unsupported(f"a graph with {node.op} nodes is not supported")
+        except Exception as error:
+            raise _explained(
+                error, node.format_node() or node.name, node.meta.get("stack_trace", "")
+            ) from error
+    raise Unsupported("the graph has no output")
+
+
+def _explained(error: Exception, what: str, lines: str | None) -> AotError:
+    if isinstance(error, AotError):
+        return error
+    if isinstance(error, DATA_DEPENDENT_ERRORS):
+        return DataDependent(
+            f"{what}: needs the value of a tensor ({error}); "
+            "keep the value on the tensor, or let this part run outside the graph",
+            lines or "",
+        )
+    return TraceError(f"{what}: {type(error).__name__}: {error}", lines or "")

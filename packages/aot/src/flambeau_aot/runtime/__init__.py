@@ -1,0 +1,1 @@
+"""What runs around compiled graphs at every call."""

@@ -1,0 +1,110 @@
+"""One call of a compiled program: prologue, graph, epilogue.
+
+What comes in: a plan and the compiled graphs. What goes out: a callable on the program's inputs.
+Invariant: the inference path makes no autograd object and takes no lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import pytree
+from flambeau_aot.errors import AotError
+from flambeau_aot.info import Boxed
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.partition.split import Halves
+from flambeau_aot.plan import Plan
+from flambeau_aot.report import Report
+from flambeau_aot.runtime.epilogue import Epilogue, epilogue
+from flambeau_aot.runtime.function import Crossing, autograd_function
+from flambeau_aot.runtime.prologue import prologue
+
+Call = Callable[..., Any]
+
+
+class Compiled:
+    """A compiled program: call it with the program's inputs, in order.
+
+    report: what the compile did. joint, halves: the traced graph and its cut (None without a
+    backward part). forward, backward: the graphs the compilers were given.
+    """
+
+    def __init__(
+        self,
+        run: Call,
+        report: Report,
+        joint: Joint,
+        halves: Halves | None,
+        forward: fx.GraphModule,
+        backward: fx.GraphModule | None,
+    ) -> None:
+        self.run = run
+        self.report = report
+        self.joint = joint
+        self.halves = halves
+        self.forward = forward
+        self.backward = backward
+
+    def __call__(self, *args: Any) -> Any:
+        return self.run(*args)
+
+
+def inference_call(
+    plan: Plan, static: Sequence[torch.Tensor], arguments: int, call: Boxed, grad_mode: bool
+) -> Call:
+    """A call without derivatives."""
+    bind = prologue(plan, static, arguments)
+    finish = epilogue(plan)
+    build = _structure(plan)
+
+    def run(*args: Any) -> Any:
+        primals = bind(args)
+        if not grad_mode and torch.is_grad_enabled():
+            _refuse_grad(primals)
+        if finish is None:
+            return build(call(primals))
+        return build(finish(primals, call(list(primals))))
+
+    return run
+
+
+def training_call(
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    forward: Boxed,
+    backward: Boxed,
+    crossing: Crossing,
+) -> Call:
+    """A call that autograd can differentiate."""
+    bind = prologue(plan, static, arguments)
+    apply = autograd_function(forward, backward, crossing)
+    finish: Epilogue | None = epilogue(plan)
+    build = _structure(plan)
+
+    def run(*args: Any) -> Any:
+        primals = bind(args)
+        outputs = apply(primals)
+        return build(outputs if finish is None else finish(primals, outputs))
+
+    return run
+
+
+def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:
+    """Results as the program returned them; a flat tuple needs no rebuilding."""
+    structure = plan.structure
+    flat = pytree.tree_structure(tuple(range(len(plan.results))))
+    if structure == flat:
+        return tuple
+    return lambda values: pytree.tree_unflatten(list(values), structure)
+
+
+def _refuse_grad(primals: Sequence[torch.Tensor]) -> None:
+    if any(tensor.requires_grad for tensor in primals):
+        raise AotError(
+            "this program was compiled with grad disabled and is called with grad enabled"
+        )

@@ -1,0 +1,120 @@
+"""What a compiled graph returns, held to its contract at its first call.
+
+What comes in: a boxed callable and the fake values of the graph's outputs.
+What goes out: a boxed callable whose outputs have the traced metadata, and whose fresh results
+share memory neither with the inputs nor with each other.
+Invariant: the check runs at the first call only; sharing that it finds is undone by copies at
+every call, since what a compiled graph aliases does not change from call to call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot.errors import CompilerContractError
+from flambeau_aot.info import Boxed
+
+Extent = tuple[int, int, int]
+
+
+class Checked:
+    """A boxed callable with its outputs checked at the first call."""
+
+    def __init__(
+        self,
+        call: Boxed,
+        gm: fx.GraphModule,
+        name: str,
+        fresh: int,
+        shareable: frozenset[int],
+        compare: bool,
+    ) -> None:
+        """`fresh`: the first so many outputs must own their memory; `shareable`: inputs that an
+        output may be a view of all the same."""
+        output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+        self.call = call
+        self.name = name
+        self.nodes: list[fx.Node | None] = list(output.args[0])  # type: ignore[arg-type]
+        self.fresh = fresh
+        self.shareable = shareable
+        self.compare = compare
+        self.copies: tuple[int, ...] | None = None
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        copies = self.copies
+        if copies is None:
+            return self._first(args)
+        outputs = self.call(args)
+        if copies:
+            outputs = list(outputs)
+            for index in copies:
+                outputs[index] = outputs[index].clone()
+        return outputs
+
+    def _first(self, args: list[Any]) -> Sequence[Any]:
+        taken = [
+            extent(value)
+            for place, value in enumerate(args)
+            if isinstance(value, torch.Tensor) and place not in self.shareable
+        ]
+        outputs = list(self.call(args))
+        if self.compare:
+            self._check(outputs)
+        copies: list[int] = []
+        for index in range(min(self.fresh, len(outputs))):
+            own = extent(outputs[index])
+            if any(_overlap(own, other) for other in taken):
+                copies.append(index)
+                outputs[index] = outputs[index].clone()
+                own = extent(outputs[index])
+            taken.append(own)
+        self.copies = tuple(copies)
+        return outputs
+
+    def _check(self, outputs: list[Any]) -> None:
+        if len(outputs) != len(self.nodes):
+            raise CompilerContractError(
+                f"the compiled {self.name} returned {len(outputs)} outputs instead of "
+                f"{len(self.nodes)}"
+            )
+        for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
+            if node is None:
+                continue
+            expected = node.meta["val"]
+            problem = _difference(value, expected)
+            if problem:
+                raise CompilerContractError(
+                    f"output {index} ({node.name}) of the compiled {self.name} {problem}",
+                    node.meta.get("stack_trace") or "",
+                )
+
+
+def _difference(value: Any, expected: torch.Tensor) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"is a {type(value).__name__}, not a tensor"
+    if value.shape != expected.shape:
+        return f"has shape {tuple(value.shape)}, not {tuple(expected.shape)}"
+    if value.dtype != expected.dtype:
+        return f"has dtype {value.dtype}, not {expected.dtype}"
+    for size, given, traced in zip(value.shape, value.stride(), expected.stride(), strict=True):
+        if size > 1 and given != traced and value.numel():
+            return f"has strides {tuple(value.stride())}, not {tuple(expected.stride())}"
+    return ""
+
+
+def extent(tensor: torch.Tensor) -> Extent:
+    """A tensor's device and the addresses from its first to past its last element."""
+    device = hash(tensor.device)
+    if tensor.numel() == 0:
+        return device, 0, 0
+    start = tensor.data_ptr()
+    span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return device, start, start + (span + 1) * tensor.element_size()
+
+
+def _overlap(one: Extent, other: Extent) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]

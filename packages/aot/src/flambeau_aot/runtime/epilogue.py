@@ -1,0 +1,78 @@
+"""From the graph's outputs to the caller's results.
+
+What comes in: the primals of this call and what the graph returned. What goes out: the results.
+Invariant: inputs are updated before any view of them is made again, and a result that is an
+input, or shares memory with one, does so here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import copy_all_
+from flambeau_aot.joint.tracer import ViewStep
+from flambeau_aot.plan import FromGraph, IsInput, Literal, Plan, ViewOfInput, ViewOfOutput
+
+Epilogue = Callable[[Sequence[torch.Tensor], Sequence[Any]], list[Any]]
+Result = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
+
+
+def epilogue(plan: Plan) -> Epilogue | None:
+    """Build the function that finishes a call; None where the outputs are the results."""
+    silent = [item for item in plan.updates if not item.differentiable]
+    recorded = [item for item in plan.updates if item.differentiable]
+    results = [_result(item) for item in plan.results]
+    direct = all(
+        isinstance(item, FromGraph) and item.output == place
+        for place, item in enumerate(plan.results)
+    )
+    if direct and not plan.updates and plan.grad_mode_after is None:
+        return None
+
+    def finish(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> list[Any]:
+        if silent:
+            with torch.no_grad():
+                copy_all_(
+                    [primals[item.primal] for item in silent],
+                    [outputs[item.output] for item in silent],
+                )
+        for item in recorded:
+            with torch.enable_grad():
+                primals[item.primal].copy_(outputs[item.output])
+        values = [make(primals, outputs) for make in results]
+        if plan.grad_mode_after is not None:
+            torch.set_grad_enabled(plan.grad_mode_after)
+        return values
+
+    return finish
+
+
+def _result(item: Any) -> Result:
+    if isinstance(item, FromGraph):
+        place = item.output
+        return lambda primals, outputs: outputs[place]
+    if isinstance(item, IsInput):
+        primal = item.primal
+        return lambda primals, outputs: primals[primal]
+    if isinstance(item, Literal):
+        value = item.value
+        return lambda primals, outputs: value
+    if isinstance(item, ViewOfInput):
+        source, steps, grad = item.primal, item.steps, item.requires_grad
+        return lambda primals, outputs: replay(primals[source], steps, grad)
+    assert isinstance(item, ViewOfOutput)
+    base, again, wants = item.output, item.steps, item.requires_grad
+    return lambda primals, outputs: replay(outputs[base], again, wants)
+
+
+def replay(value: Any, steps: tuple[ViewStep, ...], requires_grad: bool) -> Any:
+    """Make a view again, as part of the autograd graph exactly if it was part of it."""
+    with torch.set_grad_enabled(requires_grad):
+        for step in steps:
+            value = step.func(value, *step.args, **step.kwargs)
+            if step.index is not None:
+                value = value[step.index]
+    return value

@@ -1,0 +1,80 @@
+"""From the caller's arguments to the graph's inputs.
+
+What comes in: the positional arguments of a call. What goes out: the list of primals.
+Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
+program writes to shares memory with no other; else the call is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import storage_key
+from flambeau_aot.errors import AotError, Unsupported
+from flambeau_aot.plan import Plan
+
+Prologue = Callable[[Sequence[Any]], list[torch.Tensor]]
+
+
+def prologue(plan: Plan, static: Sequence[torch.Tensor], arguments: int) -> Prologue:
+    """Build the function that binds arguments."""
+    held = list(static)
+    positions = plan.inputs.primals
+    written = tuple(item.primal for item in plan.updates if item.primal >= len(held))
+    straight = positions == tuple(range(arguments))
+    checks = _checks(plan, written)
+
+    def bind(args: Sequence[Any]) -> list[torch.Tensor]:
+        if len(args) != arguments:
+            raise TypeError(f"the compiled graph takes {arguments} inputs, not {len(args)}")
+        primals = [*held, *args] if straight else [*held, *[args[p] for p in positions]]
+        for check in checks:
+            check(args, primals)
+        return primals
+
+    return bind
+
+
+Check = Callable[[Sequence[Any], list[torch.Tensor]], None]
+
+
+def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
+    checks: list[Check] = []
+    if plan.inputs.duplicates:
+        checks.append(lambda args, primals: _same_tensors(plan, args, primals))
+    if plan.inputs.literals:
+        checks.append(lambda args, primals: _same_literals(plan, args))
+    if plan.offsets:
+        checks.append(lambda args, primals: _same_offsets(plan, primals))
+    if written:
+        checks.append(lambda args, primals: _no_overlap(written, primals))
+    return checks
+
+
+def _same_tensors(plan: Plan, args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+    for position, primal in plan.inputs.duplicates:
+        if args[position] is not primals[primal]:
+            raise AotError(f"argument {position} was the same tensor as another when traced")
+
+
+def _same_literals(plan: Plan, args: Sequence[Any]) -> None:
+    for position, value in plan.inputs.literals:
+        given = args[position]
+        if given is not value and (type(given) is not type(value) or given != value):
+            raise AotError(f"argument {position} was {value!r} when traced, now {given!r}")
+
+
+def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
+    for primal, offset in plan.offsets:
+        if primals[primal].storage_offset() != offset:
+            raise AotError(f"input {primal} starts elsewhere in its storage than when traced")
+
+
+def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
+    keys = [storage_key(tensor) for tensor in primals]
+    for index in written:
+        if keys.count(keys[index]) > 1:
+            raise Unsupported(f"input {index} is written to and shares memory with another input")

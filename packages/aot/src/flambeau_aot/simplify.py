@@ -1,0 +1,171 @@
+"""Removal of needless operators from a joint graph.
+
+What comes in: a joint graph. What goes out: the same graph object with fewer operators.
+Invariant: no random operator is added, removed, merged or moved past another, so that the
+random stream is eager's; no two results come to share memory that did not share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import is_view_op
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.partition.classify import is_random
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Simplified:
+    """The joint graph and how many operators each rule removed."""
+
+    joint: Joint
+    dead: int
+    repeated: int
+    needless: int
+
+
+def simplify(joint: Joint) -> Simplified:
+    """Remove needless, repeated and dead operators, in this order."""
+    moved: dict[fx.Node, fx.Node] = {}
+    needless = _remove_needless(joint, moved)
+    repeated = _merge_repeated(joint, moved)
+    joint = _follow(joint, moved)
+    dead = _remove_dead(joint)
+    return Simplified(joint, dead, repeated, needless)
+
+
+def _results(joint: Joint) -> set[fx.Node]:
+    return {*joint.outputs, *(node for node in joint.grads if node is not None)}
+
+
+def _protected(joint: Joint) -> set[fx.Node]:
+    """Results and the values they are views of: merging these would make results share memory."""
+    protected: set[fx.Node] = set()
+    for node in _results(joint):
+        while node not in protected:
+            protected.add(node)
+            if node.op != "call_function" or not is_view_node(node):
+                break
+            node = node.args[0]  # type: ignore[assignment]
+    return protected
+
+
+def is_view_node(node: fx.Node) -> bool:
+    """Whether a node's value shares memory with its first argument."""
+    return is_view_op(node.target)
+
+
+# Operators whose result, in a functional graph, may be their first argument itself.
+_COPIES = {
+    aten.clone.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten._to_copy.default,
+}
+_SAME_SHAPE = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten.reshape.default,
+}
+
+
+def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
+    """Copies and reshapes that give what they take, where no result depends on the copy."""
+    protected = _protected(joint)
+    removed = 0
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or node in protected:
+            continue
+        if node.target not in _COPIES and node.target not in _SAME_SHAPE:
+            continue
+        source = node.args[0]
+        if isinstance(source, fx.Node) and _same_metadata(node, source):
+            node.replace_all_uses_with(source)
+            moved[node] = source
+            joint.graph.erase_node(node)
+            removed += 1
+    return removed
+
+
+def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
+    one, other = node.meta["val"], source.meta["val"]
+    return bool(
+        one.shape == other.shape
+        and one.stride() == other.stride()
+        and one.dtype == other.dtype
+        and one.fake_device == other.fake_device
+        and one.storage_offset() == other.storage_offset()
+    )
+
+
+def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
+    """Common subexpressions; a value made for a result is never replaced by another."""
+    protected = _protected(joint)
+    seen: dict[Any, fx.Node] = {}
+    removed = 0
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or node in protected or is_random(node.target):
+            continue
+        key = _key(node)
+        if key is None:
+            continue
+        first = seen.setdefault(key, node)
+        if first is not node:
+            node.replace_all_uses_with(first)
+            moved[node] = first
+            joint.graph.erase_node(node)
+            removed += 1
+    return removed
+
+
+def _key(node: fx.Node) -> Any:
+    def part(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return tuple([part(item) for item in value])
+        if isinstance(value, float):
+            # 0.0 and -0.0 are equal but not the same constant; nan equals nothing.
+            return (float, value.hex())
+        return (type(value), value)
+
+    try:
+        key = (
+            node.target,
+            part(node.args),
+            tuple([(name, part(item)) for name, item in node.kwargs.items()]),
+        )
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def _follow(joint: Joint, moved: dict[fx.Node, fx.Node]) -> Joint:
+    def final(node: fx.Node) -> fx.Node:
+        while node in moved:
+            node = moved[node]
+        return node
+
+    return replace(
+        joint,
+        outputs=tuple(final(node) for node in joint.outputs),
+        grads=tuple(None if node is None else final(node) for node in joint.grads),
+    )
+
+
+def _remove_dead(joint: Joint) -> int:
+    kept = _results(joint)
+    removed = 0
+    for node in reversed(list(joint.graph.nodes)):
+        if node.op != "call_function" or node.users or node in kept or is_random(node.target):
+            continue
+        joint.graph.erase_node(node)
+        removed += 1
+    return removed
