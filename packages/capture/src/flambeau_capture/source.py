@@ -9,7 +9,7 @@ messages. Invariant: a source says how to find an object and never holds it, exc
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -318,10 +318,27 @@ class Loader(Protocol):
 
 def emit(source: Source, tx: Loader) -> list[Instruction]:
     """The instructions that push the value of `source`, in the running version's dialect."""
-    instructions: list[Instruction] = []
-    for node in source.path():
-        instructions.extend(_EMITTERS[type(node)](node, tx))
-    return instructions
+    # bytecode is imported at first use: guards read sources where nothing is assembled
+    from flambeau_capture.bytecode import spelling
+
+    parent = [] if source.parent is None else emit(source.parent, tx)
+    if type(source) in _ROOT_EMITTERS:
+        return _ROOT_EMITTERS[type(source)](spelling, source, tx)
+    if type(source) in _CALLED:
+        function, arguments = _CALLED[type(source)](source)
+        constants = [spelling.load_const(argument) for argument in arguments]
+        return [
+            *spelling.load_global(tx.held(function), push_null=True),
+            *parent,
+            *(instruction for group in constants for instruction in group),
+            *spelling.call(1 + len(arguments)),
+        ]
+    for attribute, key in _STEPS[type(source)](source):
+        if attribute is not None:
+            parent += spelling.load_attr(attribute)
+        else:
+            parent += [*spelling.load_const(key), *spelling.binary_subscr()]
+    return parent
 
 
 def _plain(source: Source) -> str:
@@ -367,109 +384,32 @@ _ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
 }
 
 
-def _emit_local(node: Any, tx: Loader) -> Iterator[Instruction]:
-    # bytecode is imported at first use: sources are read by guards where nothing is assembled
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_fast(node.variable)
-
-
-def _emit_free(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_deref(node.variable)
-
-
-def _emit_global(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_global(node.variable)
-
-
-def _emit_held(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_global(tx.held(node.object))
-
-
-def _emit_attr(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_attr(node.attribute)
-
-
-def _emit_module_entry(node: Any, tx: Loader) -> Iterator[Instruction]:
-    yield from _attributes_and_key((node.table,), node.entry)
-
-
-def _emit_class(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from spelling.load_attr("__class__")
-
-
-def _emit_item(node: Any, tx: Loader) -> Iterator[Instruction]:
-    yield from _attributes_and_key((), node.key)
-
-
-def _emit_dict_key(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    # the dict's keys, unpacked into a list: BUILD_LIST, the dict, LIST_EXTEND would need the list
-    # below the dict, so the held getter does it in one call
-    yield from spelling.load_global(tx.held(_key_at), push_null=False)
-    yield from spelling.swap(2)
-    yield from spelling.load_const(node.index)
-    yield from spelling.build_tuple(2)
-    yield from spelling.call_ex(has_kwargs=False)
-
-
-def _emit_global_of(node: Any, tx: Loader) -> Iterator[Instruction]:
-    yield from _attributes_and_key(("__globals__",), node.variable)
-
-
-def _emit_closure_cell(node: Any, tx: Loader) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    yield from _attributes_and_key(("__closure__",), node.index)
-    yield from spelling.load_attr("cell_contents")
-
-
-def _emit_default(node: Any, tx: Loader) -> Iterator[Instruction]:
-    yield from _attributes_and_key(("__defaults__",), node.index)
-
-
-def _emit_kwdefault(node: Any, tx: Loader) -> Iterator[Instruction]:
-    yield from _attributes_and_key(("__kwdefaults__",), node.argument)
-
-
-def _attributes_and_key(attributes: tuple[str, ...], key: Any) -> Iterator[Instruction]:
-    from flambeau_capture.bytecode import spelling
-
-    for attribute in attributes:
-        yield from spelling.load_attr(attribute)
-    yield from spelling.load_const(key)
-    yield from spelling.binary_subscr()
-
-
 def _key_at(mapping: dict[Any, Any], index: int) -> Any:
     return next(islice(iter(mapping), index, None))
 
 
-_EMITTERS: dict[type[Source], Callable[[Any, Loader], Iterator[Instruction]]] = {
-    Local: _emit_local,
-    Free: _emit_free,
-    Global: _emit_global,
-    Builtin: _emit_global,
-    Held: _emit_held,
-    Attr: _emit_attr,
-    InstanceAttr: _emit_attr,
-    ModuleEntry: _emit_module_entry,
-    ClassOf: _emit_class,
-    Item: _emit_item,
-    DictKey: _emit_dict_key,
-    GlobalOf: _emit_global_of,
-    ClosureCell: _emit_closure_cell,
-    Default: _emit_default,
-    KwDefault: _emit_kwdefault,
+_ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
+    Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
+    Free: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
+    Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
+    Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
+    Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
+}
+
+# steps that only a call can make: the function, and the constants after the base
+_CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    ClassOf: lambda node: (type, ()),
+    DictKey: lambda node: (_key_at, (node.index,)),
+}
+
+# steps made of attributes and subscripts: (attribute, None) or (None, key), in order
+_STEPS: dict[type[Source], Callable[[Any], list[tuple[str | None, Any]]]] = {
+    Attr: lambda node: [(node.attribute, None)],
+    InstanceAttr: lambda node: [(node.attribute, None)],
+    ModuleEntry: lambda node: [(node.table, None), (None, node.entry)],
+    Item: lambda node: [(None, node.key)],
+    GlobalOf: lambda node: [("__globals__", None), (None, node.variable)],
+    ClosureCell: lambda node: [("__closure__", None), (None, node.index), ("cell_contents", None)],
+    Default: lambda node: [("__defaults__", None), (None, node.index)],
+    KwDefault: lambda node: [("__kwdefaults__", None), (None, node.argument)],
 }

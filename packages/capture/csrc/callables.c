@@ -1,0 +1,156 @@
+/* compiled(fn, cache) and disabled(fn): callables that set what is active for their extent. */
+#include "flambeau.h"
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *fn;
+    FrameCacheObject *cache; /* NULL for `disabled` */
+    PyObject *dict;
+    PyObject *weakrefs;
+} ScopedCall;
+
+static PyObject *
+scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    ScopedCall *scoped = (ScopedCall *)self;
+    FrameCacheObject *cache = scoped->cache;
+    Py_XINCREF(cache);
+    FrameCacheObject *before = swap_active(cache);
+    PyObject *result = PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);
+    Py_XDECREF(swap_active(before));
+    return result;
+}
+
+static PyObject *
+scoped_make(PyTypeObject *type, PyObject *fn, PyObject *cache)
+{
+    if (!PyCallable_Check(fn)) {
+        PyErr_Format(PyExc_TypeError, "a callable is wanted, not %.100s", Py_TYPE(fn)->tp_name);
+        return NULL;
+    }
+    ScopedCall *self = (ScopedCall *)type->tp_alloc(type, 0);
+    if (self != NULL) {
+        self->vectorcall = scoped_vectorcall;
+        self->fn = Py_NewRef(fn);
+        self->cache = (FrameCacheObject *)Py_XNewRef(cache);
+    }
+    return (PyObject *)self;
+}
+
+static PyObject *
+compiled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"fn", "cache", NULL};
+    PyObject *fn, *cache;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO!:compiled", names, &fn, &FrameCache_Type,
+                                     &cache)) {
+        return NULL;
+    }
+    return scoped_make(type, fn, cache);
+}
+
+static PyObject *
+disabled_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"fn", NULL};
+    PyObject *fn;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:disabled", names, &fn)) {
+        return NULL;
+    }
+    return scoped_make(type, fn, NULL);
+}
+
+static PyObject *
+scoped_get(PyObject *self, PyObject *object, PyObject *Py_UNUSED(type))
+{
+    if (object == NULL || object == Py_None) {
+        return Py_NewRef(self);
+    }
+    return PyMethod_New(self, object);
+}
+
+static int
+scoped_traverse(ScopedCall *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->fn);
+    Py_VISIT(self->cache);
+    Py_VISIT(self->dict);
+    return 0;
+}
+
+static int
+scoped_clear(ScopedCall *self)
+{
+    Py_CLEAR(self->fn);
+    Py_CLEAR(self->cache);
+    Py_CLEAR(self->dict);
+    return 0;
+}
+
+static void
+scoped_dealloc(ScopedCall *self)
+{
+    PyObject_GC_UnTrack(self);
+    if (self->weakrefs != NULL) {
+        PyObject_ClearWeakRefs((PyObject *)self);
+    }
+    scoped_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMemberDef compiled_members[] = {
+    {"fn", T_OBJECT, offsetof(ScopedCall, fn), READONLY, NULL},
+    {"cache", T_OBJECT, offsetof(ScopedCall, cache), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyMemberDef disabled_members[] = {
+    {"fn", T_OBJECT, offsetof(ScopedCall, fn), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef scoped_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+#define SCOPED_FLAGS                                                                              \
+    (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |                       \
+     Py_TPFLAGS_METHOD_DESCRIPTOR)
+
+PyTypeObject Compiled_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.compiled",
+    .tp_doc = "compiled(fn, cache): fn, with `cache` active on the calling thread while it runs.",
+    .tp_basicsize = sizeof(ScopedCall),
+    .tp_flags = SCOPED_FLAGS,
+    .tp_new = compiled_new,
+    .tp_dealloc = (destructor)scoped_dealloc,
+    .tp_traverse = (traverseproc)scoped_traverse,
+    .tp_clear = (inquiry)scoped_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),
+    .tp_descr_get = scoped_get,
+    .tp_dictoffset = offsetof(ScopedCall, dict),
+    .tp_weaklistoffset = offsetof(ScopedCall, weakrefs),
+    .tp_members = compiled_members,
+    .tp_getset = scoped_getset,
+};
+
+PyTypeObject Disabled_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.disabled",
+    .tp_doc = "disabled(fn): fn, with nothing active on the calling thread while it runs.",
+    .tp_basicsize = sizeof(ScopedCall),
+    .tp_flags = SCOPED_FLAGS,
+    .tp_new = disabled_new,
+    .tp_dealloc = (destructor)scoped_dealloc,
+    .tp_traverse = (traverseproc)scoped_traverse,
+    .tp_clear = (inquiry)scoped_clear,
+    .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),
+    .tp_descr_get = scoped_get,
+    .tp_dictoffset = offsetof(ScopedCall, dict),
+    .tp_weaklistoffset = offsetof(ScopedCall, weakrefs),
+    .tp_members = disabled_members,
+    .tp_getset = scoped_getset,
+};

@@ -1,0 +1,32 @@
+/* What differs between the CPython versions, behind one set of names.
+
+   frame_code(f), frame_func(f)   borrowed
+   frame_is_on_thread(f)          the frame lives on the thread's data stack
+   thread_is_traced(ts)           sys.settrace or sys.setprofile is on
+   frame_discard(ts, f)           release a frame that was never evaluated, where its evaluator is
+                                  the one to do so
+   recursion_refund(ts, n)        adds to what is left of nested C calls; returns what it added
+   weak_target(r)                 a new reference to what r refers to, NULL when it died
+   lookup_attr(o, name, &v)       1 found, 0 absent, -1 error */
+#ifndef FLAMBEAU_COMPAT_H
+#define FLAMBEAU_COMPAT_H
+
+#ifndef Py_BUILD_CORE
+#define Py_BUILD_CORE 1
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "internal/pycore_frame.h"
+
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
+#error "flambeau-capture knows the frames of CPython 3.11, 3.12 and 3.13"
+#elif PY_VERSION_HEX < 0x030C0000
+#include "py311.h"
+#elif PY_VERSION_HEX < 0x030D0000
+#include "py312.h"
+#else
+#include "py313.h"
+#endif
+
+#endif

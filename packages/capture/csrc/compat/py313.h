@@ -1,0 +1,44 @@
+/* CPython 3.13: the evaluation function clears and pops the frame, also one it did not run. */
+#ifndef FLAMBEAU_PY313_H
+#define FLAMBEAU_PY313_H
+
+static inline PyCodeObject *
+frame_code(const struct _PyInterpreterFrame *frame)
+{
+    return (PyCodeObject *)frame->f_executable;
+}
+
+static inline PyFunctionObject *
+frame_func(const struct _PyInterpreterFrame *frame)
+{
+    return (PyFunctionObject *)frame->f_funcobj;
+}
+
+static inline int
+frame_is_on_thread(const struct _PyInterpreterFrame *frame)
+{
+    return frame->owner == FRAME_OWNED_BY_THREAD;
+}
+
+static inline int
+thread_is_traced(PyThreadState *tstate)
+{
+    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
+}
+
+static inline PyObject *
+weak_target(PyObject *reference)
+{
+    PyObject *target = NULL;
+    return PyWeakref_GetRef(reference, &target) == 1 ? target : NULL;
+}
+
+static inline int
+lookup_attr(PyObject *object, PyObject *name, PyObject **value)
+{
+    return PyObject_GetOptionalAttr(object, name, value);
+}
+
+#include "discard.h"
+
+#endif

@@ -1,0 +1,104 @@
+/* Declarations shared by the files of flambeau_capture._C. */
+#ifndef FLAMBEAU_H
+#define FLAMBEAU_H
+
+#include "compat/compat.h"
+#include "structmember.h"
+
+/* --- guards ------------------------------------------------------------------------------- */
+
+/* What a guard tree reads: borrowed references, valid while the frame is entered. */
+typedef struct {
+    PyObject *const *fast;   /* arguments, by index of co_varnames */
+    Py_ssize_t fast_count;
+    PyObject *closure;       /* tuple of cells, or NULL */
+    PyObject *globals;
+    PyObject *builtins;
+} GuardScope;
+
+extern PyTypeObject GuardTree_Type;
+extern PyTypeObject TensorLayout_Type;
+extern PyTypeObject TensorPattern_Type;
+extern PyTypeObject StatePattern_Type;
+
+/* 1 all guards hold, 0 one does not. Errors of the accesses are failures; none is left set. */
+int guard_tree_check(PyObject *tree, const GuardScope *scope);
+int guard_tree_add_names(PyObject *module);
+
+/* Type-exact equality of constants. 1 same, 0 not; errors count as 0 and are cleared. */
+int same_constant(PyObject *left, PyObject *right);
+
+int tensor_pattern_check(PyObject *pattern, PyObject *value);
+int state_pattern_check(PyObject *pattern);
+
+/* functions of the module */
+PyObject *state_probe_call(PyObject *module, PyObject *args);
+PyObject *state_symbol(PyObject *module, PyObject *args);
+PyObject *read_bytes(PyObject *module, PyObject *args);
+
+/* --- entries and caches ---------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *code;          /* as given: the original's signature */
+    PyObject *twin;          /* the same with every argument positional: what runs */
+    PyFunctionObject *shadow; /* made of the twin, for the globals it was last run with */
+    PyObject *guards;        /* GuardTree or None */
+    PyObject *keepalive;
+    PyObject *info;
+    Py_ssize_t nargs;
+    long long hits;
+} EntryObject;
+
+extern PyTypeObject Entry_Type;
+
+enum code_kind { CODE_UNSEEN, CODE_ACTIVE, CODE_SKIP };
+
+typedef struct {
+    PyObject *code; /* strong: the pointer is the key */
+    enum code_kind kind;
+    int limit_told;
+    Py_ssize_t count;
+    EntryObject *entries[]; /* the last hit first; room for the cache's limit */
+} CodeState;
+
+enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF };
+#define LIMIT_MAX 64
+
+typedef struct {
+    long long hits, misses, guard_failures, conversions, skipped_frames, stillborn, limit_reached;
+} CacheCounters;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *convert;
+    PyObject *on_limit;
+    PyObject *prefixes; /* tuple of str */
+    PyObject *weakrefs;
+    Py_ssize_t limit;
+    enum cache_mode mode;
+    CodeState **slots; /* open addressing, a power of two */
+    Py_ssize_t slot_count, used;
+    CacheCounters counters;
+} FrameCacheObject;
+
+extern PyTypeObject FrameCache_Type;
+
+CodeState *cache_find(const FrameCacheObject *cache, PyObject *code);
+CodeState *cache_state(FrameCacheObject *cache, PyObject *code); /* makes it; NULL on error */
+int cache_insert(FrameCacheObject *cache, CodeState *state, EntryObject *entry);
+int code_can_be_converted(const PyCodeObject *code);
+Py_ssize_t code_argument_count(const PyCodeObject *code);
+
+/* --- the frame hook ---------------------------------------------------------------------------- */
+
+extern PyObject *Skip_Singleton;
+extern PyTypeObject Compiled_Type;
+extern PyTypeObject Disabled_Type;
+
+/* Makes `cache` (or NULL) the active one of this thread. Takes the reference it is given and hands
+   over the one it held. */
+FrameCacheObject *swap_active(FrameCacheObject *cache);
+FrameCacheObject *active_cache(void);
+
+#endif

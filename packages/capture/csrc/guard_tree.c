@@ -1,0 +1,607 @@
+/* GuardTree: a prefix tree of accesses with checks on its nodes, asked in one walk.
+
+   Built from two tables that guards/tree.py makes:
+     nodes   (parent, access, argument)  in preorder; node 0 is the frame itself
+     checks  (node, check, argument)     in the order to be asked
+   plus, for questions about several nodes, `slots` in which checks leave their value:
+     same     (slot, slot) pairs that must hold one object
+     distinct slots that must hold different objects
+   Every access and every check that raises counts as a guard that does not hold. */
+#include "flambeau.h"
+
+/* name, number of the integer argument or 0 when the argument is an object */
+#define ACCESSES(X)                                                                               \
+    X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(HELD, 0) X(ATTR, 0)            \
+    X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1) X(DICT_ITEM, 0)           \
+    X(ANY_ITEM, 0) X(DICT_KEY, 1)
+#define CHECKS(X)                                                                                 \
+    X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \
+    X(DICT_KEYS, 0) X(DICT_HAS, 0) X(DICT_LACKS, 0) X(HAS_ATTR, 0) X(LACKS_ATTR, 0)               \
+    X(INSTANCE_LACKS, 0) X(WEAK_IS, 0) X(TENSOR, 0) X(STATE, 0) X(PREDICATE, 0) X(PIN, 1)
+
+#define ACCESS_NAME(name, number) ACCESS_##name,
+#define CHECK_NAME(name, number) CHECK_##name,
+enum access { ACCESSES(ACCESS_NAME) ACCESS_COUNT };
+enum check { CHECKS(CHECK_NAME) CHECK_COUNT };
+#define IS_NUMBER(name, number) number,
+static const char access_takes_number[] = {ACCESSES(IS_NUMBER)};
+static const char check_takes_number[] = {CHECKS(IS_NUMBER)};
+
+typedef struct {
+    int kind;
+    Py_ssize_t number;
+    PyObject *object; /* strong, or NULL where the argument is a number */
+} Step;
+
+typedef struct {
+    Step access;
+    Py_ssize_t end; /* index after the last node of this subtree */
+    Py_ssize_t first_check, check_count;
+} Node;
+
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t node_count, check_count, slot_count, same_count, distinct_count;
+    Node *nodes;
+    Step *checks;
+    Py_ssize_t *same;     /* pairs */
+    Py_ssize_t *distinct;
+} GuardTreeObject;
+
+/* --- accesses: a new reference, or NULL with or without an error set ------------------------------ */
+
+static PyObject *
+dict_get(PyObject *dict, PyObject *key)
+{
+    return Py_XNewRef(PyDict_GetItemWithError(dict, key));
+}
+
+/* A new reference to the instance's own dict; a class has none in this sense. */
+static PyObject *
+instance_dict(PyObject *value)
+{
+    if (PyType_Check(value)) {
+        return NULL;
+    }
+    PyObject *dict = PyObject_GenericGetDict(value, NULL);
+    if (dict != NULL && !PyDict_Check(dict)) {
+        Py_CLEAR(dict);
+    }
+    return dict;
+}
+
+static PyObject *
+instance_attr(PyObject *value, PyObject *name)
+{
+    PyObject *dict = instance_dict(value);
+    PyObject *result = dict == NULL ? NULL : dict_get(dict, name);
+    Py_XDECREF(dict);
+    return result;
+}
+
+static PyObject *
+key_at(PyObject *value, Py_ssize_t index)
+{
+    Py_ssize_t position = 0;
+    PyObject *key = NULL;
+    if (!PyDict_Check(value) || index >= PyDict_GET_SIZE(value)) {
+        return NULL;
+    }
+    if (PyDict_CheckExact(value)) {
+        while (index-- >= 0 && PyDict_Next(value, &position, &key, NULL)) {
+        }
+        return Py_XNewRef(key);
+    }
+    PyObject *keys = PySequence_List(value); /* a subclass may keep another order */
+    PyObject *result = NULL;
+    if (keys != NULL && index < PyList_GET_SIZE(keys)) {
+        result = Py_NewRef(PyList_GET_ITEM(keys, index));
+    }
+    Py_XDECREF(keys);
+    return result;
+}
+
+static PyObject *
+take_access(const Step *step, const GuardScope *scope, PyObject *value)
+{
+    Py_ssize_t n = step->number;
+    switch (step->kind) {
+    case ACCESS_LOCAL:
+        return n < scope->fast_count ? Py_XNewRef(scope->fast[n]) : NULL;
+    case ACCESS_FREE:
+        if (scope->closure == NULL || n >= PyTuple_GET_SIZE(scope->closure)) {
+            return NULL;
+        }
+        return Py_XNewRef(PyCell_GET(PyTuple_GET_ITEM(scope->closure, n)));
+    case ACCESS_GLOBAL:
+        return dict_get(scope->globals, step->object);
+    case ACCESS_BUILTIN:
+        return dict_get(scope->builtins, step->object);
+    case ACCESS_HELD:
+        return Py_NewRef(step->object);
+    case ACCESS_ATTR:
+        return PyObject_GetAttr(value, step->object);
+    case ACCESS_INSTANCE_ATTR:
+        return instance_attr(value, step->object);
+    case ACCESS_CLASS_OF:
+        return Py_NewRef((PyObject *)Py_TYPE(value));
+    case ACCESS_LIST_ITEM:
+        if (!PyList_Check(value)) {
+            return NULL;
+        }
+        n += n < 0 ? PyList_GET_SIZE(value) : 0;
+        return n >= 0 && n < PyList_GET_SIZE(value) ? Py_NewRef(PyList_GET_ITEM(value, n)) : NULL;
+    case ACCESS_TUPLE_ITEM:
+        if (!PyTuple_Check(value)) {
+            return NULL;
+        }
+        n += n < 0 ? PyTuple_GET_SIZE(value) : 0;
+        return n >= 0 && n < PyTuple_GET_SIZE(value) ? Py_NewRef(PyTuple_GET_ITEM(value, n))
+                                                     : NULL;
+    case ACCESS_DICT_ITEM:
+        return PyDict_Check(value) ? dict_get(value, step->object) : NULL;
+    case ACCESS_ANY_ITEM:
+        return PyObject_GetItem(value, step->object);
+    case ACCESS_DICT_KEY:
+        return key_at(value, n);
+    default:
+        return NULL;
+    }
+}
+
+/* --- checks: 1 holds, 0 does not; errors are cleared by the walk --------------------------------- */
+
+static int
+length_is(PyObject *value, Py_ssize_t length)
+{
+    if (PyTuple_CheckExact(value)) {
+        return PyTuple_GET_SIZE(value) == length;
+    }
+    if (PyList_CheckExact(value)) {
+        return PyList_GET_SIZE(value) == length;
+    }
+    return PyObject_Size(value) == length;
+}
+
+static int
+keys_are(PyObject *value, PyObject *keys)
+{
+    Py_ssize_t position = 0, i = 0;
+    PyObject *key;
+    if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(keys)) {
+        return 0;
+    }
+    if (!PyDict_CheckExact(value)) { /* a subclass may keep another order */
+        PyObject *actual = PySequence_Tuple(value);
+        int same = actual != NULL && same_constant(actual, keys);
+        Py_XDECREF(actual);
+        return same;
+    }
+    while (i < PyTuple_GET_SIZE(keys) && PyDict_Next(value, &position, &key, NULL)) {
+        Py_INCREF(key); /* comparing may run Python */
+        int same = same_constant(key, PyTuple_GET_ITEM(keys, i++));
+        Py_DECREF(key);
+        if (!same) {
+            return 0;
+        }
+    }
+    return i == PyTuple_GET_SIZE(keys);
+}
+
+static int
+instance_lacks(PyObject *value, PyObject *name)
+{
+    PyObject *dict = instance_dict(value);
+    if (dict == NULL) {
+        PyErr_Clear(); /* nothing to hold the name */
+        return 1;
+    }
+    int found = PyDict_Contains(dict, name);
+    Py_DECREF(dict);
+    return found == 0;
+}
+
+static int
+has_attr(PyObject *value, PyObject *name)
+{
+    PyObject *found = NULL;
+    int status = lookup_attr(value, name, &found);
+    Py_XDECREF(found);
+    return status;
+}
+
+static int
+predicate_holds(PyObject *predicate, PyObject *value)
+{
+    PyObject *answer = PyObject_CallOneArg(predicate, value);
+    int holds = answer == NULL ? 0 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    return holds == 1;
+}
+
+static int
+weak_is(PyObject *reference, PyObject *value)
+{
+    PyObject *target = weak_target(reference); /* NULL when it died */
+    Py_XDECREF(target);
+    return target == value;
+}
+
+static int
+ask(const Step *step, PyObject *value, PyObject **slots)
+{
+    switch (step->kind) {
+    case CHECK_IS:
+        return value == step->object;
+    case CHECK_TYPE_IS:
+        return (PyObject *)Py_TYPE(value) == step->object;
+    case CHECK_SAME:
+        return same_constant(step->object, value);
+    case CHECK_LENGTH:
+        return length_is(value, step->number);
+    case CHECK_LIST_LENGTH:
+        return PyList_CheckExact(value) && PyList_GET_SIZE(value) == step->number;
+    case CHECK_TUPLE_LENGTH:
+        return PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == step->number;
+    case CHECK_DICT_KEYS:
+        return keys_are(value, step->object);
+    case CHECK_DICT_HAS:
+        return PyDict_Check(value) && PyDict_Contains(value, step->object) == 1;
+    case CHECK_DICT_LACKS:
+        return PyDict_Check(value) && PyDict_Contains(value, step->object) == 0;
+    case CHECK_HAS_ATTR:
+        return has_attr(value, step->object) == 1;
+    case CHECK_LACKS_ATTR:
+        return has_attr(value, step->object) == 0;
+    case CHECK_INSTANCE_LACKS:
+        return instance_lacks(value, step->object);
+    case CHECK_WEAK_IS:
+        return weak_is(step->object, value);
+    case CHECK_TENSOR:
+        return tensor_pattern_check(step->object, value);
+    case CHECK_STATE:
+        return state_pattern_check(step->object);
+    case CHECK_PREDICATE:
+        return predicate_holds(step->object, value);
+    case CHECK_PIN:
+        Py_XSETREF(slots[step->number], Py_NewRef(value));
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+/* --- the walk ---------------------------------------------------------------------------------------- */
+
+static int
+walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
+     PyObject **slots)
+{
+    const Node *node = &tree->nodes[index];
+    const Step *check = &tree->checks[node->first_check];
+    for (Py_ssize_t i = 0; i < node->check_count; i++) {
+        if (!ask(&check[i], value, slots)) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t child = index + 1; child < node->end; child = tree->nodes[child].end) {
+        PyObject *next = take_access(&tree->nodes[child].access, scope, value);
+        if (next == NULL) {
+            return 0;
+        }
+        int holds = walk(tree, child, next, scope, slots);
+        Py_DECREF(next);
+        if (!holds) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+slots_agree(const GuardTreeObject *tree, PyObject **slots)
+{
+    for (Py_ssize_t i = 0; i < tree->same_count; i++) {
+        if (slots[tree->same[2 * i]] != slots[tree->same[2 * i + 1]]) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < tree->distinct_count; i++) {
+        for (Py_ssize_t j = 0; j < i; j++) {
+            if (slots[tree->distinct[i]] == slots[tree->distinct[j]]) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+#define SLOTS_ON_STACK 32
+
+int
+guard_tree_check(PyObject *self, const GuardScope *scope)
+{
+    GuardTreeObject *tree = (GuardTreeObject *)self;
+    PyObject *on_stack[SLOTS_ON_STACK];
+    PyObject **slots = on_stack;
+    if (tree->slot_count > SLOTS_ON_STACK) {
+        slots = PyMem_Malloc((size_t)tree->slot_count * sizeof(PyObject *));
+        if (slots == NULL) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < tree->slot_count; i++) {
+        slots[i] = NULL;
+    }
+    Py_INCREF(tree);
+    int holds = walk(tree, 0, Py_None, scope, slots) && slots_agree(tree, slots);
+    for (Py_ssize_t i = 0; i < tree->slot_count; i++) {
+        Py_XDECREF(slots[i]);
+    }
+    if (slots != on_stack) {
+        PyMem_Free(slots);
+    }
+    Py_DECREF(tree);
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+    }
+    return holds;
+}
+
+/* --- building ------------------------------------------------------------------------------------------ */
+
+static int
+fill_step(Step *step, int kind, int takes_number, PyObject *argument)
+{
+    step->kind = kind;
+    if (takes_number) {
+        step->number = PyNumber_AsSsize_t(argument, PyExc_OverflowError);
+        return step->number == -1 && PyErr_Occurred() ? -1 : 0;
+    }
+    step->object = Py_NewRef(argument);
+    return 0;
+}
+
+static int
+argument_fits(int kind, PyObject *argument)
+{
+    switch (kind) {
+    case CHECK_TENSOR:
+        return Py_IS_TYPE(argument, &TensorPattern_Type);
+    case CHECK_STATE:
+        return Py_IS_TYPE(argument, &StatePattern_Type);
+    case CHECK_WEAK_IS:
+        return PyWeakref_CheckRef(argument);
+    case CHECK_DICT_KEYS:
+        return PyTuple_CheckExact(argument);
+    default:
+        return 1;
+    }
+}
+
+static int
+build_nodes(GuardTreeObject *tree, PyObject *nodes)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes); i++) {
+        Py_ssize_t parent;
+        int kind;
+        PyObject *argument;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(nodes, i), "niO:node", &parent, &kind, &argument)) {
+            return -1;
+        }
+        int is_root = i == 0 && parent == -1 && kind == ACCESS_ROOT;
+        int in_preorder = i > 0 && parent >= 0 && parent < i && tree->nodes[parent].end == i;
+        if (!(is_root || in_preorder) || kind < 0 || kind >= ACCESS_COUNT) {
+            PyErr_Format(PyExc_ValueError, "node %zd is no node of a tree in preorder", i);
+            return -1;
+        }
+        if (fill_step(&tree->nodes[i].access, kind, access_takes_number[kind], argument) < 0) {
+            return -1;
+        }
+        tree->nodes[i].end = i + 1;
+        tree->node_count = i + 1;
+        for (Py_ssize_t up = parent; up >= 0;) {
+            tree->nodes[up].end = i + 1;
+            Py_ssize_t above = -1;
+            if (up > 0) {
+                PyObject *row = PyTuple_GET_ITEM(nodes, up);
+                above = PyLong_AsSsize_t(PyTuple_GET_ITEM(row, 0));
+            }
+            up = above;
+        }
+    }
+    return 0;
+}
+
+static int
+build_checks(GuardTreeObject *tree, PyObject *checks)
+{
+    Py_ssize_t before = 0;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(checks); i++) {
+        Py_ssize_t node;
+        int kind;
+        PyObject *argument;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(checks, i), "niO:check", &node, &kind, &argument)) {
+            return -1;
+        }
+        if (node < before || node >= tree->node_count || kind < 0 || kind >= CHECK_COUNT ||
+            !argument_fits(kind, argument)) {
+            PyErr_Format(PyExc_ValueError, "check %zd does not fit the tree", i);
+            return -1;
+        }
+        if (fill_step(&tree->checks[i], kind, check_takes_number[kind], argument) < 0) {
+            return -1;
+        }
+        tree->check_count = i + 1;
+        if (kind == CHECK_PIN &&
+            (tree->checks[i].number < 0 || tree->checks[i].number >= tree->slot_count)) {
+            PyErr_SetString(PyExc_ValueError, "a pin names no slot");
+            return -1;
+        }
+        if (tree->nodes[node].check_count++ == 0) {
+            tree->nodes[node].first_check = i;
+        }
+        before = node;
+    }
+    return 0;
+}
+
+/* A flat array of slot numbers. */
+static Py_ssize_t *
+slot_numbers(const GuardTreeObject *tree, PyObject *numbers)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(numbers);
+    Py_ssize_t *array = PyMem_Calloc((size_t)count + 1, sizeof(Py_ssize_t));
+    if (array == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        array[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(numbers, i), PyExc_OverflowError);
+        if (array[i] < 0 || array[i] >= tree->slot_count) {
+            if (!PyErr_Occurred()) {
+                PyErr_SetString(PyExc_ValueError, "no such slot");
+            }
+            PyMem_Free(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static PyObject *
+tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"nodes", "checks", "slots", "same", "distinct", NULL};
+    PyObject *nodes, *checks, *same, *distinct;
+    Py_ssize_t slots;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!nO!O!:GuardTree", names, &PyTuple_Type,
+                                     &nodes, &PyTuple_Type, &checks, &slots, &PyTuple_Type, &same,
+                                     &PyTuple_Type, &distinct)) {
+        return NULL;
+    }
+    if (PyTuple_GET_SIZE(nodes) == 0 || slots < 0 || PyTuple_GET_SIZE(same) % 2 != 0) {
+        PyErr_SetString(PyExc_ValueError, "a guard tree has a root, and `same` holds pairs");
+        return NULL;
+    }
+    GuardTreeObject *tree = (GuardTreeObject *)type->tp_alloc(type, 0);
+    if (tree == NULL) {
+        return NULL;
+    }
+    tree->slot_count = slots;
+    tree->nodes = PyMem_Calloc((size_t)PyTuple_GET_SIZE(nodes), sizeof(Node));
+    tree->checks = PyMem_Calloc((size_t)PyTuple_GET_SIZE(checks) + 1, sizeof(Step));
+    if (tree->nodes == NULL || tree->checks == NULL) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    if (build_nodes(tree, nodes) < 0 || build_checks(tree, checks) < 0) {
+        goto fail;
+    }
+    if ((tree->same = slot_numbers(tree, same)) == NULL ||
+        (tree->distinct = slot_numbers(tree, distinct)) == NULL) {
+        goto fail;
+    }
+    tree->same_count = PyTuple_GET_SIZE(same) / 2;
+    tree->distinct_count = PyTuple_GET_SIZE(distinct);
+    return (PyObject *)tree;
+fail:
+    Py_DECREF(tree);
+    return NULL;
+}
+
+static int
+tree_traverse(GuardTreeObject *tree, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; i < tree->node_count; i++) {
+        Py_VISIT(tree->nodes[i].access.object);
+    }
+    for (Py_ssize_t i = 0; i < tree->check_count; i++) {
+        Py_VISIT(tree->checks[i].object);
+    }
+    return 0;
+}
+
+static int
+tree_clear(GuardTreeObject *tree)
+{
+    /* a tree without its steps would hold for every frame: it is left with no way to hold */
+    Py_ssize_t nodes = tree->node_count, checks = tree->check_count;
+    tree->node_count = 0;
+    tree->check_count = 0;
+    for (Py_ssize_t i = 0; i < nodes; i++) {
+        tree->nodes[i].access.kind = ACCESS_ROOT;
+        Py_CLEAR(tree->nodes[i].access.object);
+    }
+    for (Py_ssize_t i = 0; i < checks; i++) {
+        tree->checks[i].kind = CHECK_COUNT;
+        Py_CLEAR(tree->checks[i].object);
+    }
+    return 0;
+}
+
+static void
+tree_dealloc(GuardTreeObject *tree)
+{
+    PyObject_GC_UnTrack(tree);
+    tree_clear(tree);
+    PyMem_Free(tree->nodes);
+    PyMem_Free(tree->checks);
+    PyMem_Free(tree->same);
+    PyMem_Free(tree->distinct);
+    Py_TYPE(tree)->tp_free((PyObject *)tree);
+}
+
+static PyObject *
+tree_check(PyObject *self, PyObject *args)
+{
+    PyObject *locals, *closure, *globals, *builtins;
+    if (!PyArg_ParseTuple(args, "O!OO!O!:check", &PyTuple_Type, &locals, &closure, &PyDict_Type,
+                          &globals, &PyDict_Type, &builtins)) {
+        return NULL;
+    }
+    GuardScope scope = {((PyTupleObject *)locals)->ob_item, PyTuple_GET_SIZE(locals),
+                        PyTuple_Check(closure) ? closure : NULL, globals, builtins};
+    return PyBool_FromLong(guard_tree_check(self, &scope));
+}
+
+static PyMethodDef tree_methods[] = {
+    {"check", tree_check, METH_VARARGS, "check(locals, closure, globals, builtins) -> bool"},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef tree_members[] = {
+    {"node_count", T_PYSSIZET, offsetof(GuardTreeObject, node_count), READONLY, NULL},
+    {"check_count", T_PYSSIZET, offsetof(GuardTreeObject, check_count), READONLY, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+PyTypeObject GuardTree_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.GuardTree",
+    .tp_doc = "GuardTree(nodes, checks, slots, same, distinct)",
+    .tp_basicsize = sizeof(GuardTreeObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_new = tree_new,
+    .tp_dealloc = (destructor)tree_dealloc,
+    .tp_traverse = (traverseproc)tree_traverse,
+    .tp_clear = (inquiry)tree_clear,
+    .tp_methods = tree_methods,
+    .tp_members = tree_members,
+};
+
+/* The numbers of accesses and checks by name, for the Python side. */
+int
+guard_tree_add_names(PyObject *module)
+{
+#define ADD_ACCESS(name, number) || PyDict_SetItemString(accesses, #name, PyLong_FromLong(ACCESS_##name)) < 0
+#define ADD_CHECK(name, number) || PyDict_SetItemString(checks, #name, PyLong_FromLong(CHECK_##name)) < 0
+    PyObject *accesses = PyDict_New(), *checks = PyDict_New();
+    if (accesses == NULL || checks == NULL ACCESSES(ADD_ACCESS) CHECKS(ADD_CHECK)) {
+        return -1;
+    }
+    if (PyModule_AddObject(module, "ACCESS", accesses) < 0 ||
+        PyModule_AddObject(module, "CHECK", checks) < 0) {
+        return -1;
+    }
+    return 0;
+}

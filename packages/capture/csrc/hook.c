@@ -1,0 +1,459 @@
+/* The PEP 523 evaluation function.
+
+   Installed interpreter-wide while at least one thread has an active cache; what is active is the
+   thread's own. A frame of an unseen code goes to the cache's `convert`; a frame whose code has
+   entries runs the first entry whose guards hold. An entry runs through a function object made of
+   its code, called with the frame's arguments, so that the new frame is an ordinary one: its
+   exceptions, tracebacks and sys._getframe are the interpreter's own doing. */
+#define _GNU_SOURCE
+#include "flambeau.h"
+
+#include <pthread.h>
+
+typedef struct {
+    FrameCacheObject *active;             /* strong */
+    PyObject *direct;                     /* twin about to be entered: it is not looked up */
+    struct _PyInterpreterFrame *deferred; /* handed to the previous hook: guards against a loop */
+    const char *stack_base;               /* lowest address of the C stack */
+    size_t stack_size;
+    int stack_known;
+} ThreadState;
+
+static _Thread_local ThreadState thread_state;
+
+/* The two words that are the process's: the count of threads, and what was installed before. */
+static long active_threads;
+static _PyFrameEvalFunction previous_eval;
+
+static PyObject *evaluate(PyThreadState *, struct _PyInterpreterFrame *, int);
+
+static void
+install(void)
+{
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(interp);
+    if (current != evaluate) {
+        previous_eval = current;
+        _PyInterpreterState_SetEvalFrameFunc(interp, evaluate);
+    }
+}
+
+static void
+uninstall(void)
+{
+    PyInterpreterState *interp = PyInterpreterState_Get();
+    /* another hook installed over ours keeps calling it: with nothing active it only passes on */
+    if (_PyInterpreterState_GetEvalFrameFunc(interp) == evaluate) {
+        _PyInterpreterState_SetEvalFrameFunc(interp, previous_eval);
+    }
+}
+
+FrameCacheObject *
+swap_active(FrameCacheObject *cache)
+{
+    ThreadState *thread = &thread_state;
+    FrameCacheObject *before = thread->active;
+    thread->active = cache;
+    if (before == NULL && cache != NULL) {
+        if (active_threads++ == 0) {
+            install();
+        }
+    }
+    else if (before != NULL && cache == NULL) {
+        if (--active_threads == 0) {
+            uninstall();
+        }
+    }
+    return before;
+}
+
+FrameCacheObject *
+active_cache(void)
+{
+    return thread_state.active;
+}
+
+/* What one call costs of the interpreter's fixed number of nested C calls, from 3.12 on. */
+#define UNITS_PER_CALL 2
+
+enum stack_room { STACK_ROOM, STACK_RESERVE, STACK_FULL, STACK_UNKNOWN };
+
+/* How much of the C stack Python calls have used. A plain Python call takes none of it, one through
+   an evaluation function does: without a look at it deep recursion would fail early (3.12, 3.13,
+   which count nested C calls) or end the process (3.11, which does not). */
+static enum stack_room
+stack_room(ThreadState *thread)
+{
+#ifdef __linux__
+    if (!thread->stack_known) {
+        pthread_attr_t attributes;
+        void *base = NULL;
+        size_t size = 0;
+        thread->stack_known = 1;
+        if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+            if (pthread_attr_getstack(&attributes, &base, &size) == 0) {
+                thread->stack_base = (const char *)base;
+                thread->stack_size = size;
+            }
+            pthread_attr_destroy(&attributes);
+        }
+    }
+    if (thread->stack_base != NULL) {
+        size_t left = (size_t)((const char *)__builtin_frame_address(0) - thread->stack_base);
+        return left > thread->stack_size / 4   ? STACK_ROOM
+               : left > thread->stack_size / 8 ? STACK_RESERVE
+                                               : STACK_FULL;
+    }
+#endif
+    (void)thread;
+    return STACK_UNKNOWN;
+}
+
+static PyObject *
+evaluate_default(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+                 int throwflag)
+{
+    enum stack_room room = stack_room(thread);
+    if (room == STACK_FULL && frame_is_on_thread(frame)) {
+        PyErr_SetString(PyExc_RecursionError,
+                        "maximum recursion depth exceeded: the C stack is used up");
+        frame_discard(tstate, frame);
+        return NULL;
+    }
+    int units = room == STACK_ROOM ? recursion_refund(tstate, UNITS_PER_CALL) : 0;
+    PyObject *result = _PyEval_EvalFrameDefault(tstate, frame, throwflag);
+    recursion_refund(tstate, -units);
+    return result;
+}
+
+static PyObject *
+evaluate_original(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+                  int throwflag)
+{
+    _PyFrameEvalFunction previous = previous_eval;
+    if (previous == NULL || previous == _PyEval_EvalFrameDefault || thread->deferred == frame) {
+        return evaluate_default(thread, tstate, frame, throwflag);
+    }
+    struct _PyInterpreterFrame *outer = thread->deferred;
+    thread->deferred = frame;
+    PyObject *result = previous(tstate, frame, throwflag);
+    thread->deferred = outer;
+    return result;
+}
+
+/* --- running an entry ------------------------------------------------------------------------ */
+
+static PyFunctionObject *
+shadow_function(EntryObject *entry, PyFunctionObject *func, PyObject **old_closure)
+{
+    PyFunctionObject *shadow = entry->shadow;
+    *old_closure = NULL;
+    if (shadow != NULL && shadow->func_globals == func->func_globals &&
+        shadow->func_builtins == func->func_builtins) {
+        Py_INCREF(shadow);
+        /* read once, by the first instruction of the frame about to be made */
+        if (shadow->func_closure != func->func_closure) {
+            *old_closure = shadow->func_closure;
+            Py_XINCREF(func->func_closure);
+            shadow->func_closure = func->func_closure;
+        }
+        return shadow;
+    }
+    shadow = (PyFunctionObject *)PyFunction_New(entry->twin, func->func_globals);
+    if (shadow == NULL) {
+        return NULL;
+    }
+    Py_XINCREF(func->func_closure);
+    shadow->func_closure = func->func_closure;
+    PyObject *builtins = shadow->func_builtins;
+    Py_INCREF(func->func_builtins);
+    shadow->func_builtins = func->func_builtins;
+    Py_XDECREF(builtins);
+    if (entry->shadow == NULL) {
+        Py_INCREF(shadow);
+        entry->shadow = shadow;
+    }
+    return shadow;
+}
+
+/* Consumes the frame. */
+static PyObject *
+run_entry(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+          EntryObject *entry)
+{
+    PyObject *old_closure;
+    PyObject *result = NULL;
+    PyFunctionObject *shadow = shadow_function(entry, frame_func(frame), &old_closure);
+    if (shadow != NULL) {
+        thread->direct = entry->twin;
+        result = PyObject_Vectorcall((PyObject *)shadow, frame->localsplus, (size_t)entry->nargs,
+                                     NULL);
+        thread->direct = NULL;
+        Py_DECREF(shadow);
+    }
+    Py_XDECREF(old_closure);
+    frame_discard(tstate, frame);
+    return result;
+}
+
+/* --- guards ------------------------------------------------------------------------------------- */
+
+static int
+entry_holds(ThreadState *thread, EntryObject *entry, struct _PyInterpreterFrame *frame)
+{
+    if (entry->guards == Py_None) {
+        return 1;
+    }
+    PyFunctionObject *func = frame_func(frame);
+    GuardScope scope = {frame->localsplus, entry->nargs, func->func_closure, func->func_globals,
+                        func->func_builtins};
+    /* a property read by a guard may run Python: it is not to be captured */
+    FrameCacheObject *active = thread->active;
+    thread->active = NULL;
+    int holds = guard_tree_check(entry->guards, &scope);
+    thread->active = active;
+    return holds;
+}
+
+/* A new reference to the first entry whose guards hold, moved to the front; NULL: none. */
+static EntryObject *
+matching_entry(ThreadState *thread, FrameCacheObject *cache, CodeState *state, PyObject *code,
+               struct _PyInterpreterFrame *frame)
+{
+    /* guards may run Python, which may change the cache: what is asked is a copy of the list */
+    EntryObject *entries[LIMIT_MAX];
+    Py_ssize_t count = state->count;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        entries[i] = state->entries[i];
+        Py_INCREF(entries[i]);
+    }
+    EntryObject *match = NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (match == NULL) {
+            if (entry_holds(thread, entries[i], frame)) {
+                match = entries[i];
+                Py_INCREF(match);
+            }
+            else {
+                cache->counters.guard_failures++;
+            }
+        }
+    }
+    if (match != NULL && count > 1 && match != entries[0]) {
+        state = cache_find(cache, code);
+        for (Py_ssize_t i = 1; state != NULL && i < state->count; i++) {
+            if (state->entries[i] == match) {
+                memmove(&state->entries[1], &state->entries[0], (size_t)i * sizeof(match));
+                state->entries[0] = match;
+                break;
+            }
+        }
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_DECREF(entries[i]);
+    }
+    return match;
+}
+
+/* --- conversion ------------------------------------------------------------------------------------ */
+
+static int
+fill_names(PyObject *dict, PyObject *names, Py_ssize_t index, PyObject *value)
+{
+    return PyDict_SetItem(dict, PyTuple_GET_ITEM(names, index), value);
+}
+
+/* The arguments by name, and the contents of the closure's cells by name. */
+static int
+frame_variables(struct _PyInterpreterFrame *frame, PyObject **locals, PyObject **free)
+{
+    PyCodeObject *code = frame_code(frame);
+    PyObject *closure = frame_func(frame)->func_closure;
+    PyObject *names = PyCode_GetVarnames(code);
+    PyObject *free_names = PyCode_GetFreevars(code);
+    int done = -1;
+    *locals = PyDict_New();
+    *free = PyDict_New();
+    if (names == NULL || free_names == NULL || *locals == NULL || *free == NULL) {
+        goto end;
+    }
+    Py_ssize_t count = code_argument_count(code);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (frame->localsplus[i] != NULL &&
+            fill_names(*locals, names, i, frame->localsplus[i]) < 0) {
+            goto end;
+        }
+    }
+    for (Py_ssize_t i = 0; closure != NULL && i < PyTuple_GET_SIZE(free_names); i++) {
+        PyObject *content = PyCell_GET(PyTuple_GET_ITEM(closure, i));
+        if (content != NULL && fill_names(*free, free_names, i, content) < 0) {
+            goto end;
+        }
+    }
+    done = 0;
+end:
+    Py_XDECREF(names);
+    Py_XDECREF(free_names);
+    return done;
+}
+
+/* Calls `function(code, func, locals, free[, cache])` with the hook off. */
+static PyObject *
+call_with_frame(PyObject *function, struct _PyInterpreterFrame *frame, PyObject *cache)
+{
+    PyObject *locals = NULL, *free = NULL, *result = NULL;
+    if (frame_variables(frame, &locals, &free) == 0) {
+        PyObject *arguments[] = {(PyObject *)frame_code(frame), (PyObject *)frame_func(frame),
+                                 locals, free, cache};
+        FrameCacheObject *active = swap_active(NULL);
+        result = PyObject_Vectorcall(function, arguments, cache == NULL ? 4 : 5, NULL);
+        Py_XDECREF(swap_active(active));
+    }
+    Py_XDECREF(locals);
+    Py_XDECREF(free);
+    return result;
+}
+
+/* What `convert` answers for this frame: 1 and a new entry, 0 run the original, -1 error. */
+static int
+convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterpreterFrame *frame,
+              EntryObject **entry)
+{
+    PyObject *code = (PyObject *)frame_code(frame);
+    PyObject *answer = call_with_frame(cache->convert, frame, (PyObject *)cache);
+    int status = -1;
+    if (answer == NULL) {
+        return -1;
+    }
+    cache->counters.conversions++;
+    CodeState *state = cache_state(cache, code); /* convert may have cleared the cache */
+    if (state == NULL) {
+        goto end;
+    }
+    if (answer == Py_None) {
+        status = 0;
+    }
+    else if (answer == Skip_Singleton) {
+        state->kind = CODE_SKIP;
+        status = 0;
+    }
+    else if (!Py_IS_TYPE(answer, &Entry_Type)) {
+        PyErr_Format(PyExc_TypeError, "convert must return an Entry, SKIP or None, not %.100s",
+                     Py_TYPE(answer)->tp_name);
+    }
+    else if (((EntryObject *)answer)->nargs != code_argument_count(frame_code(frame))) {
+        PyErr_Format(PyExc_ValueError, "the code of the entry for %U takes %zd arguments, not %zd",
+                     frame_code(frame)->co_qualname, ((EntryObject *)answer)->nargs,
+                     code_argument_count(frame_code(frame)));
+    }
+    else if (!entry_holds(thread, (EntryObject *)answer, frame)) {
+        cache->counters.stillborn++;
+        state = cache_state(cache, code); /* the guards may have run Python */
+        if (state != NULL) {
+            state->kind = CODE_SKIP;
+            FrameCacheObject *active = swap_active(NULL); /* warnings are shown by Python code */
+            status = PyErr_WarnFormat(
+                PyExc_RuntimeWarning, 1,
+                "guards of %U do not hold on the frame they were made from: it runs uncompiled",
+                frame_code(frame)->co_qualname);
+            Py_XDECREF(swap_active(active));
+        }
+    }
+    else {
+        state = cache_state(cache, code);
+        if (state != NULL && cache_insert(cache, state, (EntryObject *)answer) == 0) {
+            *entry = (EntryObject *)answer;
+            Py_INCREF(answer);
+            status = 1;
+        }
+    }
+end:
+    Py_DECREF(answer);
+    return status;
+}
+
+/* 1 and an entry to run, 0 run the original, -1 error. */
+static int
+choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
+       struct _PyInterpreterFrame *frame, EntryObject **entry)
+{
+    PyObject *code = (PyObject *)frame_code(frame);
+    if (state->count > 0) {
+        *entry = matching_entry(thread, cache, state, code, frame);
+        if (*entry != NULL) {
+            (*entry)->hits++;
+            cache->counters.hits++;
+            return 1;
+        }
+    }
+    cache->counters.misses++;
+    if (cache->mode == MODE_RUN_ONLY) {
+        return 0;
+    }
+    state = cache_state(cache, code);
+    if (state == NULL) {
+        return -1;
+    }
+    if (state->count >= cache->limit) {
+        cache->counters.limit_reached++;
+        if (!state->limit_told) {
+            state->limit_told = 1;
+            if (cache->on_limit != Py_None) {
+                PyObject *told = call_with_frame(cache->on_limit, frame, NULL);
+                if (told == NULL) {
+                    return -1;
+                }
+                Py_DECREF(told);
+            }
+        }
+        return 0;
+    }
+    return convert_frame(thread, cache, frame, entry);
+}
+
+static PyObject *
+evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag)
+{
+    ThreadState *thread = &thread_state;
+    PyObject *code = (PyObject *)frame_code(frame);
+    FrameCacheObject *cache = thread->active;
+    if (thread->direct == code) {
+        thread->direct = NULL;
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    if (cache == NULL || throwflag || cache->mode == MODE_OFF || !frame_is_on_thread(frame)) {
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    CodeState *state = cache_find(cache, code);
+    if (state != NULL && state->kind == CODE_SKIP) {
+        cache->counters.skipped_frames++;
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    if (thread_is_traced(tstate)) {
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    int status = -1;
+    EntryObject *entry = NULL;
+    Py_INCREF(cache);
+    if (state == NULL) {
+        state = cache_state(cache, code);
+    }
+    if (state != NULL && state->kind == CODE_SKIP) {
+        cache->counters.skipped_frames++;
+        status = 0;
+    }
+    else if (state != NULL) {
+        status = choose(thread, cache, state, frame, &entry);
+    }
+    Py_DECREF(cache);
+    if (status == 0) {
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    if (status < 0) {
+        frame_discard(tstate, frame);
+        return NULL;
+    }
+    PyObject *result = run_entry(thread, tstate, frame, entry);
+    Py_DECREF(entry);
+    return result;
+}

@@ -1,0 +1,94 @@
+/* flambeau_capture._C: the frame hook and the native guards. */
+#include "flambeau.h"
+
+PyObject *Skip_Singleton;
+
+static PyObject *
+skip_repr(PyObject *Py_UNUSED(self))
+{
+    return PyUnicode_FromString("SKIP");
+}
+
+static PyTypeObject Skip_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.SkipType",
+    .tp_doc = "The answer of `convert` for code that is never to be looked at again.",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_repr = skip_repr,
+};
+
+static PyObject *
+module_set_active(PyObject *Py_UNUSED(module), PyObject *cache)
+{
+    if (cache != Py_None && !Py_IS_TYPE(cache, &FrameCache_Type)) {
+        PyErr_SetString(PyExc_TypeError, "set_active takes a FrameCache or None");
+        return NULL;
+    }
+    FrameCacheObject *next = cache == Py_None ? NULL : (FrameCacheObject *)Py_NewRef(cache);
+    FrameCacheObject *before = swap_active(next);
+    return before == NULL ? Py_NewRef(Py_None) : (PyObject *)before;
+}
+
+static PyObject *
+module_active(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    FrameCacheObject *cache = active_cache();
+    return Py_NewRef(cache == NULL ? Py_None : (PyObject *)cache);
+}
+
+static PyObject *
+module_same(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *left, *right;
+    if (!PyArg_ParseTuple(args, "OO:same", &left, &right)) {
+        return NULL;
+    }
+    int same = same_constant(left, right);
+    PyErr_Clear();
+    return PyBool_FromLong(same);
+}
+
+static PyMethodDef module_methods[] = {
+    {"set_active", module_set_active, METH_O,
+     "set_active(cache or None): what is active on this thread; returns what was before."},
+    {"active", module_active, METH_NOARGS, "active(): the cache active on this thread, or None."},
+    {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
+    {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
+    {"state_symbol", state_symbol, METH_VARARGS, NULL},
+    {"read_bytes", read_bytes, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef module_def = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "flambeau_capture._C",
+    .m_doc = "The frame hook (PEP 523) and the native guards of flambeau_capture.",
+    .m_size = -1,
+    .m_methods = module_methods,
+};
+
+PyMODINIT_FUNC
+PyInit__C(void)
+{
+    PyTypeObject *types[] = {&FrameCache_Type,    &Entry_Type,        &Compiled_Type,
+                             &Disabled_Type,      &GuardTree_Type,    &TensorLayout_Type,
+                             &TensorPattern_Type, &StatePattern_Type};
+    PyObject *module = PyModule_Create(&module_def);
+    if (module == NULL || PyType_Ready(&Skip_Type) < 0) {
+        goto fail;
+    }
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {
+        if (PyModule_AddType(module, types[i]) < 0) {
+            goto fail;
+        }
+    }
+    Skip_Singleton = PyObject_New(PyObject, &Skip_Type);
+    if (PyModule_AddType(module, &Skip_Type) < 0 || Skip_Singleton == NULL ||
+        PyModule_AddObjectRef(module, "SKIP", Skip_Singleton) < 0 || guard_tree_add_names(module) < 0) {
+        goto fail;
+    }
+    return module;
+fail:
+    Py_XDECREF(module);
+    return NULL;
+}

@@ -1,0 +1,39 @@
+"""Builds the native module. In: csrc/ and CPython's headers, nothing of torch. Out:
+`flambeau_capture._C`. Invariant: all that depends on the Python version is in csrc/compat/."""
+
+from __future__ import annotations
+
+from setuptools import Extension, setup
+
+SOURCES = [
+    "csrc/module.c",
+    "csrc/hook.c",
+    "csrc/cache.c",
+    "csrc/entry.c",
+    "csrc/callables.c",
+    "csrc/same.c",
+    "csrc/guard_tree.c",
+    "csrc/tensor_pattern.c",
+    "csrc/state_pattern.c",
+]
+HEADERS = [
+    "csrc/flambeau.h",
+    "csrc/compat/compat.h",
+    "csrc/compat/discard.h",
+    "csrc/compat/py311.h",
+    "csrc/compat/py312.h",
+    "csrc/compat/py313.h",
+]
+
+setup(
+    ext_modules=[
+        Extension(
+            "flambeau_capture._C",
+            sources=SOURCES,
+            depends=HEADERS,
+            include_dirs=["csrc"],
+            extra_compile_args=["-O2", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            libraries=["dl"],
+        )
+    ]
+)

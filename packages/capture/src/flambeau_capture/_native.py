@@ -1,0 +1,55 @@
+"""The door to the native module.
+
+In: `flambeau_capture._C` as built from csrc/. Out: its names, typed in `_C.pyi`. Invariant: this
+is the only module that imports `_C`, so that a missing build is told in one sentence.
+"""
+
+from __future__ import annotations
+
+try:
+    from flambeau_capture._C import (
+        ACCESS,
+        CHECK,
+        SKIP,
+        Entry,
+        FrameCache,
+        GuardTree,
+        SkipType,
+        StatePattern,
+        TensorLayout,
+        TensorPattern,
+        active,
+        compiled,
+        disabled,
+        read_bytes,
+        same,
+        set_active,
+        state_probe_call,
+        state_symbol,
+    )
+except ImportError as error:
+    raise ImportError(
+        "the native part of flambeau-capture is not built for this Python: install the package "
+        "with a C compiler at hand, or run `python setup.py build_ext --inplace` in its folder"
+    ) from error
+
+__all__ = [
+    "ACCESS",
+    "CHECK",
+    "SKIP",
+    "Entry",
+    "FrameCache",
+    "GuardTree",
+    "SkipType",
+    "StatePattern",
+    "TensorLayout",
+    "TensorPattern",
+    "active",
+    "compiled",
+    "disabled",
+    "read_bytes",
+    "same",
+    "set_active",
+    "state_probe_call",
+    "state_symbol",
+]
