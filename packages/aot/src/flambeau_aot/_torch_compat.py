@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -53,7 +53,7 @@ def functionalization() -> Iterator[None]:
 
 def functional_tensor(value: torch.Tensor) -> torch.Tensor:
     """Wrap a value in a functional tensor with a storage of its own."""
-    return cast(torch.Tensor, torch._to_functional_tensor(value))
+    return torch._to_functional_tensor(value)
 
 
 def is_functional(value: object) -> bool:
@@ -63,8 +63,8 @@ def is_functional(value: object) -> bool:
 
 def current_value(wrapper: torch.Tensor) -> torch.Tensor:
     """The pure value a functional tensor stands for now, pending mutations applied."""
-    torch._sync(wrapper)
-    return cast(torch.Tensor, torch._from_functional_tensor(wrapper))
+    torch._functionalize_sync(wrapper)  # type: ignore[no-untyped-call]
+    return torch._from_functional_tensor(wrapper)
 
 
 def storage_key(tensor: torch.Tensor) -> int:

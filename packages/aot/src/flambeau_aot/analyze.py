@@ -201,7 +201,8 @@ def _base_of(group: list[torch.Tensor], root: torch.Tensor) -> torch.Tensor | No
     candidates = [*group, *(item._base for item in group if item._base is not None)]
     matching = [item for item in candidates if current_value(item) is root]
     wanting = [item for item in matching if item.requires_grad]
-    return (wanting or matching or [None])[0]
+    found = wanting or matching
+    return found[0] if found else None
 
 
 def _overlaps_itself(value: torch.Tensor) -> bool:

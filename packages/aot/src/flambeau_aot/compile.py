@@ -26,7 +26,7 @@ from flambeau_aot.options import Classifier, Options
 from flambeau_aot.partition.cost import nbytes
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.save_all import save_all
-from flambeau_aot.partition.split import Halves, inference, split
+from flambeau_aot.partition.split import Halves, inference, split, tangents_of
 from flambeau_aot.program import Program, of_graph_module
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, inference_call, training_call
@@ -233,6 +233,7 @@ def _training(
         grads=halves.grads,
         tangents=tuple(_layout(node) for node in joint.tangents),
         reusable=backward_info.reusable_inputs,
+        tangents_of=tangents_of(joint),
     )
     run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing)
     return Compiled(run, report, joint, halves, halves.forward, backward_gm)

@@ -165,7 +165,7 @@ class FakeValues:
                 self._alive.append(fake)
                 return fake
             if isinstance(value, (list, tuple)):
-                return type(value)(to_fake(item) for item in value)
+                return _kind(value)(to_fake(item) for item in value)
             return value
 
         with torch.no_grad():
@@ -216,7 +216,7 @@ class FakeValues:
             return ("tensor", self.key_of(result))
         if isinstance(result, (list, tuple)):
             parts = [self._describe(item) for item in result]
-            return None if any(part is None for part in parts) else (type(result), parts)
+            return None if any(part is None for part in parts) else (_kind(result), parts)
         return ("none", None) if result is None else None
 
     def _rebuild(self, described: Any) -> Any:
@@ -250,3 +250,8 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[Any, ...]]:
+    """The plain container of an operator's several results, which may be a named tuple."""
+    return list if isinstance(value, list) else tuple

@@ -55,7 +55,7 @@ class Tracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
 
     def __init__(self, decompositions: Decompositions) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
         self.fakes = FakeValues()
         self.lines = Lines()
@@ -259,6 +259,8 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 def _map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)(_map_tensors(item, change) for item in value)
+    if isinstance(value, list):
+        return [_map_tensors(item, change) for item in value]
+    if isinstance(value, tuple):
+        return tuple([_map_tensors(item, change) for item in value])
     return value

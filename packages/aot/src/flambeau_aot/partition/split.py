@@ -61,6 +61,17 @@ def backward_only(joint: Joint) -> set[fx.Node]:
     return tainted
 
 
+def tangents_of(joint: Joint) -> tuple[frozenset[int], ...]:
+    """For each primal, the tangents its gradient depends on."""
+    none: frozenset[int] = frozenset()
+    reached = {node: frozenset((index,)) for index, node in enumerate(joint.tangents)}
+    for node in joint.graph.nodes:
+        sets = {reached[source] for source in node.all_input_nodes if source in reached}
+        if sets:
+            reached[node] = none.union(*sets) if len(sets) > 1 else next(iter(sets))
+    return tuple(none if node is None else reached.get(node, none) for node in joint.grads)
+
+
 def forward_part(joint: Joint) -> set[fx.Node]:
     """What the forward results need, and every random operator outside the backward part."""
     reached: set[fx.Node] = set()

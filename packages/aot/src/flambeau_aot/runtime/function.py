@@ -39,6 +39,8 @@ class Crossing:
     visible: number of forward outputs handed on; the saved ones follow.
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     reusable: positions of backward inputs that the backward graph may overwrite.
+    tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
+    tangents are all undefined is undefined, as in eager, and not zero.
     """
 
     visible: int
@@ -47,6 +49,7 @@ class Crossing:
     grads: tuple[int | None, ...]
     tangents: tuple[TangentLayout, ...]
     reusable: tuple[int, ...]
+    tangents_of: tuple[frozenset[int], ...]
 
 
 def autograd_function(forward: Boxed, backward: Boxed, crossing: Crossing) -> Forward:
@@ -94,7 +97,13 @@ def autograd_function(forward: Boxed, backward: Boxed, crossing: Crossing) -> Fo
             for item, layout in zip(given, crossing.tangents, strict=True):
                 args.append(as_traced(item, layout))
             grads = backward(args)
-            return tuple([None if place is None else grads[place] for place in crossing.grads])
+            results = [None if place is None else grads[place] for place in crossing.grads]
+            missing = {index for index, item in enumerate(given) if item is None}
+            if missing:
+                for index, needed in enumerate(crossing.tangents_of):
+                    if needed and needed <= missing:
+                        results[index] = None
+            return tuple(results)
 
     apply: Any = CompiledGraph.apply
 
