@@ -3,18 +3,26 @@
 from flambeau_prims import ops
 from flambeau_prims.__about__ import __version__
 from flambeau_prims._op import DIALECT, PRIMS, NotYetSymbolic, Prim, PrimError, prim_of
+from flambeau_prims.dialect import DialectError, aten_leaves, verify
 from flambeau_prims.layout import TensorMeta
-from flambeau_prims.table import decompositions
+from flambeau_prims.rewrite import lower
+from flambeau_prims.table import KEEPABLE, decomposition, decompositions
 
 __all__ = [
     "DIALECT",
+    "KEEPABLE",
     "PRIMS",
+    "DialectError",
     "NotYetSymbolic",
     "Prim",
     "PrimError",
     "TensorMeta",
     "__version__",
+    "aten_leaves",
+    "decomposition",
     "decompositions",
+    "lower",
     "ops",
     "prim_of",
+    "verify",
 ]

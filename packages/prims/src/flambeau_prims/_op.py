@@ -115,9 +115,7 @@ def define(
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    prim = Prim(
-        name, schema, doc, frozenset(tags), rule, eager, flops or _no_flops, overload
-    )
+    prim = Prim(name, schema, doc, frozenset(tags), rule, eager, flops or _no_flops, overload)
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim
     return overload

@@ -22,6 +22,8 @@ __all__ = [
     "TorchDispatchMode",
     "argument_names",
     "device_of",
+    "is_composite",
+    "is_mutable",
     "is_view_op",
     "make_fake",
     "schema_text",
@@ -50,6 +52,17 @@ def is_view_op(op: OpOverload) -> bool:
     """Whether the schema of `op` says that a result aliases an input without writing to it."""
     returns = op._schema.returns
     return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def is_mutable(op: OpOverload) -> bool:
+    """Whether the schema of `op` says that it writes to an argument."""
+    return bool(op._schema.is_mutable)
+
+
+def is_composite(op: OpOverload) -> bool:
+    """Whether `op` is defined by other operations, autograd included."""
+    key = torch._C.DispatchKey.CompositeImplicitAutograd
+    return bool(op.has_kernel_for_dispatch_key(key))
 
 
 def make_fake(

@@ -55,7 +55,7 @@ def decompositions(
     lists the known ones). `random="aten"` leaves random operations to ATen, so that a compiled
     program draws the numbers eager would; `"philox"` computes them with prims.
     """
-    from flambeau_prims import decomp  # noqa: PLC0415 - filling the table is put off until asked
+    from flambeau_prims import decomp
 
     del decomp
     if random not in ("aten", "philox"):

@@ -51,7 +51,5 @@ def flash_attention_for_cpu_backward(
     if dropout_p != 0.0 or q.ndim != 4 or q.shape[:2] != k.shape[:2]:
         return NotImplemented
     return tuple(
-        p.attention_backward(
-            grad, q, k, v, out, logsumexp, attn_mask, 0.0, is_causal, scale=scale
-        )
+        p.attention_backward(grad, q, k, v, out, logsumexp, attn_mask, 0.0, is_causal, scale=scale)
     )

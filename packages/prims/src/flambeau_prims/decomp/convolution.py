@@ -41,9 +41,7 @@ def convolution(
     if x.ndim != weight.ndim or x.dtype != weight.dtype:
         return NotImplemented
     geometry = [_full(v, n) for v in (stride, padding, dilation)]
-    return p.convolution(
-        x, weight, bias, *geometry, transposed, _full(output_padding, n), groups
-    )
+    return p.convolution(x, weight, bias, *geometry, transposed, _full(output_padding, n), groups)
 
 
 @decomposition(aten.convolution_backward.default)
@@ -141,9 +139,7 @@ def avg_pool2d_backward(
     divisor_override: int | None,
 ) -> Tensor:
     window = _window(kernel_size, stride, padding)
-    return p.avg_pool2d_backward(
-        grad, x, *window, ceil_mode, count_include_pad, divisor_override
-    )
+    return p.avg_pool2d_backward(grad, x, *window, ceil_mode, count_include_pad, divisor_override)
 
 
 def _even_windows(size: Sequence[Size], output: Sequence[Size]) -> list[Size] | None:
@@ -173,5 +169,7 @@ def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Any:
         return NotImplemented
     if all(o == 1 for o in grad.shape[-2:]):
         each = e.div(e.widen(grad), float(e.count(x.shape, [x.ndim - 2, x.ndim - 1])))
-        return e.copy_in_format(e.expand(e.cast(each, grad.dtype), x.shape), torch.contiguous_format)
+        return e.copy_in_format(
+            e.expand(e.cast(each, grad.dtype), x.shape), torch.contiguous_format
+        )
     return p.avg_pool2d_backward(grad, x, window, window, [0, 0], False, True, None)

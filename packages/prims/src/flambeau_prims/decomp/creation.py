@@ -193,13 +193,14 @@ def scalar_tensor(
     return filled([], s, dtype or torch.get_default_dtype(), device)
 
 
-def _range(
-    start: Any, end: Any, step: Any, dtype: Dtype, device: Device
-) -> Tensor:
+def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Tensor:
     numbers = [start, end, step]
     if dtype is None:
         whole = all(isinstance(n, (int, torch.SymInt)) for n in numbers)
         dtype = torch.int64 if whole else torch.get_default_dtype()
+    elif dtype == torch.int64:  # eager counts in the dtype asked for
+        numbers = [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
+        start, end, step = numbers
     if all(isinstance(n, (int, torch.SymInt)) for n in numbers):
         length = (end - start + step - (1 if step > 0 else -1)) // step
     else:
@@ -218,9 +219,7 @@ def arange(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> Any:
-    return arange_from(
-        0, end, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory
-    )
+    return arange_from(0, end, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
 @decomposition(aten.arange.start, aten.arange.start_step)

@@ -8,14 +8,14 @@ and nothing but prims is called.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
 from flambeau_prims._op import PRIMS
+from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.broadcast import broadcast_shapes, trailing_dims
 from flambeau_prims.layout import (
     Size,
@@ -31,16 +31,26 @@ from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of
 Number: TypeAlias = bool | int | float | complex
 Operand: TypeAlias = Tensor | Number
 
-p: Any = SimpleNamespace(**{name: prim.overload for name, prim in PRIMS.items()})
+
+class _Prims:
+    def __init__(self, overloads: dict[str, OpOverload]) -> None:
+        self.__dict__.update(overloads)
+
+    if TYPE_CHECKING:  # a few return tuples of tensors, which indexing serves as well
+
+        def __getattr__(self, name: str) -> Callable[..., Tensor]: ...
+
+
+p = _Prims({name: prim.overload for name, prim in PRIMS.items()})
 """The prims by name: `p.add(a, b)`."""
 
 # float literals that a decomposition's formula needs stay Python numbers until they meet a tensor
-_NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_number(value: object) -> bool:
     """A Python number or a symbolic one, as opposed to a tensor."""
-    return isinstance(value, _NUMBERS)
+    return isinstance(value, NUMBERS)
 
 
 def canonical(dim: int, ndim: int) -> int:
@@ -195,6 +205,15 @@ def layout_order(x: Tensor) -> list[int]:
     strides = meta.stride if is_dense(meta.shape, meta.stride) else elementwise_strides((meta,))
     dims = range(len(strides))
     return sorted(dims, key=lambda d: (-strides[d], meta.shape[d] == 1, d))
+
+
+def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
+    """`x`, copied if need be into the layout that a pointwise result of `model` would have."""
+    meta = TensorMeta.of(model)
+    wanted, have = elementwise_strides((meta,)), x.stride()
+    if all(n == 1 or a == b for n, a, b in zip(meta.shape, wanted, have, strict=True)):
+        return x
+    return p.clone(x, order=layout_order(model))
 
 
 def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:

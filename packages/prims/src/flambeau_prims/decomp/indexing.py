@@ -80,9 +80,7 @@ def index(x: Tensor, indices: Indices) -> Any:
     return p.index(x, _at_home(x, indices))
 
 
-@decomposition(
-    aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default
-)
+@decomposition(aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default)
 def index_put(
     x: Tensor,
     indices: Indices,
@@ -104,10 +102,8 @@ def index_put(
         return NotImplemented
     # One number under a mask needs no positions.
     covered = p.broadcast_in_dim(mask, list(x.shape), list(range(mask.ndim)))
-    number = p.broadcast_in_dim(
-        p.reshape(e.cast(values, x.dtype), []), list(x.shape), []
-    )
-    return p.where(p.logical_not(covered), x, number)
+    number = p.broadcast_in_dim(p.reshape(e.cast(values, x.dtype), []), list(x.shape), [])
+    return e.laid_out_as(x, p.where(covered, number, x))
 
 
 @decomposition(aten.index_select.default)

@@ -50,9 +50,7 @@ def mse_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
 
 
 @decomposition(aten.smooth_l1_loss.default)
-def smooth_l1_loss(
-    x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0
-) -> Any:
+def smooth_l1_loss(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     def loss(a: Tensor, b: Tensor) -> Tensor:
         gap = p.abs(p.sub(a, b))
         if beta == 0.0:

@@ -99,9 +99,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
 
 
 @decomposition(aten.linear_backward.default)
-def linear_backward(
-    x: Tensor, grad: Tensor, weight: Tensor, output_mask: Sequence[bool]
-) -> Any:
+def linear_backward(x: Tensor, grad: Tensor, weight: Tensor, output_mask: Sequence[bool]) -> Any:
     rows = product(x.shape[:-1])
     g = p.reshape(grad, [rows, weight.shape[0]])
     flat = p.reshape(x, [rows, weight.shape[1]])

@@ -61,9 +61,7 @@ def layer_norm(
     centered = p.sub(wide, spread(average, shape, dims))
     out = affine(p.mul(centered, spread(rstd, shape, dims)), weight, bias, dims)
     kept = [*x.shape[:axis], *[1] * len(dims)]
-    stats = [
-        e.cast(spread(s, kept, dims), stat_dtype(x, weight)) for s in (average, rstd)
-    ]
+    stats = [e.cast(spread(s, kept, dims), stat_dtype(x, weight)) for s in (average, rstd)]
     # the library kernel writes row-major whatever the layout of its input
     return e.in_format(e.cast(out, x.dtype), torch.contiguous_format), stats[0], stats[1]
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, Operand, elementwise, is_number, p
+from flambeau_prims.decomp.emit import NUMBERS, Number, Operand, elementwise, is_number, p
 from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, result_type
 from flambeau_prims.table import decomposition
 
@@ -22,12 +22,13 @@ FLOAT, SAME, BOOL = Promotion.FLOAT, Promotion.SAME, Promotion.BOOL
 
 # One operand, the prim of the same name: integers become floats.
 _FLOAT_FUNCTIONS = (
-    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan sinh"
-    " cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid"
-).split()
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh"),
+    *("asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid"),
+)
 
 # One operand, the prim of the same name; on integers the identity.
-_ROUNDINGS = "ceil floor round trunc".split()
+_ROUNDINGS = ["ceil", "floor", "round", "trunc"]
 
 # Two operands: ATen's name -> (prim, promotion); both `.Tensor` and `.Scalar` if there is one.
 _BINARY: dict[str, tuple[str, Promotion]] = {
@@ -58,8 +59,8 @@ _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "atan2": ("atan2", FLOAT),
     "nextafter": ("nextafter", SAME),
 }
-_LOGICAL = "logical_and logical_or logical_xor".split()
-_TESTS = "isnan isinf".split()
+_LOGICAL = ["logical_and", "logical_or", "logical_xor"]
+_TESTS = ["isnan", "isinf"]
 
 
 def _overloads(name: str, *kinds: str) -> list[Any]:
@@ -73,7 +74,7 @@ def _register_tables() -> None:
     for name in _ROUNDINGS:
         decomposition(*_overloads(name, "default"))(_rounding(getattr(p, name)))
     for name, (prim, promotion) in _BINARY.items():
-        ops = _overloads(name, "Tensor", "Scalar", "default", "Scalar_Tensor", "Tensor_Scalar")
+        ops = _overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
         decomposition(*ops)(_binary(getattr(p, prim), promotion))
     for name, (prim, promotion) in _BINARY_DEFAULT.items():
         decomposition(*_overloads(name, "default"))(_binary(getattr(p, prim), promotion))
@@ -228,7 +229,7 @@ def _bool(condition: Tensor) -> Tensor:
 @decomposition(aten.where.self)
 def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     dtype = result_type((a, b))
-    a, b = (x if is_number(x) else e.cast(x, dtype) for x in (a, b))
+    a, b = (x if isinstance(x, NUMBERS) else e.cast(x, dtype) for x in (a, b))
     if is_number(a) and is_number(b):
         a = p.full([], a, dtype=dtype, device=condition.device)
     return e.where(_bool(condition), a, b)
@@ -236,14 +237,13 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 
 @decomposition(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    if not is_number(value):
-        if value.device != x.device:  # type: ignore[union-attr]
-            value = p.device_put(value, device=x.device)
-        value = e.cast(value, x.dtype)  # type: ignore[arg-type]
     placed, mask = e.meet(x, mask)
-    filled = e.const(value, placed) if is_number(value) else e.expand(value, placed.shape)  # type: ignore[arg-type]
-    # The order of operands leaves the layout to `x`.
-    return p.where(p.logical_not(_bool(mask)), placed, filled)
+    if isinstance(value, NUMBERS):
+        filled = e.const(value, placed)
+    else:
+        home = value if value.device == x.device else p.device_put(value, device=x.device)
+        filled = e.expand(e.cast(home, x.dtype), placed.shape)
+    return e.laid_out_as(placed, p.where(_bool(mask), filled, placed))
 
 
 @decomposition(aten.clamp.default, aten.clamp.Tensor)

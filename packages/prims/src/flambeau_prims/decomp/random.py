@@ -89,7 +89,9 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
 
 
 @decomposition(aten.native_dropout_backward.default)
-def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
+def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Any:
+    if not grad.dtype.is_floating_point:
+        return NotImplemented
     g = e.widen(grad)
     return e.cast(p.mul(g, e.mul(e.cast(mask, g.dtype), scale)), grad.dtype)
 
@@ -111,9 +113,7 @@ def bernoulli(x: Tensor, *, generator: Any = None) -> Any:
 
 
 @decomposition(aten.uniform.default, table=PHILOX_TABLE)
-def uniform(
-    x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None
-) -> Any:
+def uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: Any = None) -> Any:
     if generator is not None:
         return NotImplemented
     drawn = _draw(p.philox_uniform, x.shape, compute_dtype(x.dtype), x.device)

@@ -201,9 +201,7 @@ def vector_norm(
     return e.cast(keep_dims(row, x.shape, where, keepdim), result)
 
 
-def _norm(
-    x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None
-) -> Any:
+def _norm(x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Any:
     return vector_norm(x, 2 if p is None else p, dim, keepdim, dtype=dtype)
 
 
@@ -245,9 +243,7 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
 
 
 @decomposition(aten.sort.stable)
-def sort_stable(
-    x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> Any:
+def sort_stable(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     if x.ndim == 0:
         return NotImplemented
     return tuple(p.sort(x, canonical(dim, x.ndim), descending, bool(stable)))

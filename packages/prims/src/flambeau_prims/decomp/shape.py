@@ -235,4 +235,3 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     n = len(batch)
     moved = p.permute(split, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
     return p.reshape(p.clone(moved), [*batch, channels // (r * r), height * r, width * r])
-

@@ -73,9 +73,7 @@ def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tenso
 
 
 @decomposition(aten._softmax_backward_data.default, keep="softmax")
-def softmax_backward(
-    grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
-) -> Tensor:
+def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     g, y = e.widen(grad, output)
 
     def compute(_: Tensor, dims: list[int]) -> Tensor:

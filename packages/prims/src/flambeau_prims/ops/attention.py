@@ -69,7 +69,8 @@ def _scores_flops(products: int) -> Callable[[tuple[Any, ...], MetaResult], Size
         del result
         q, k, v = args[:3] if products == 2 else args[1:4]
         scores: Size = q.numel() * k.shape[2]
-        return products * (scores + scores // q.shape[3] * v.shape[3])
+        total: Size = products * (scores + scores // q.shape[3] * v.shape[3])
+        return total
 
     return cost
 
@@ -84,8 +85,8 @@ def _attention(
     *,
     scale: float | None = None,
 ) -> Any:
-    metas = [TensorMeta.of(x) for x in (q, k, v)]
-    expected = _attention_rule(*metas, None, dropout_p, is_causal, scale=scale)
+    of = TensorMeta.of
+    expected = _attention_rule(of(q), of(k), of(v), None, dropout_p, is_causal, scale=scale)
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
             q, k, v, 0.0, is_causal, attn_mask=bias, scale=scale
@@ -140,8 +141,10 @@ def _backward(
     *,
     scale: float | None = None,
 ) -> Any:
-    metas = [TensorMeta.of(x) for x in (grad, q, k, v, out, logsumexp)]
-    expected = _backward_rule(*metas, None, dropout_p, is_causal, scale=scale)
+    of = TensorMeta.of
+    expected = _backward_rule(
+        of(grad), of(q), of(k), of(v), of(out), of(logsumexp), None, dropout_p, is_causal
+    )
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
             grad, q, k, v, out, logsumexp, 0.0, is_causal, attn_mask=bias, scale=scale

@@ -63,7 +63,8 @@ def _convolution_rule(
 def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     a, w, transposed = args[0], args[1], args[6]
     pixels = a if transposed else tensor_metas((result,))[0]
-    return 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:])
+    count: Size = 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:])
+    return count
 
 
 def _convolution(
@@ -113,7 +114,8 @@ def _backward_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
     grad, a, w, transposed, mask = args[0], args[1], args[2], args[7], args[10]
     del result
     pixels = a if transposed else grad
-    return 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:]) * sum(map(bool, mask[:2]))
+    each: Size = 2 * w.numel() * pixels.shape[0] * product(pixels.shape[2:])
+    return each * sum(map(bool, mask[:2]))
 
 
 def _backward(grad: torch.Tensor, a: torch.Tensor, w: torch.Tensor, *rest: Any) -> Any:

@@ -28,7 +28,7 @@ def _full_rule(
 def _full(
     shape: Sequence[Size], value: complex, *, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    return torch.full(tuple(shape), value, dtype=dtype, device=device)  # type: ignore[arg-type]
+    return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
 full = define(

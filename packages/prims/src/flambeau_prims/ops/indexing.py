@@ -90,11 +90,7 @@ def index_result_shape(
     """Shape of `a[indices]`: the indices' common shape where they stood, in front if apart."""
     common, first, count = broadcast_index_shape(name, a, indices)
     del count
-    rest = [
-        size
-        for d, size in enumerate(a.shape)
-        if d >= len(indices) or indices[d] is None
-    ]
+    rest = [size for d, size in enumerate(a.shape) if d >= len(indices) or indices[d] is None]
     return (*rest[:first], *common, *rest[first:])
 
 
@@ -188,4 +184,3 @@ index_put = define(
     doc="A copy of `a` with `values` (broadcast) stored, or added, where `index` would read.",
     flops=flops_per_output(1),
 )
-

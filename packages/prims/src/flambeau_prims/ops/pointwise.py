@@ -36,9 +36,7 @@ def elementwise(name: str, *metas: TensorMeta, dtype: torch.dtype | None = None)
             first.shape == other.shape,
             f"{name}: shapes {first.shape} and {other.shape} differ; broadcast first",
         )
-        require(
-            first.device == other.device, f"{name}: devices {first.device} and {other.device}"
-        )
+        require(first.device == other.device, f"{name}: devices {first.device} and {other.device}")
     strides = elementwise_strides(metas)
     return TensorMeta(first.shape, strides, dtype or first.dtype, first.device)
 

@@ -51,8 +51,9 @@ def _pooled(
     require(a.ndim in (3, 4), f"{name}: a {a.ndim}-d tensor is not an image")
     require(all(len(x) == 2 for x in lists), f"{name}: geometry must have two numbers each")
     sizes = [
-        pooled_size(a.shape[a.ndim - 2 + i], kernel[i], stride[i], padding[i], dilation[i],
-                    ceil_mode)
+        pooled_size(
+            a.shape[a.ndim - 2 + i], kernel[i], stride[i], padding[i], dilation[i], ceil_mode
+        )
         for i in range(2)
     ]
     require(all(size > 0 for size in sizes), f"{name}: the window does not fit into {a.shape}")

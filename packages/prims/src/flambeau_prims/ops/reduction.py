@@ -6,6 +6,7 @@ Invariant: the result has the operand's dtype (argmax and argmin: int64); no hid
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,9 +19,7 @@ from flambeau_prims.ops.pointwise import ANY, BOOL, FLOATS, REAL, Kind
 
 def kept_shape(name: str, a: TensorMeta, dims: Sequence[int]) -> tuple[Size, ...]:
     """The shape without `dims`, which must be sorted, distinct and in range."""
-    good = all(0 <= d < a.ndim for d in dims) and all(
-        p < q for p, q in zip(dims, dims[1:], strict=False)
-    )
+    good = all(0 <= d < a.ndim for d in dims) and all(p < q for p, q in itertools.pairwise(dims))
     require(good, f"{name}: dims {list(dims)} are not sorted dimensions of a {a.ndim}-d tensor")
     gone = set(dims)
     return tuple(size for d, size in enumerate(a.shape) if d not in gone)
@@ -138,4 +137,3 @@ var_mean = define(
     doc="Variance with divisor max(0, n - correction), and mean, over `dims`.",
     flops=flops_per_input(4),
 )
-

@@ -86,7 +86,7 @@ def _topk_rule(
     del largest, sorted
     require(a.dtype in ANY, f"topk: not defined on {a.dtype}")
     _check_dim("topk", a, dim)
-    require(0 <= k and k <= a.shape[dim], f"topk: k={k} of {a.shape[dim]} elements")
+    require(k >= 0 and k <= a.shape[dim], f"topk: k={k} of {a.shape[dim]} elements")
     shape = (*a.shape[:dim], k, *a.shape[dim + 1 :])
     values = a.like(shape)
     return values, values.like(dtype=torch.int64)

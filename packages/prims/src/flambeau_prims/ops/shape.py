@@ -9,6 +9,7 @@ two cannot be told apart but by their cost.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,11 +29,9 @@ from flambeau_prims.layout import (
 )
 
 
-def _broadcast_in_dim_rule(
-    a: TensorMeta, shape: Sequence[Size], dims: Sequence[int]
-) -> TensorMeta:
+def _broadcast_in_dim_rule(a: TensorMeta, shape: Sequence[Size], dims: Sequence[int]) -> TensorMeta:
     good = len(dims) == a.ndim and all(0 <= d < len(shape) for d in dims)
-    good = good and all(p < q for p, q in zip(dims, dims[1:], strict=False))
+    good = good and all(p < q for p, q in itertools.pairwise(dims))
     require(good, f"broadcast_in_dim: dims {list(dims)} of {list(shape)} for shape {a.shape}")
     strides: list[Size] = [0] * len(shape)
     source = {dim: position for position, dim in enumerate(dims)}
@@ -52,9 +51,7 @@ def _broadcast_in_dim_rule(
     return a.like(tuple(shape), strides)
 
 
-def _broadcast_in_dim(
-    a: torch.Tensor, shape: Sequence[Size], dims: Sequence[int]
-) -> torch.Tensor:
+def _broadcast_in_dim(a: torch.Tensor, shape: Sequence[Size], dims: Sequence[int]) -> torch.Tensor:
     meta = _broadcast_in_dim_rule(TensorMeta.of(a), shape, dims)
     return a.as_strided(meta.shape, meta.stride)
 
@@ -107,7 +104,7 @@ def _slice_shape(
         len(start) == len(stop) == len(step) == a.ndim and all(s > 0 for s in step),
         f"{name}: start, stop and step > 0 are needed for each of {a.ndim} dimensions",
     )
-    good = all(0 <= b and b <= e and e <= n for b, e, n in zip(start, stop, a.shape, strict=True))
+    good = all(b >= 0 and b <= e and e <= n for b, e, n in zip(start, stop, a.shape, strict=True))
     require(good, f"{name}: {list(start)} to {list(stop)} is not inside {a.shape}")
     return [(e - b + s - 1) // s for b, e, s in zip(start, stop, step, strict=True)]
 
@@ -180,7 +177,7 @@ def _pad(
 ) -> torch.Tensor:
     meta = _pad_rule(TensorMeta.of(a), low, high, value)
     result = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
-    inner = result.fill_(value)  # type: ignore[arg-type]
+    inner = result.fill_(value)
     for dim, (begin, size) in enumerate(zip(low, a.shape, strict=True)):
         inner = inner.narrow(dim, begin, size)
     inner.copy_(a)
@@ -283,4 +280,3 @@ slice_scatter = define(
     tags=("shape",),
     doc="A copy of `a` in which the elements that `slice` would take are those of `src`.",
 )
-

@@ -54,9 +54,7 @@ def leaky_relu_backward(
     grad: Tensor, x: Tensor, negative_slope: Number, self_is_result: bool
 ) -> Tensor:
     del self_is_result  # the sign is the same
-    return elementwise(
-        lambda g, y: p.where(e.gt(y, 0.0), g, e.mul(g, negative_slope)), (grad, x)
-    )
+    return elementwise(lambda g, y: p.where(e.gt(y, 0.0), g, e.mul(g, negative_slope)), (grad, x))
 
 
 @decomposition(aten._prelu_kernel_backward.default)

@@ -1,0 +1,260 @@
+"""Apply the decompositions to any FX graph.
+
+In: a GraphModule of Torch functions, methods and modules (as `torch.fx.symbolic_trace` gives) or
+of ATen overloads, and example inputs. Out: a GraphModule of prims, with the same inputs and
+outputs and the same parameters and buffers, `meta["val"]` on every node.
+Invariant: the graph computes what the input computed on inputs of these shapes; an operation that
+writes to its argument is refused, since a functional graph cannot say so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_prims._op import prim_of
+from flambeau_prims._torch_compat import (
+    FakeTensorMode,
+    OpOverload,
+    TorchDispatchMode,
+    is_composite,
+    is_mutable,
+    make_fake,
+)
+from flambeau_prims.dialect import DialectError, where_from
+from flambeau_prims.layout import TensorMeta
+from flambeau_prims.table import Decomposition, decompositions
+from flambeau_prims.values import Recorder, Value, map_values
+
+# What a node tells about its origin, handed on to the prims that replace it.
+_NOTES = ("stack_trace", "nn_module_stack")
+
+
+def lower(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    table: Mapping[OpOverload, Decomposition] | None = None,
+) -> fx.GraphModule:
+    """`gm` with every operation that `table` knows (all, if None) written in prims.
+
+    Operations without a decomposition stay as ATen overloads. Each node carries the user's lines
+    (`stack_trace`) of the node it came from, and `source_op`, the ATen operation it is part of.
+    Shapes are those of `example_inputs` (real or fake tensors, or numbers).
+
+    Raises `DialectError` with the user's line for an operation that mutates its argument.
+    """
+    mode = _mode_of(example_inputs)
+    graph = fx.Graph()
+    lowering = _Lowering(gm, Recorder(graph, mode), decompositions() if table is None else table)
+    with torch.no_grad():
+        output = lowering.run(*example_inputs)
+    result = fx.GraphModule(lowering.attributes(), graph)
+    graph.output(map_values(lambda x: x.node if isinstance(x, Value) else x, output))
+    graph.eliminate_dead_code()
+    graph.lint()
+    result.recompile()
+    return result
+
+
+def _mode_of(inputs: Sequence[Any]) -> FakeTensorMode:
+    for item in inputs:
+        mode = getattr(item, "fake_mode", None)
+        if mode is not None:
+            return mode  # type: ignore[no-any-return]
+    return FakeTensorMode()
+
+
+class _Lowering(fx.Interpreter):
+    """Runs the graph on `Value`s; what is not ATen yet runs on fake tensors, and its ATen
+    operations are caught on the way to the dispatcher."""
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        recorder: Recorder,
+        table: Mapping[OpOverload, Decomposition],
+    ) -> None:
+        super().__init__(gm, garbage_collect_values=True)
+        self.current: fx.Node | None = None
+        self._names: dict[int, str] = {}
+        self.recorder = recorder
+        self.table = table
+        self.constants: dict[str, Any] = {}
+        self._by_id: dict[int, tuple[torch.Tensor, Value]] = {}
+        self._catching = _Catching(self)
+
+    def run_node(self, n: fx.Node) -> Any:
+        notes = {key: n.meta[key] for key in _NOTES if key in n.meta}
+        self.recorder.notes = {**notes, "source_node": n.name}
+        self.current = n
+        return super().run_node(n)
+
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        item = super().placeholder(target, args, kwargs)
+        node = self.recorder.graph.placeholder(str(target))
+        node.meta.update(self.recorder.notes)
+        if isinstance(item, torch.Tensor):
+            return self._entering(item, node)
+        node.meta["val"] = item
+        return item
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        item = super().get_attr(target, args, kwargs)
+        return self._attribute(str(target), item) if isinstance(item, torch.Tensor) else item
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, OpOverload):
+            return self.apply(target, args, kwargs)
+        if target is operator.getitem and not isinstance(args[0], Value):
+            return args[0][args[1]]
+        if not _has_value((args, kwargs)) and not _is_torch(target):
+            return target(*args, **kwargs)  # arithmetic on sizes and the like
+        return self._on_fakes(target, args, kwargs)
+
+    def call_method(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return self._on_fakes(lambda x, *rest, **kw: getattr(x, str(target))(*rest, **kw),
+                              args, kwargs)  # fmt: skip
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self.fetch_attr(str(target))
+        names = {id(t): f"{target}.{name}" for name, t in _tensors_of(module)}
+
+        def call(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            self._names = names
+            try:
+                return module(*inner_args, **inner_kwargs)
+            finally:
+                self._names = {}
+
+        return self._on_fakes(call, args, kwargs)
+
+    def apply(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """One ATen operation on values: decomposed, or a leaf."""
+        prim = prim_of(op)
+        if prim is not None:
+            return self.recorder.prim(prim, tuple(args), kwargs)
+        if is_mutable(op):
+            name = self.current.name if self.current is not None else "?"
+            raise DialectError(
+                f"node {name}: {op} writes to its argument; `lower` takes functional graphs"
+                f"{where_from(self.current)}"
+            )
+        self.recorder.notes["source_op"] = str(op)
+        function = self.table.get(op)
+        if function is not None:
+            result = self.recorder.decompose(function, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        elif is_composite(op):
+            return self._on_fakes(op, args, kwargs)
+        mode = self.recorder.mode
+        with mode:
+            result = op(*map_values(self._fake, args), **map_values(self._fake, kwargs))
+        return self.recorder.leaf(op, args, kwargs, result)
+
+    def caught(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """An ATen operation met on the way to the dispatcher, with fake tensors in and out."""
+        result = self.apply(op, map_values(self._value, args), map_values(self._value, kwargs))
+        return map_values(self._tracked, result)
+
+    def _on_fakes(self, function: Any, args: Any, kwargs: Any) -> Any:
+        fakes = map_values(self._fake, (args, kwargs))
+        with self.recorder.mode, self._catching:
+            result = function(*fakes[0], **fakes[1])
+        return map_values(self._value, result)
+
+    def _fake(self, item: Any) -> Any:
+        return self._tracked(item) if isinstance(item, Value) else item
+
+    def _tracked(self, item: Any) -> Any:
+        if not isinstance(item, Value):
+            return item
+        fake = item.fake(self.recorder.mode)
+        self._by_id[id(fake)] = (fake, item)
+        return fake
+
+    def _value(self, item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        known = self._by_id.get(id(item))
+        if known is not None:
+            return known[1]
+        # A tensor that the traced code holds by itself: a parameter of a module, or a constant.
+        name = self._names.get(id(item)) or f"_tensor_constant{len(self.constants)}"
+        value = self._attribute(name, item)
+        self._by_id[id(item)] = (item, value)
+        return value
+
+    def _entering(self, item: torch.Tensor, node: fx.Node) -> Value:
+        meta = TensorMeta.of(item)
+        mode = self.recorder.mode
+        fake = make_fake(mode, meta.shape, meta.stride, meta.dtype, meta.device)
+        node.meta["val"] = fake
+        return Value(meta, node, fake)
+
+    def _attribute(self, name: str, item: torch.Tensor) -> Value:
+        self.constants[name] = item
+        node = self.recorder.graph.get_attr(name)
+        node.meta.update(self.recorder.notes)
+        return self._entering(item, node)
+
+    def attributes(self) -> torch.nn.Module:
+        """A module that holds the tensors which the graph reads by name."""
+        root = torch.nn.Module()
+        for name, item in self.constants.items():
+            *path, last = name.split(".")
+            owner = root
+            for part in path:
+                if not hasattr(owner, part):
+                    owner.add_module(part, torch.nn.Module())
+                owner = getattr(owner, part)
+            if isinstance(item, torch.nn.Parameter):
+                owner.register_parameter(last, item)
+            else:
+                owner.register_buffer(last, item)
+        return root
+
+
+def _has_value(tree: Any) -> bool:
+    if isinstance(tree, (list, tuple)):
+        return any(map(_has_value, tree))
+    if isinstance(tree, dict):
+        return any(map(_has_value, tree.values()))
+    return isinstance(tree, Value)
+
+
+def _is_torch(target: Any) -> bool:
+    """Whether a function may create tensors without being given any (`torch.zeros`)."""
+    module: str = getattr(target, "__module__", None) or ""
+    return module.partition(".")[0] == "torch" or isinstance(target, type(torch.zeros))
+
+
+def _tensors_of(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+class _Catching(TorchDispatchMode):
+    """Hands the ATen operations of Torch-level code to the lowering."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, lowering: _Lowering) -> None:
+        super().__init__()
+        self._lowering = lowering
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func.namespace == "prim":  # a question about a fake tensor, such as its device
+            return func(*args, **(kwargs or {}))
+        return self._lowering.caught(func, args, kwargs or {})

@@ -1,0 +1,172 @@
+"""Tracing with plain values instead of tensors.
+
+In: a decomposition and `Value`s, which have a tensor's metadata and a graph node.
+Out: graph nodes for the prims that it calls.
+Invariant: no dispatcher and no fake tensor is involved in finding a result's metadata, only the
+prims' shape rules: a node costs some ten microseconds.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.overrides import TorchFunctionMode
+
+from flambeau_prims._op import Prim, prim_of
+from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, make_fake
+from flambeau_prims.layout import Shape, Size, TensorMeta
+
+
+class Value:
+    """What a decomposition sees of a tensor: metadata, and the node that computes it."""
+
+    __slots__ = ("_fake", "meta", "node")
+
+    def __init__(self, meta: TensorMeta, node: fx.Node, fake: torch.Tensor | None = None) -> None:
+        self.meta = meta
+        self.node = node
+        self._fake = fake
+
+    @property
+    def shape(self) -> Shape:
+        return self.meta.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.meta.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.meta.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.meta.shape)
+
+    def stride(self) -> Shape:
+        return self.meta.stride
+
+    def numel(self) -> Size:
+        return self.meta.numel()
+
+    def fake(self, mode: FakeTensorMode) -> torch.Tensor:
+        """The fake tensor of this value, made when it is first asked for."""
+        if self._fake is None:
+            meta = self.meta
+            self._fake = make_fake(mode, meta.shape, meta.stride, meta.dtype, meta.device)
+        return self._fake
+
+
+def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
+    """`tree` of lists, tuples and dicts with `function` applied to what is none of these."""
+    if isinstance(tree, (list, tuple)):
+        mapped = [map_values(function, item) for item in tree]
+        if isinstance(tree, list):
+            return mapped
+        return type(tree)(*mapped) if hasattr(tree, "_fields") else tuple(mapped)
+    if isinstance(tree, dict):
+        return {key: map_values(function, item) for key, item in tree.items()}
+    if isinstance(tree, slice):
+        return slice(*(map_values(function, x) for x in (tree.start, tree.stop, tree.step)))
+    return function(tree)
+
+
+class Recorder:
+    """Adds nodes to `graph`, each with `meta["val"]` and the notes given for the current origin."""
+
+    def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
+        self.graph = graph
+        self.mode = mode
+        self.notes: dict[str, Any] = {}
+        self._recording = _Recording(self)
+
+    def decompose(
+        self, function: Callable[..., Any], args: Iterable[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """The result of a decomposition on values, its prims recorded."""
+        with self._recording:
+            return function(*args, **kwargs)
+
+    def prim(self, prim: Prim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a call of a prim."""
+        result = prim.rule(
+            *map_values(_meta_of, args), **{k: _meta_of(v) for k, v in kwargs.items()}
+        )
+        node = self._node(prim.overload, args, kwargs)
+        if isinstance(result, TensorMeta):
+            return self._value(result, node)
+        node.meta["val"] = tuple(None if m is None else self._fake(m) for m in result)
+        return tuple(None if m is None else self._part(node, i, m) for i, m in enumerate(result))
+
+    def leaf(self, op: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Record a call that stays as it is; `result` is its result on fake tensors."""
+        node = self._node(op, args, kwargs)
+        node.meta["val"] = result
+        return self._leaf_value(node, result)
+
+    def _leaf_value(self, node: fx.Node, result: Any) -> Any:
+        if isinstance(result, torch.Tensor):
+            return Value(TensorMeta.of(result), node, result)
+        if isinstance(result, (list, tuple)):
+            parts = []
+            for position, part in enumerate(result):
+                item = self._node(operator.getitem, (node, position), {})
+                item.meta["val"] = part
+                parts.append(self._leaf_value(item, part))
+            return type(result)(parts) if type(result) in (list, tuple) else tuple(parts)
+        return node if isinstance(result, torch.SymInt) else result
+
+    def _part(self, node: fx.Node, position: int, meta: TensorMeta) -> Value:
+        return self._value(meta, self._node(operator.getitem, (node, position), {}))
+
+    def _value(self, meta: TensorMeta, node: fx.Node) -> Value:
+        fake = node.meta["val"] = self._fake(meta)
+        return Value(meta, node, fake)
+
+    def _fake(self, meta: TensorMeta) -> FakeTensor:
+        return make_fake(self.mode, meta.shape, meta.stride, meta.dtype, meta.device)
+
+    def _node(self, target: Any, args: Any, kwargs: dict[str, Any]) -> fx.Node:
+        node = self.graph.call_function(
+            target,
+            tuple(map_values(_node_of, list(args))),
+            {key: map_values(_node_of, item) for key, item in kwargs.items()},
+        )
+        node.meta.update(self.notes)
+        return node
+
+
+def _node_of(item: Any) -> Any:
+    return item.node if isinstance(item, Value) else item
+
+
+def _meta_of(item: Any) -> Any:
+    if isinstance(item, Value):
+        return item.meta
+    if isinstance(item, torch.Tensor):
+        return TensorMeta.of(item)
+    return item
+
+
+class _Recording(TorchFunctionMode):
+    """While active, a call of a prim becomes a node; whatever else is called runs as usual."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        prim = prim_of(func)
+        if prim is None:
+            return func(*args, **(kwargs or {}))
+        return self._recorder.prim(prim, args, kwargs or {})
