@@ -46,7 +46,7 @@ class Returned:
     @property
     def differentiable(self) -> bool:
         """Whether a cotangent flows back into it."""
-        return self.wrapper is not None and bool(self.wrapper.requires_grad)
+        return self.wrapper is not None and _in_graph(self.wrapper)
 
 
 @dataclass
@@ -151,10 +151,12 @@ def _memory_groups(results: Sequence[Any], inputs: dict[int, int]) -> dict[int, 
     return groups
 
 
-def _root(tracer: Tracer, value: torch.Tensor) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
-    """The value a view was made of in the end, and the steps from there to the view."""
+def _steps(
+    tracer: Tracer, value: torch.Tensor, base: torch.Tensor | None
+) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
+    """The value a view was made of, at most as far back as `base`, and the steps from there."""
     steps: list[ViewStep] = []
-    while id(value) in tracer.view_of:
+    while value is not base and id(value) in tracer.view_of:
         value, step = tracer.view_of[id(value)]
         steps.append(step)
     return value, tuple(reversed(steps))
@@ -163,10 +165,10 @@ def _root(tracer: Tracer, value: torch.Tensor) -> tuple[torch.Tensor, tuple[View
 def _view_of_input(
     tracer: Tracer, result: torch.Tensor, primal: int, final: torch.Tensor
 ) -> OutputPlan:
-    root, steps = _root(tracer, current_value(result))
+    root, steps = _steps(tracer, current_value(result), final)
     if root is not final:
         raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
-    return ViewOfInput(primal, steps, bool(result.requires_grad))
+    return ViewOfInput(primal, steps, _in_graph(result))
 
 
 def _from_graph(
@@ -178,31 +180,47 @@ def _from_graph(
 ) -> OutputPlan:
     """A result of memory of its own, or one that shares it with other results only."""
 
-    def returned(value: torch.Tensor, wrapper: torch.Tensor | None, key: int) -> int:
-        if key not in slots:
-            slots[key] = len(effects.returned)
+    def returned(value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
+        if id(value) not in slots:
+            slots[id(value)] = len(effects.returned)
             effects.returned.append(Returned(value, wrapper))
-        return slots[key]
+        return slots[id(value)]
 
     value = current_value(result)
-    root, steps = _root(tracer, value)
-    alone = len(group) == 1 and not _overlaps_itself(value)
-    if alone or not steps:
-        # A whole value is its own base; its key is that of the value, so that views find it.
-        return FromGraph(returned(value, result, id(root) if not steps else id(result)))
-    base = _base_of(group, root)
-    if base is None and any(member.requires_grad for member in group):
+    if len(group) == 1 and not _overlaps_itself(value):
+        return FromGraph(returned(value, result))
+    base_value, base = _base_of(tracer, group)
+    if base_value is value and base is result:
+        return FromGraph(returned(value, result))
+    root, steps = _steps(tracer, value, base_value)
+    assert root is base_value
+    return ViewOfOutput(returned(base_value, base), steps, _in_graph(result))
+
+
+def _base_of(tracer: Tracer, group: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """A value all of a group are views of, and the wrapper through which autograd knows it."""
+    needs_grad = any(_in_graph(member) for member in group)
+    candidates = [
+        *(member for member in group if member._base is None),
+        *(member._base for member in group if member._base is not None),
+    ]
+    values = [current_value(member) for member in group]
+    for candidate in candidates:
+        if needs_grad and not _in_graph(candidate):
+            continue
+        base = current_value(candidate)
+        if all(_steps(tracer, value, base)[0] is base for value in values):
+            return base, candidate
+    roots = {id(_steps(tracer, value, None)[0]) for value in values}
+    if needs_grad or len(roots) > 1:
         raise Unsupported("results share memory with a value that autograd cannot reach")
-    place = returned(root, base, id(root))
-    return ViewOfOutput(place, steps, bool(result.requires_grad))
+    return _steps(tracer, values[0], None)[0], None
 
 
-def _base_of(group: list[torch.Tensor], root: torch.Tensor) -> torch.Tensor | None:
-    candidates = [*group, *(item._base for item in group if item._base is not None)]
-    matching = [item for item in candidates if current_value(item) is root]
-    wanting = [item for item in matching if item.requires_grad]
-    found = wanting or matching
-    return found[0] if found else None
+def _in_graph(wrapper: torch.Tensor) -> bool:
+    """Whether a cotangent of this value flows on; a view of a leaf made with grad disabled says
+    that it requires grad, and yet none does."""
+    return bool(wrapper.requires_grad) and wrapper.grad_fn is not None
 
 
 def _overlaps_itself(value: torch.Tensor) -> bool:

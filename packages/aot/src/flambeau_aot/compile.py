@@ -151,7 +151,7 @@ def _inference(
     with clock.timed("compile forward"):
         call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options)
     report = Report(kind="inference", forward_nodes=_operators(gm.graph), **facts)
-    run = inference_call(joint.plan, joint.static, arguments, call, grad_mode)
+    run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
     return Compiled(run, report, joint, None, gm, None)
 
 

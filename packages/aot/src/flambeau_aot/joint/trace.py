@@ -38,6 +38,7 @@ class Joint:
 
     static: tensors bound to the first placeholders: parameters and buffers, then constants.
     primals: placeholders of all inputs, in that order. tangents: those of the cotangents.
+    requires_grad: whether an input does, which is not to say that a result does.
     outputs: what the forward part returns; grads: one per primal, None where it needs none.
     """
 
@@ -48,6 +49,7 @@ class Joint:
     outputs: tuple[fx.Node, ...]
     grads: tuple[fx.Node | None, ...]
     plan: Plan
+    requires_grad: bool
     fake_runs: int
     fake_remembered: int
 
@@ -142,6 +144,7 @@ def trace(program: Program, inputs: Sequence[Any], decompositions: Decomposition
         outputs=outputs,
         grads=(*grads[:count], *(None for _ in tracer.constants), *grads[count:]),
         plan=shifted(plan, count, extra) if extra else plan,
+        requires_grad=training,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
     )

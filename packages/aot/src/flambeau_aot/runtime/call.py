@@ -54,9 +54,18 @@ class Compiled:
 
 
 def inference_call(
-    plan: Plan, static: Sequence[torch.Tensor], arguments: int, call: Boxed, grad_mode: bool
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    call: Boxed,
+    grad_mode: bool,
+    shield: bool,
 ) -> Call:
-    """A call without derivatives."""
+    """A call without derivatives.
+
+    grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad
+    all the same, so that the graph must run with grad disabled.
+    """
     bind = prologue(plan, static, arguments)
     finish = epilogue(plan)
     build = _structure(plan)
@@ -69,7 +78,13 @@ def inference_call(
             return build(call(primals))
         return build(finish(primals, call(list(primals))))
 
-    return run
+    def run_shielded(*args: Any) -> Any:
+        primals = bind(args)
+        with torch.no_grad():
+            outputs = call(list(primals))
+        return build(outputs if finish is None else finish(primals, outputs))
+
+    return run_shielded if shield and grad_mode else run
 
 
 def training_call(
