@@ -66,10 +66,23 @@ def test_new_variables_are_declared_and_cells_must_be():
 
 def test_cells_need_their_prefix():
     body = decode((lambda a: a).__code__)
+    body.instructions[1:] = [*s.load_deref("a"), *s.return_value()]
     with pytest.raises(AssembleError, match="MAKE_CELL"):
         assemble(body, cellvars=("a",))
     with pytest.raises(AssembleError, match="COPY_FREE_VARS"):
-        assemble(body, freevars=("z",))
+        assemble(body, varnames=("b",), freevars=("a",))
+    body.instructions[0:1] = s.prefix(cellvars=("a",))
+    assert function(assemble(body, cellvars=("a",)))(4) == 4
+
+
+def test_a_jump_past_the_prefix_is_refused():
+    def f(a):
+        return lambda: a
+
+    body = decode(f.__code__)
+    body.instructions[:0] = s.jump(body.instructions[at(body, "LOAD_CLOSURE")])
+    with pytest.raises(AssembleError, match="before the cell of 'a'"):
+        assemble(body)
 
 
 def test_a_parameter_can_become_a_free_variable():

@@ -1,6 +1,6 @@
 """Every code object of the standard library survives decode and assemble.
 
-By default: every file, and of the files under a `test` folder every third. With
+By default: every file, and of the files under a `test` folder every fifth. With
 FLAMBEAU_WHOLE_STDLIB=1: all of them.
 """
 
@@ -19,15 +19,11 @@ WHOLE = os.environ.get("FLAMBEAU_WHOLE_STDLIB") == "1"
 TESTS = ("test", "tests", "idle_test")
 PARTS = 6
 
-# CPython's compiler may ask for more stack than its final code can use: it counts handlers whose
-# try-block it then optimises away (a body of `pass`), and those can have any depth.
-LESS_STACK_FEWER_THAN = 0.002
-
 
 def files() -> list[Path]:
     found = sorted(p for p in ROOT.rglob("*.py") if "site-packages" not in p.parts)
     tests = [p for p in found if set(p.relative_to(ROOT).parts) & set(TESTS)]
-    left_out = set() if WHOLE else set(tests) - set(tests[::3])
+    left_out = set() if WHOLE else set(tests) - set(tests[::5])
     return [p for p in found if p not in left_out]
 
 
@@ -42,7 +38,7 @@ def compiled(path: Path):
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_code_object(part):
-    count, less_stack, uncompiled, chosen = 0, 0, 0, files()[part::PARTS]
+    count, uncompiled, chosen = 0, 0, files()[part::PARTS]
     for path in chosen:
         module = compiled(path)
         if module is None:
@@ -56,12 +52,14 @@ def test_every_code_object(part):
             assert fields(again) == fields(code), where
             assert again.co_consts[:1] == code.co_consts[:1], where
             assert again.co_stacksize <= code.co_stacksize, where
-            less_stack += again.co_stacksize < code.co_stacksize
+            if again.co_stacksize < code.co_stacksize:
+                # CPython counts the handlers of a try-block that it then optimises away (a body of
+                # `pass`): they stay in the code, where nothing leads to them.
+                assert len(reachable(body)) < len(body.instructions), where
             count += 1
     print(f"Python {sys.version.split()[0]}: {count} code objects of {len(chosen)} files")
     assert count > 1000
     assert uncompiled < len(chosen) / 10
-    assert less_stack <= LESS_STACK_FEWER_THAN * count
 
 
 def test_every_line_of_a_listing_is_an_instruction():

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from flambeau_capture.bytecode.binding import possibly_unbound
+from flambeau_capture.bytecode.binding import before_their_cell, possibly_unbound
 from flambeau_capture.bytecode.decode import Body, local_slots
 from flambeau_capture.bytecode.flow import covering, positions_in
 from flambeau_capture.bytecode.instruction import NOWHERE, Instruction, Positions
@@ -154,17 +154,20 @@ def _check(body: Body) -> None:
 
 
 def _check_cells(body: Body, slots: Slots) -> None:
-    """Refuse a frame whose cells nobody makes: reading one would crash the process."""
-    made = {i.argval for i in body.instructions if i.opname == "MAKE_CELL"}
-    missing = [name for name in slots.cellvars if name not in made]
-    if missing:
-        raise AssembleError(f"no MAKE_CELL for the cells {', '.join(missing)}")
+    """Refuse a frame whose cells may be missing: reading one would crash the process."""
     copies = any(i.opname == "COPY_FREE_VARS" for i in body.instructions)
     if copies != bool(slots.freevars):
         raise AssembleError(
             f"the free variables are {slots.freevars}, "
             f"and COPY_FREE_VARS is {'there' if copies else 'missing'}"
         )
+    early = before_their_cell(body, slots.cellvars, slots.freevars)
+    for instruction in body.instructions:
+        if instruction in early:
+            raise AssembleError(
+                f"{instruction!r} can be reached before the cell of {instruction.argval!r} is made "
+                f"by MAKE_CELL or COPY_FREE_VARS"
+            )
 
 
 def argument_slots(named: int, flags: int) -> int:
