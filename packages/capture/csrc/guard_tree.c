@@ -5,7 +5,7 @@
      checks  (node, check, argument)     in the order to be asked
    plus, for questions about several nodes, `slots` in which checks leave their value:
      same     (slot, slot) pairs that must hold one object
-     distinct slots that must hold different objects
+     distinct groups of slots that must hold different objects: a count, then the slots
    Every access and every check that raises counts as a guard that does not hold. */
 #include "flambeau.h"
 
@@ -84,7 +84,7 @@ key_at(PyObject *value, Py_ssize_t index)
 {
     Py_ssize_t position = 0;
     PyObject *key = NULL;
-    if (!PyDict_Check(value) || index >= PyDict_GET_SIZE(value)) {
+    if (!PyDict_Check(value) || index < 0 || index >= PyDict_GET_SIZE(value)) {
         return NULL;
     }
     if (PyDict_CheckExact(value)) {
@@ -109,7 +109,8 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
     case ACCESS_LOCAL:
         return n < scope->fast_count ? Py_XNewRef(scope->fast[n]) : NULL;
     case ACCESS_FREE:
-        if (scope->closure == NULL || n >= PyTuple_GET_SIZE(scope->closure)) {
+        if (scope->closure == NULL || n >= PyTuple_GET_SIZE(scope->closure) ||
+            !PyCell_Check(PyTuple_GET_ITEM(scope->closure, n))) {
             return NULL;
         }
         return Py_XNewRef(PyCell_GET(PyTuple_GET_ITEM(scope->closure, n)));
@@ -299,6 +300,44 @@ walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const Guard
 }
 
 static int
+by_address(const void *left, const void *right)
+{
+    uintptr_t a = (uintptr_t)*(PyObject *const *)left, b = (uintptr_t)*(PyObject *const *)right;
+    return (a > b) - (a < b);
+}
+
+#define FEW 16
+
+/* Whether the objects in these slots are all different. */
+static int
+all_different(const Py_ssize_t *numbers, Py_ssize_t count, PyObject **slots)
+{
+    PyObject *few[FEW];
+    PyObject **objects = count <= FEW ? few : PyMem_Malloc((size_t)count * sizeof(PyObject *));
+    if (objects == NULL) {
+        return 0;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        objects[i] = slots[numbers[i]];
+    }
+    int different = 1;
+    if (count <= FEW) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            for (Py_ssize_t j = 0; j < i; j++) {
+                different &= objects[i] != objects[j];
+            }
+        }
+        return different;
+    }
+    qsort(objects, (size_t)count, sizeof(PyObject *), by_address);
+    for (Py_ssize_t i = 1; i < count; i++) {
+        different &= objects[i] != objects[i - 1];
+    }
+    PyMem_Free(objects);
+    return different;
+}
+
+static int
 slots_agree(const GuardTreeObject *tree, PyObject **slots)
 {
     for (Py_ssize_t i = 0; i < tree->same_count; i++) {
@@ -306,12 +345,12 @@ slots_agree(const GuardTreeObject *tree, PyObject **slots)
             return 0;
         }
     }
-    for (Py_ssize_t i = 0; i < tree->distinct_count; i++) {
-        for (Py_ssize_t j = 0; j < i; j++) {
-            if (slots[tree->distinct[i]] == slots[tree->distinct[j]]) {
-                return 0;
-            }
+    for (Py_ssize_t i = 0; i < tree->distinct_count;) {
+        Py_ssize_t count = tree->distinct[i];
+        if (!all_different(&tree->distinct[i + 1], count, slots)) {
+            return 0;
         }
+        i += count + 1;
     }
     return 1;
 }
@@ -446,27 +485,61 @@ build_checks(GuardTreeObject *tree, PyObject *checks)
     return 0;
 }
 
-/* A flat array of slot numbers. */
 static Py_ssize_t *
-slot_numbers(const GuardTreeObject *tree, PyObject *numbers)
+numbers_of(PyObject *tuple)
 {
-    Py_ssize_t count = PyTuple_GET_SIZE(numbers);
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
     Py_ssize_t *array = PyMem_Calloc((size_t)count + 1, sizeof(Py_ssize_t));
     if (array == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
     for (Py_ssize_t i = 0; i < count; i++) {
-        array[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(numbers, i), PyExc_OverflowError);
-        if (array[i] < 0 || array[i] >= tree->slot_count) {
-            if (!PyErr_Occurred()) {
-                PyErr_SetString(PyExc_ValueError, "no such slot");
-            }
+        array[i] = PyNumber_AsSsize_t(PyTuple_GET_ITEM(tuple, i), PyExc_OverflowError);
+        if (array[i] == -1 && PyErr_Occurred()) {
             PyMem_Free(array);
             return NULL;
         }
     }
     return array;
+}
+
+static int
+slots_exist(const GuardTreeObject *tree, const Py_ssize_t *numbers, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (numbers[i] < 0 || numbers[i] >= tree->slot_count) {
+            PyErr_Format(PyExc_ValueError, "there is no slot %zd", numbers[i]);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The pairs and the groups; -1 with an error set if they do not fit the slots. */
+static int
+build_relations(GuardTreeObject *tree, PyObject *same, PyObject *distinct)
+{
+    Py_ssize_t pairs = PyTuple_GET_SIZE(same), total = PyTuple_GET_SIZE(distinct);
+    if ((tree->same = numbers_of(same)) == NULL ||
+        (tree->distinct = numbers_of(distinct)) == NULL ||
+        !slots_exist(tree, tree->same, pairs)) {
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < total;) {
+        Py_ssize_t count = tree->distinct[i];
+        if (count < 0 || count > total - i - 1) {
+            PyErr_SetString(PyExc_ValueError, "a group of slots is cut short");
+            return -1;
+        }
+        if (!slots_exist(tree, &tree->distinct[i + 1], count)) {
+            return -1;
+        }
+        i += count + 1;
+    }
+    tree->same_count = pairs / 2;
+    tree->distinct_count = total;
+    return 0;
 }
 
 static PyObject *
@@ -498,12 +571,9 @@ tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (build_nodes(tree, nodes) < 0 || build_checks(tree, checks) < 0) {
         goto fail;
     }
-    if ((tree->same = slot_numbers(tree, same)) == NULL ||
-        (tree->distinct = slot_numbers(tree, distinct)) == NULL) {
+    if (build_relations(tree, same, distinct) < 0) {
         goto fail;
     }
-    tree->same_count = PyTuple_GET_SIZE(same) / 2;
-    tree->distinct_count = PyTuple_GET_SIZE(distinct);
     return (PyObject *)tree;
 fail:
     Py_DECREF(tree);
@@ -553,20 +623,21 @@ tree_dealloc(GuardTreeObject *tree)
 }
 
 static PyObject *
-tree_check(PyObject *self, PyObject *args)
+tree_check(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *locals, *closure, *globals, *builtins;
-    if (!PyArg_ParseTuple(args, "O!OO!O!:check", &PyTuple_Type, &locals, &closure, &PyDict_Type,
-                          &globals, &PyDict_Type, &builtins)) {
+    if (nargs != 4 || !PyTuple_Check(args[0]) || !(args[1] == Py_None || PyTuple_Check(args[1])) ||
+        !PyDict_Check(args[2]) || !PyDict_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "check takes a tuple of locals, a tuple of cells or None, and two dicts");
         return NULL;
     }
-    GuardScope scope = {((PyTupleObject *)locals)->ob_item, PyTuple_GET_SIZE(locals),
-                        PyTuple_Check(closure) ? closure : NULL, globals, builtins};
+    GuardScope scope = {((PyTupleObject *)args[0])->ob_item, PyTuple_GET_SIZE(args[0]),
+                        args[1] == Py_None ? NULL : args[1], args[2], args[3]};
     return PyBool_FromLong(guard_tree_check(self, &scope));
 }
 
 static PyMethodDef tree_methods[] = {
-    {"check", tree_check, METH_VARARGS, "check(locals, closure, globals, builtins) -> bool"},
+    {"check", (PyCFunction)(void (*)(void))tree_check, METH_FASTCALL, "check(locals, closure, globals, builtins) -> bool"},
     {NULL, NULL, 0, NULL},
 };
 

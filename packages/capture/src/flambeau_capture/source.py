@@ -179,7 +179,7 @@ class InstanceAttr(Derived):
         return f"{self.base.name()}.{self.attribute}"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return _instance_dict(value)[self.attribute]
+        return _dict_item(instance_dict(value), self.attribute)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class ModuleEntry(Derived):
         return f"{self.base.name()}.{self.table}[{self.entry!r}]"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return _instance_dict(value)[self.table][self.entry]
+        return _dict_item(_dict_item(instance_dict(value), self.table), self.entry)
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class GlobalOf(Derived):
         return f"{self.base.name()}.__globals__[{self.variable!r}]"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return value.__globals__[self.variable]
+        return _dict_item(value.__globals__, self.variable)
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class ClosureCell(Derived):
         return f"{self.base.name()}.__closure__[{self.index}].cell_contents"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return value.__closure__[self.index].cell_contents
+        return _tuple_item(value.__closure__, self.index).cell_contents
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class Default(Derived):
         return f"{self.base.name()}.__defaults__[{self.index}]"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return value.__defaults__[self.index]
+        return _tuple_item(value.__defaults__, self.index)
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class KwDefault(Derived):
         return f"{self.base.name()}.__kwdefaults__[{self.argument!r}]"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return value.__kwdefaults__[self.argument]
+        return _dict_item(value.__kwdefaults__, self.argument)
 
 
 def load(source: Source, scope: Scope) -> Any:
@@ -351,7 +351,8 @@ def _plain(source: Source) -> str:
     return text.replace(root.name(), str(variable), 1)
 
 
-def _instance_dict(value: Any) -> dict[str, Any]:
+def instance_dict(value: Any) -> dict[str, Any]:
+    """The object's own attributes. Raises where it has none; a class has none in this sense."""
     attributes = object.__getattribute__(value, "__dict__")
     if not isinstance(attributes, dict):
         raise LookupError("__dict__")

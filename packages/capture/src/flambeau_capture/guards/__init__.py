@@ -1,0 +1,29 @@
+"""Guards: what must still be true for compiled code to run in place of a frame.
+
+In: sources and facts about the values there. Out: a `Guards` that answers natively, in plain Python,
+and with an explanation. Invariant: importing this needs no torch; tensors and the state of torch
+are looked at when the first such guard is added.
+"""
+
+from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard
+from flambeau_capture.guards.guardset import Guards, GuardSet
+from flambeau_capture.guards.kinds import KINDS, Kind, register
+from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
+from flambeau_capture.guards.tensor import TENSOR_MATCH, NotYetSymbolic, TensorSpec
+
+__all__ = [
+    "GLOBAL_STATE",
+    "KINDS",
+    "NO_ALIASING",
+    "OBJECT_ALIASING",
+    "TENSOR_MATCH",
+    "Failure",
+    "GlobalState",
+    "Guard",
+    "GuardSet",
+    "Guards",
+    "Kind",
+    "NotYetSymbolic",
+    "TensorSpec",
+    "register",
+]

@@ -1,0 +1,110 @@
+"""Collecting the guards of a frame, and what is made of them.
+
+In: guards as capture meets the values they are about. Out: `Guards`, the finished set: the native
+tree for the frame hook, the plain-Python check, the explanation of a failure, the listing.
+Invariant: a guard stands once in a set, whoever asked for it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from flambeau_capture.guards import guard as guard_module
+from flambeau_capture.guards.equality import same
+from flambeau_capture.guards.guard import Failure, Guard, failure_of
+from flambeau_capture.guards.kinds import KINDS, Kind
+from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
+from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
+from flambeau_capture.guards.tree import build_tree
+from flambeau_capture.source import Scope, Source
+
+if TYPE_CHECKING:
+    import torch
+
+    from flambeau_capture._native import GuardTree
+
+
+class GuardSet:
+    """The guards of one frame while it is captured. `code` is the frame's original code: it says
+    which argument a name is."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self._guards: dict[tuple[str, tuple[Source, ...]], list[Guard]] = {}
+        self._ordered: list[Guard] = []
+
+    def add(
+        self, source: Source, kind: str | Kind, *params: Any, user_line: str | None = None
+    ) -> None:
+        """A guard of `kind` (or its name) on the value at `source`."""
+        row = KINDS[kind] if isinstance(kind, str) else kind
+        prepared = row.prepare(params) if row.prepare is not None else params
+        self._add(Guard(row, (source,), prepared, user_line))
+
+    def add_tensor(
+        self,
+        source: Source,
+        tensor: torch.Tensor,
+        *,
+        dynamic_dims: tuple[int, ...] = (),
+        user_line: str | None = None,
+    ) -> None:
+        """TENSOR_MATCH with a tensor's own metadata; sizes of `dynamic_dims` are left open."""
+        spec = TensorSpec.of(tensor, dynamic_dims)
+        self._add(Guard(TENSOR_MATCH, (source,), (spec,), user_line))
+
+    def add_alias(self, first: Source, second: Source, user_line: str | None = None) -> None:
+        """The two sources lead to one object."""
+        self._add(Guard(guard_module.OBJECT_ALIASING, (first, second), (), user_line))
+
+    def add_no_alias(self, sources: tuple[Source, ...], user_line: str | None = None) -> None:
+        """The sources lead to as many different objects."""
+        distinct = tuple(dict.fromkeys(sources))
+        if len(distinct) > 1:
+            self._add(Guard(guard_module.NO_ALIASING, distinct, (), user_line))
+
+    def add_global_state(self, user_line: str | None = None) -> None:
+        """The state of the thread and the process, as it is now."""
+        self._add(Guard(GLOBAL_STATE, (), (GlobalState.now(),), user_line))
+
+    def _add(self, guard: Guard) -> None:
+        known = self._guards.setdefault((guard.kind.name, guard.sources), [])
+        if not any(same(other.params, guard.params) for other in known):
+            known.append(guard)
+            self._ordered.append(guard)
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def finish(self) -> Guards:
+        return Guards(tuple(self._ordered), self.code)
+
+
+@dataclass(frozen=True)
+class Guards:
+    """The finished guards of one compiled entry."""
+
+    items: tuple[Guard, ...]
+    code: CodeType
+
+    @cached_property
+    def native(self) -> GuardTree:
+        """For the frame hook. Made at first use, in the state and with the objects of then."""
+        return build_tree(self.items, self.code)
+
+    def check(self, scope: Scope) -> bool:
+        """The same answer in plain Python: the reference."""
+        return all(guard.holds(scope) for guard in self.items)
+
+    def explain(self, scope: Scope) -> Failure | None:
+        """The first guard that does not hold, with the two values."""
+        for guard in self.items:
+            if not guard.holds(scope):
+                return failure_of(guard, scope)
+        return None
+
+    def __str__(self) -> str:
+        return "\n".join(f"- {guard}" for guard in self.items)

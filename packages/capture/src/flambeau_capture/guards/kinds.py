@@ -1,0 +1,326 @@
+"""The table of guard kinds: one row says all that is known of a kind.
+
+In: a value and the guard's parameters. Out: whether the guard holds (plain Python), which native
+check asks the same, and the two texts of an explanation. Invariant: the native check named in a row
+and its Python function agree on every value; tests hold them to it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flambeau_capture.guards.equality import same
+from flambeau_capture.source import InstanceAttr, Source, instance_dict
+
+Params = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`check` gives the native check and its argument. `step` leads from the guard's source to the
+    value that is asked. Kinds of low `cost` are asked first on the same value."""
+
+    name: str
+    holds: Callable[[Any, Params], bool]
+    check: Callable[[Params], tuple[str, Any]]
+    expected: Callable[[Params], str]
+    got: Callable[[Any, Params], str]
+    cost: int = 1
+    step: Callable[[Source], Source] | None = None
+    prepare: Callable[[Params], Params] | None = None
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> Kind:
+    if kind.name in KINDS:
+        raise ValueError(f"guard kind {kind.name} is there already")
+    KINDS[kind.name] = kind
+    return kind
+
+
+def shown(value: Any) -> str:
+    """The value in one short line; a `repr` of the user's that fails is no reason to fail here."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _show_param(params: Params) -> str:
+    return shown(params[0])
+
+
+def _show_value(value: Any, params: Params) -> str:
+    return shown(value)
+
+
+def _show_object(params: Params) -> str:
+    return f"the object {shown(params[0])}"
+
+
+def _show_other_object(value: Any, params: Params) -> str:
+    return f"another object, {shown(value)}"
+
+
+def _show_class(value: Any, params: Params) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _identity(name: str) -> Kind:
+    return Kind(
+        name,
+        holds=lambda value, params: value is params[0],
+        check=lambda params: ("IS", params[0]),
+        expected=_show_object,
+        got=_show_other_object,
+        cost=0,
+    )
+
+
+ID_MATCH = register(_identity("ID_MATCH"))
+FUNCTION_MATCH = register(_identity("FUNCTION_MATCH"))
+
+NONE_MATCH = register(
+    Kind(
+        "NONE_MATCH",
+        holds=lambda value, params: value is None,
+        check=lambda params: ("IS", None),
+        expected=lambda params: "None",
+        got=_show_value,
+        cost=0,
+    )
+)
+
+BOOL_MATCH = register(
+    Kind(
+        "BOOL_MATCH",
+        holds=lambda value, params: value is params[0],
+        check=lambda params: ("IS", params[0]),
+        expected=_show_param,
+        got=_show_value,
+        cost=0,
+        prepare=lambda params: (_the_bool(params[0]),),
+    )
+)
+
+MODULE_TRAINING = register(
+    Kind(
+        "MODULE_TRAINING",
+        holds=lambda value, params: value is params[0],
+        check=lambda params: ("IS", params[0]),
+        expected=lambda params: f"training={params[0]}",
+        got=lambda value, params: f"training={shown(value)}",
+        cost=0,
+        step=lambda source: InstanceAttr(source, "training"),
+        prepare=lambda params: (_the_bool(params[0]),),
+    )
+)
+
+TYPE_MATCH = register(
+    Kind(
+        "TYPE_MATCH",
+        holds=lambda value, params: type(value) is params[0],
+        check=lambda params: ("TYPE_IS", params[0]),
+        expected=lambda params: f"{params[0].__module__}.{params[0].__qualname__}",
+        got=_show_class,
+        cost=0,
+    )
+)
+
+CONSTANT_MATCH = register(
+    Kind(
+        "CONSTANT_MATCH",
+        holds=lambda value, params: same(params[0], value),
+        check=lambda params: ("SAME", params[0]),
+        expected=_show_param,
+        got=_show_value,
+        prepare=lambda params: (_a_constant(params[0]),),
+    )
+)
+
+WEAKREF_MATCH = register(
+    Kind(
+        "WEAKREF_MATCH",
+        holds=lambda value, params: value is not None and params[0]() is value,
+        check=lambda params: ("WEAK_IS", params[0]),
+        expected=lambda params: "an object that is gone" if params[0]() is None
+        else f"the object {shown(params[0]())}",
+        got=_show_other_object,
+        cost=0,
+        prepare=lambda params: (weakref.ref(params[0]),),
+    )
+)
+
+
+def _length(name: str, check: str, cls: type | None) -> Kind:
+    def holds(value: Any, params: Params) -> bool:
+        return (cls is None or type(value) is cls) and len(value) == params[0]
+
+    def got(value: Any, params: Params) -> str:
+        return f"{_show_class(value, params)} of length {len(value)}"
+
+    owner = "length" if cls is None else f"{cls.__name__} of length"
+    return Kind(
+        name,
+        holds=holds,
+        check=lambda params: (check, params[0]),
+        expected=lambda params: f"{owner} {params[0]}",
+        got=got,
+    )
+
+
+LENGTH = register(_length("LENGTH", "LENGTH", None))
+LIST_LENGTH = register(_length("LIST_LENGTH", "LIST_LENGTH", list))
+TUPLE_LENGTH = register(_length("TUPLE_LENGTH", "TUPLE_LENGTH", tuple))
+
+
+def _keys_hold(value: Any, params: Params) -> bool:
+    keys, ordered = params
+    if not isinstance(value, dict) or len(value) != len(keys):
+        return False
+    if ordered:
+        return same(tuple(value), keys)
+    return same(frozenset(value), frozenset(keys))
+
+
+def _keys_check(params: Params) -> tuple[str, Any]:
+    if params[1]:
+        return "DICT_KEYS", params[0]
+    return "PREDICATE", partial(_ask, _keys_hold, params)
+
+
+DICT_KEYS = register(
+    Kind(
+        "DICT_KEYS",
+        holds=_keys_hold,
+        check=_keys_check,
+        expected=lambda params: f"keys {shown(params[0])}",
+        got=lambda value, params: f"keys {shown(tuple(value))}",
+        cost=2,
+        prepare=lambda params: (tuple(params[0]), params[1] if len(params) > 1 else True),
+    )
+)
+
+DICT_CONTAINS = register(
+    Kind(
+        "DICT_CONTAINS",
+        holds=lambda value, params: isinstance(value, dict)
+        and dict.__contains__(value, params[0]),
+        check=lambda params: ("DICT_HAS", params[0]),
+        expected=lambda params: f"a dict with key {shown(params[0])}",
+        got=lambda value, params: f"keys {shown(tuple(value))}",
+    )
+)
+
+DICT_NOT_CONTAINS = register(
+    Kind(
+        "DICT_NOT_CONTAINS",
+        holds=lambda value, params: isinstance(value, dict)
+        and not dict.__contains__(value, params[0]),
+        check=lambda params: ("DICT_LACKS", params[0]),
+        expected=lambda params: f"a dict without key {shown(params[0])}",
+        got=lambda value, params: f"keys {shown(tuple(value))}",
+    )
+)
+
+
+def _ask(holds: Callable[[Any, Params], bool], params: Params, value: Any) -> bool:
+    return holds(value, params)
+
+
+def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> Kind:
+    return Kind(
+        name,
+        holds=holds,
+        check=lambda params: ("PREDICATE", partial(_ask, holds, params)),
+        expected=lambda params: expected.format(shown(params[0])),
+        got=_show_value,
+        cost=3,
+    )
+
+
+SET_CONTAINS = register(
+    _predicate(
+        "SET_CONTAINS",
+        lambda value, params: isinstance(value, set | frozenset) and params[0] in value,
+        "a set with {}",
+    )
+)
+SET_NOT_CONTAINS = register(
+    _predicate(
+        "SET_NOT_CONTAINS",
+        lambda value, params: isinstance(value, set | frozenset) and params[0] not in value,
+        "a set without {}",
+    )
+)
+
+HASATTR = register(
+    Kind(
+        "HASATTR",
+        holds=lambda value, params: hasattr(value, params[0]),
+        check=lambda params: ("HAS_ATTR", params[0]),
+        expected=lambda params: f"an attribute {params[0]}",
+        got=lambda value, params: f"{shown(value)} without it",
+        cost=2,
+    )
+)
+
+NOT_HASATTR = register(
+    Kind(
+        "NOT_HASATTR",
+        holds=lambda value, params: not hasattr(value, params[0]),
+        check=lambda params: ("LACKS_ATTR", params[0]),
+        expected=lambda params: f"no attribute {params[0]}",
+        got=lambda value, params: f"{shown(value)} with it",
+        cost=2,
+    )
+)
+
+
+def _instance_lacks(value: Any, params: Params) -> bool:
+    try:
+        attributes = instance_dict(value)
+    except Exception:  # no dict of its own: nothing to hold the name
+        return True
+    return params[0] not in attributes
+
+
+NOT_IN_INSTANCE_DICT = register(
+    Kind(
+        "NOT_IN_INSTANCE_DICT",
+        holds=_instance_lacks,
+        check=lambda params: ("INSTANCE_LACKS", params[0]),
+        expected=lambda params: f"no {params[0]} in the instance's __dict__",
+        got=lambda value, params: f"{params[0]} = {shown(instance_dict(value)[params[0]])}",
+    )
+)
+
+CALL = register(
+    Kind(
+        "CALL",
+        holds=lambda value, params: bool(params[0](value)),
+        check=lambda params: ("PREDICATE", params[0]),
+        expected=lambda params: str(params[1]) if len(params) > 1 else shown(params[0]),
+        got=_show_value,
+        cost=4,
+    )
+)
+
+
+def _the_bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"a bool is wanted, not {shown(value)}")
+    return value
+
+
+def _a_constant(value: Any) -> Any:
+    if isinstance(value, list | dict | set | bytearray):
+        raise TypeError(f"a guard cannot hold {type(value).__name__} as a constant: it may change")
+    return value

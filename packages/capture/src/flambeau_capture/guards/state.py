@@ -1,0 +1,97 @@
+"""GLOBAL_STATE: the modes and defaults of the thread and the process that change what code means.
+
+In: the state as it is. Out: a `GlobalState` that compares the present state with itself, in plain
+Python, and the native pattern that does the same. Invariant: every row of `READERS` is compared by
+both, natively through a probe where one is verified, else by calling the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flambeau_capture.guards.equality import same
+from flambeau_capture.guards.kinds import Kind, Params, register, shown
+
+if TYPE_CHECKING:
+    from flambeau_capture._native import StatePattern
+
+AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+def readers() -> dict[str, Callable[[], Any]]:
+    """Name of the state and the function that reads it. Torch is imported here, at first use."""
+    import torch
+
+    from flambeau_capture import _torch_compat as compat
+
+    table: dict[str, Callable[[], Any]] = {
+        "grad_mode": torch.is_grad_enabled,
+        "inference_mode": torch.is_inference_mode_enabled,
+        "torch_function": compat.torch_function_state,
+        "torch_function_modes": compat.torch_function_modes,
+        "default_dtype": torch.get_default_dtype,
+        "deterministic": compat.deterministic_algorithms,
+        "autocast_cache": torch.is_autocast_cache_enabled,
+        "dispatch_keys": compat.dispatch_key_sets,
+    }
+    for device in AUTOCAST_DEVICES:
+        table[f"autocast_{device}"] = _autocast_reader(device)
+    return table
+
+
+def _autocast_reader(device: str) -> Callable[[], Any]:
+    import torch
+
+    def read() -> tuple[bool, torch.dtype]:
+        return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+
+    return read
+
+
+@dataclass(frozen=True)
+class GlobalState:
+    """Values by name, in the order of `readers()`."""
+
+    values: tuple[tuple[str, Any], ...]
+
+    @classmethod
+    def now(cls) -> GlobalState:
+        return cls(tuple((name, read()) for name, read in readers().items()))
+
+    def difference(self) -> tuple[str, str] | None:
+        """The first thing that is not now as it was: expected, got."""
+        table = readers()
+        for name, value in self.values:
+            present = table[name]()
+            if not same(value, present):
+                return f"{name} {shown(value)}", f"{name} {shown(present)}"
+        return None
+
+    def pattern(self) -> StatePattern:
+        from flambeau_capture.guards._state_probes import state_pattern  # torch, at first use
+
+        return state_pattern(self.values)
+
+
+def _got(value: Any, params: Params) -> str:
+    difference = params[0].difference()
+    return difference[1] if difference else "the same"
+
+
+def _expected(params: Params) -> str:
+    difference = params[0].difference()
+    return difference[0] if difference else "the state at capture"
+
+
+GLOBAL_STATE = register(
+    Kind(
+        "GLOBAL_STATE",
+        holds=lambda value, params: params[0].difference() is None,
+        check=lambda params: ("STATE", params[0].pattern()),
+        expected=_expected,
+        got=_got,
+        cost=0,
+    )
+)

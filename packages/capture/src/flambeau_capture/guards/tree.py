@@ -1,0 +1,151 @@
+"""From a list of guards to the native prefix tree.
+
+In: guards with their sources, and the code object of the frame they were made for. Out: a
+`GuardTree` that reads every shared prefix once. Invariant: the tree holds on a frame exactly if
+every guard does; on one value the cheap checks come first, and what is asked of a value is asked
+before anything is read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+from flambeau_capture import source as sources
+from flambeau_capture.guards.guard import Guard
+from flambeau_capture.source import Source
+
+if TYPE_CHECKING:
+    from flambeau_capture._native import GuardTree
+
+Step = tuple[str, Any]
+PIN_COST = 9  # after all checks of the value
+
+
+@dataclass
+class _Node:
+    step: Step
+    checks: list[tuple[int, str, Any]] = field(default_factory=list)  # cost, check, argument
+    children: dict[Any, _Node] = field(default_factory=dict)
+    slot: int | None = None
+
+
+def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
+    # the native module is not needed to make and print guards
+    from flambeau_capture._native import ACCESS, CHECK, GuardTree
+
+    root = _Node(("ROOT", None))
+    same: list[int] = []
+    distinct: list[int] = []
+    slots: list[_Node] = []
+    for guard in guards:
+        ends = [_reach(root, source, code) for source in guard.asked()]
+        if guard.relation is None:
+            end = ends[0] if ends else root
+            end.checks.append((guard.kind.cost, *guard.kind.check(guard.params)))
+        else:
+            pinned = [_pin(end, slots) for end in ends]
+            if guard.relation == "same":
+                same.extend(pinned)
+            else:
+                distinct.extend((len(pinned), *pinned))
+    nodes: list[tuple[int, int, Any]] = []
+    checks: list[tuple[int, int, Any]] = []
+    _flatten(root, -1, nodes, checks, ACCESS, CHECK)
+    return GuardTree(tuple(nodes), tuple(checks), len(slots), tuple(same), tuple(distinct))
+
+
+def _pin(node: _Node, slots: list[_Node]) -> int:
+    if node.slot is None:
+        node.slot = len(slots)
+        slots.append(node)
+        node.checks.append((PIN_COST, "PIN", node.slot))
+    return node.slot
+
+
+def _reach(root: _Node, source: Source, code: CodeType) -> _Node:
+    node = root
+    for part in source.path():
+        for step in _STEPS[type(part)](part, code):
+            key = (step[0], *_hashable(step[1]))
+            node = node.children.setdefault(key, _Node(step))
+    return node
+
+
+def _hashable(argument: Any) -> tuple[Any, ...]:
+    """Equal only for arguments that read the same thing: 1 and True are two keys of a path."""
+    if isinstance(argument, str | int | float | bytes | bool | None):
+        return (type(argument), argument)
+    return (type(argument), id(argument))
+
+
+# locals change most from call to call, the module's globals least
+_ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}
+
+
+def _flatten(
+    node: _Node,
+    parent: int,
+    nodes: list[tuple[int, int, Any]],
+    checks: list[tuple[int, int, Any]],
+    access: dict[str, int],
+    check: dict[str, int],
+) -> None:
+    index = len(nodes)
+    nodes.append((parent, access[node.step[0]], node.step[1]))
+    for _, name, argument in sorted(node.checks, key=lambda row: row[0]):
+        checks.append((index, check[name], argument))
+    for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
+        _flatten(child, index, nodes, checks, access, check)
+
+
+def argument_count(code: CodeType) -> int:
+    """How many of the code's variables are arguments, *args and **kwargs included."""
+    extra = bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    return code.co_argcount + code.co_kwonlyargcount + extra
+
+
+def _local(node: sources.Local, code: CodeType) -> Sequence[Step]:
+    names = code.co_varnames[: argument_count(code)]
+    if node.variable not in names:
+        raise ValueError(f"{node.variable!r} is no argument of {code.co_qualname}")
+    return [("LOCAL", names.index(node.variable))]
+
+
+def _free(node: sources.Free, code: CodeType) -> Sequence[Step]:
+    if node.variable not in code.co_freevars:
+        raise ValueError(f"{node.variable!r} is no free variable of {code.co_qualname}")
+    return [("FREE", code.co_freevars.index(node.variable))]
+
+
+_ITEM_ACCESS = {"list": "LIST_ITEM", "tuple": "TUPLE_ITEM", "dict": "DICT_ITEM", "any": "ANY_ITEM"}
+
+_STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
+    sources.Local: _local,
+    sources.Free: _free,
+    sources.Global: lambda node, code: [("GLOBAL", node.variable)],
+    sources.Builtin: lambda node, code: [("BUILTIN", node.variable)],
+    sources.Held: lambda node, code: [("HELD", node.object)],
+    sources.Attr: lambda node, code: [("ATTR", node.attribute)],
+    sources.InstanceAttr: lambda node, code: [("INSTANCE_ATTR", node.attribute)],
+    sources.ModuleEntry: lambda node, code: [
+        ("INSTANCE_ATTR", node.table),
+        ("DICT_ITEM", node.entry),
+    ],
+    sources.ClassOf: lambda node, code: [("CLASS_OF", None)],
+    sources.Item: lambda node, code: [(_ITEM_ACCESS[node.kind], node.key)],
+    sources.DictKey: lambda node, code: [("DICT_KEY", node.index)],
+    sources.GlobalOf: lambda node, code: [("ATTR", "__globals__"), ("DICT_ITEM", node.variable)],
+    sources.ClosureCell: lambda node, code: [
+        ("ATTR", "__closure__"),
+        ("TUPLE_ITEM", node.index),
+        ("ATTR", "cell_contents"),
+    ],
+    sources.Default: lambda node, code: [("ATTR", "__defaults__"), ("TUPLE_ITEM", node.index)],
+    sources.KwDefault: lambda node, code: [
+        ("ATTR", "__kwdefaults__"),
+        ("DICT_ITEM", node.argument),
+    ],
+}
