@@ -176,6 +176,19 @@ def elementwise_strides(metas: Sequence[TensorMeta]) -> Shape:
     return ordered_strides(shape, order[::-1])
 
 
+def preserved_strides(meta: TensorMeta) -> Shape:
+    """Strides of a copy that keeps the layout: the same if dense, else sorted like them."""
+    if is_dense(meta.shape, meta.stride):
+        return meta.stride
+    return elementwise_strides((meta,))
+
+
+def dense_order(meta: TensorMeta) -> list[int]:
+    """Dimensions from outermost to innermost in a copy that keeps the layout."""
+    strides = preserved_strides(meta)
+    return sorted(range(meta.ndim), key=lambda d: (-strides[d], meta.shape[d] == 1, d))
+
+
 def _inner_to_outer(shape: Shape, metas: Sequence[TensorMeta], a: int, b: int) -> int:
     """Positive if dimension `a` should lie outside `b`, negative if inside, 0 if it is all one."""
     for meta in metas:

@@ -245,7 +245,7 @@ class _Catching(TorchDispatchMode):
         return False
 
     def __init__(self, lowering: _Lowering) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._lowering = lowering
 
     def __torch_dispatch__(

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload, is_view_op
+from flambeau_prims.layout import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
 Random = Literal["aten", "philox"]
@@ -80,7 +81,9 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         result = function(*args, **kwargs)
         for arg in args:
             if result is arg and result is not None:
-                return reshape(result, result.shape) if viewing else clone(result)
+                if viewing:
+                    return reshape(result, list(result.shape))
+                return clone(result, order=dense_order(TensorMeta.of(result)))
         return result
 
     return fresh

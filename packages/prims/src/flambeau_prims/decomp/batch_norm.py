@@ -70,7 +70,7 @@ def normalize(
         mean, variance = (e.cast(s, wide.dtype) for s in (running_mean, running_var))
     rstd = rstd_of(variance, eps)
     out = p.mul(p.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
-    out = e.cast(affine(out, weight, bias, [1]), x.dtype)
+    out = e.in_image_format(x, e.cast(affine(out, weight, bias, [1]), x.dtype))
     return Normalized(out, mean, rstd, new_mean, new_var)
 
 

@@ -20,11 +20,13 @@ from flambeau_prims.broadcast import broadcast_shapes, trailing_dims
 from flambeau_prims.layout import (
     Size,
     TensorMeta,
+    dense_order,
     elementwise_strides,
     is_channels_last,
     is_contiguous,
-    is_dense,
+    preserved_strides,
     product,
+    suggests_channels_last,
 )
 from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of
 
@@ -163,7 +165,20 @@ def elementwise(
         if x.device != home and x.ndim == 0:
             x = p.device_put(x, device=home)
         placed.append(cast(x, compute))
-    return cast(op(*meet(*placed)), result)
+    met = meet(*placed)
+    value = cast(op(*met), result)
+    if all(map(contiguous, met)):
+        return value
+    # The formula may have led with a condition or a constant: the operands decide the layout.
+    return _with_strides(value, elementwise_strides([TensorMeta.of(x) for x in met]))
+
+
+def _with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:
+    have = x.stride()
+    if all(n == 1 or a == b for n, a, b in zip(x.shape, wanted, have, strict=True)):
+        return x
+    meta = TensorMeta(tuple(x.shape), tuple(wanted), x.dtype, x.device)
+    return p.clone(x, order=dense_order(meta))
 
 
 def _as_kind(value: Any, dtype: torch.dtype) -> Any:
@@ -201,19 +216,20 @@ def count(shape: Sequence[Size], dims: Sequence[int]) -> Size:
 
 def layout_order(x: Tensor) -> list[int]:
     """Dimensions from outermost to innermost in a dense copy that keeps the layout of `x`."""
-    meta = TensorMeta.of(x)
-    strides = meta.stride if is_dense(meta.shape, meta.stride) else elementwise_strides((meta,))
-    dims = range(len(strides))
-    return sorted(dims, key=lambda d: (-strides[d], meta.shape[d] == 1, d))
+    return dense_order(TensorMeta.of(x))
 
 
 def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
-    """`x`, copied if need be into the layout that a pointwise result of `model` would have."""
-    meta = TensorMeta.of(model)
-    wanted, have = elementwise_strides((meta,)), x.stride()
-    if all(n == 1 or a == b for n, a, b in zip(meta.shape, wanted, have, strict=True)):
-        return x
-    return p.clone(x, order=layout_order(model))
+    """`x`, copied if need be into the layout that a copy of `model` would have."""
+    return _with_strides(x, preserved_strides(TensorMeta.of(model)))
+
+
+def in_image_format(model: Tensor, x: Tensor) -> Tensor:
+    """`x` channels-last if `model` suggests that, else row-major, as library kernels write."""
+    last = model.ndim in (4, 5) and suggests_channels_last(TensorMeta.of(model))
+    if not last:
+        return in_format(x, torch.contiguous_format)
+    return in_format(x, torch.channels_last if model.ndim == 4 else torch.channels_last_3d)
 
 
 def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:

@@ -162,7 +162,8 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Numb
     dtype = compute_dtype(x.dtype)
     added = e.cast(source, dtype)
     added = added if alpha == 1 else e.mul(added, alpha)
-    return e.cast(p.index_put(e.cast(x, dtype), indices, added, True), x.dtype)
+    base = e.in_format(e.cast(x, dtype), torch.contiguous_format)
+    return e.cast(p.index_put(base, indices, added, True), x.dtype)
 
 
 @decomposition(aten.index_copy.default)
@@ -170,7 +171,7 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
     indices = _along(x, dim, index)
     if indices is None or source.ndim != x.ndim:
         return NotImplemented
-    return p.index_put(x, indices, source, False)
+    return p.index_put(e.in_format(x, torch.contiguous_format), indices, source, False)
 
 
 @decomposition(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)

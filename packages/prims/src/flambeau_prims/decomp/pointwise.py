@@ -243,7 +243,8 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     else:
         home = value if value.device == x.device else p.device_put(value, device=x.device)
         filled = e.expand(e.cast(home, x.dtype), placed.shape)
-    return e.laid_out_as(placed, p.where(_bool(mask), filled, placed))
+    # eager fills a row-major copy
+    return e.in_format(p.where(_bool(mask), filled, placed), torch.contiguous_format)
 
 
 @decomposition(aten.clamp.default, aten.clamp.Tensor)
@@ -268,12 +269,18 @@ def clamp_max(x: Tensor, max: Operand) -> Tensor:
 
 @decomposition(aten.lerp.Scalar, aten.lerp.Tensor)
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    def blend(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        span = p.sub(b, a)
-        near_start = p.add(a, p.mul(w, span))
-        near_end = p.sub(b, p.mul(span, e.sub(1.0, w)))
-        return p.where(e.lt(p.abs(w), 0.5), near_start, near_end)
+    # of the two ways to write it, the one that is exact at the nearer end
+    def near_start(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        return p.add(a, p.mul(w, p.sub(b, a)))
 
+    def near_end(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        return p.sub(b, p.mul(p.sub(b, a), e.sub(1.0, w)))
+
+    def blend(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
+        return p.where(e.lt(p.abs(w), 0.5), near_start(a, b, w), near_end(a, b, w))
+
+    if isinstance(weight, (int, float)):
+        return elementwise(near_start if abs(weight) < 0.5 else near_end, (start, end, weight))
     return elementwise(blend, (start, end, weight))
 
 

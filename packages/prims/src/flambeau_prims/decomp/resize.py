@@ -14,17 +14,11 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
-from flambeau_prims.layout import Size, TensorMeta, suggests_channels_last
+from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
-
-
-def _like_input(result: Tensor, x: Tensor) -> Tensor:
-    if suggests_channels_last(TensorMeta.of(x)):
-        return e.in_format(result, torch.channels_last)
-    return result
 
 
 def _positions(size: Size, device: torch.device) -> Tensor:
@@ -46,7 +40,7 @@ def upsample_nearest2d(
 ) -> Tensor:
     rows = _nearest(x.shape[2], output_size[0], scales_h, x.device)
     columns = _nearest(x.shape[3], output_size[1], scales_w, x.device)
-    return _like_input(p.index_select(p.index_select(x, 2, rows), 3, columns), x)
+    return e.in_image_format(x, p.index_select(p.index_select(x, 2, rows), 3, columns))
 
 
 def _linear(
@@ -85,4 +79,4 @@ def upsample_bilinear2d(
     rows = _linear(x.shape[2], output_size[0], align_corners, scales_h, x.device)
     columns = _linear(x.shape[3], output_size[1], align_corners, scales_w, x.device)
     blended = _blend(_blend(wide, 3, *columns), 2, *rows)
-    return _like_input(e.cast(blended, x.dtype), x)
+    return e.in_image_format(x, e.cast(blended, x.dtype))

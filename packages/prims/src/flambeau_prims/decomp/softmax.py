@@ -25,7 +25,7 @@ def _along(x: Tensor, dim: int, compute: Callable[[Tensor, list[int]], Tensor]) 
         return p.clone(x)
     if x.ndim == 0:
         return p.reshape(compute(p.reshape(x, [1]), [0]), [])
-    return compute(x, [canonical(dim, x.ndim)])
+    return e.in_format(compute(x, [canonical(dim, x.ndim)]), torch.contiguous_format)
 
 
 def _shifted(x: Tensor, dims: list[int]) -> Tensor:

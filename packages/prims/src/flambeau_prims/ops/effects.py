@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from flambeau_prims._op import define, fake_kernel, require
-from flambeau_prims.layout import TensorMeta, elementwise_strides, is_dense
+from flambeau_prims.layout import TensorMeta, preserved_strides
 
 
 def _copy_rule(dst: TensorMeta, src: TensorMeta) -> TensorMeta:
@@ -34,7 +34,7 @@ copy_ = define(
 
 
 def _device_put_rule(a: TensorMeta, *, device: torch.device) -> TensorMeta:
-    strides = a.stride if is_dense(a.shape, a.stride) else elementwise_strides((a,))
+    strides = preserved_strides(a)
     return TensorMeta(a.shape, strides, a.dtype, torch.device(device))
 
 

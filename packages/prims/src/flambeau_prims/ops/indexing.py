@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
-from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, is_dense
+from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import INTS
 
 
@@ -24,7 +24,7 @@ def _check_dim(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
 
 def _preserved(a: TensorMeta) -> TensorMeta:
     """Metadata of a copy that keeps the layout where it is dense."""
-    strides = a.stride if is_dense(a.shape, a.stride) else elementwise_strides((a,))
+    strides = preserved_strides(a)
     return a.like(a.shape, strides)
 
 
@@ -118,16 +118,14 @@ def _scatter_rule(name: str) -> Rule:
         require(
             a.ndim == index.ndim == src.ndim, f"{name}: {a.ndim}, {index.ndim}, {src.ndim} dims"
         )
-        return _preserved(a)
+        return a.like(a.shape)
 
     return rule
 
 
 def _scatter(function: Callable[..., Any]) -> Callable[..., Any]:
     def eager(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> Any:
-        meta = _preserved(TensorMeta.of(a))
-        copy = torch.empty_strided(meta.shape, meta.stride, dtype=a.dtype, device=a.device)
-        return function(copy.copy_(a), dim, index, src)
+        return function(a.clone(memory_format=torch.contiguous_format), dim, index, src)
 
     return eager
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Rule, define, flops_per_input, require
-from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, is_dense
+from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import ANY, BOOL, NUMBER, REAL
 
 
@@ -61,7 +61,7 @@ def _sort_rule(
     del descending, stable
     require(a.dtype in REAL | BOOL, f"sort: not defined on {a.dtype}")
     _check_dim("sort", a, dim)
-    strides = a.stride if is_dense(a.shape, a.stride) else elementwise_strides((a,))
+    strides = preserved_strides(a)
     values = a.like(a.shape, strides)
     return values, values.like(dtype=torch.int64)
 

@@ -21,8 +21,8 @@ from flambeau_prims.layout import (
     TensorMeta,
     channels_last_strides,
     elementwise_strides,
-    is_dense,
     ordered_strides,
+    preserved_strides,
     product,
     suggests_channels_last,
     view_strides,
@@ -195,7 +195,7 @@ pad = define(
 
 def _flip_rule(a: TensorMeta, dims: Sequence[int]) -> TensorMeta:
     require(all(0 <= d < a.ndim for d in dims), f"flip: {list(dims)} of a {a.ndim}-d tensor")
-    strides = a.stride if is_dense(a.shape, a.stride) else elementwise_strides((a,))
+    strides = preserved_strides(a)
     return a.like(a.shape, strides)
 
 
