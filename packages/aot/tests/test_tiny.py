@@ -26,7 +26,7 @@ def test_captured_graph_with_parameter_and_buffer() -> None:
             self.register_buffer("calls", torch.zeros(()))
 
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
-            self.calls.add_(1)
+            self.calls.add_(x.new_ones(()))
             return ((x * self.weight).sin(),)
 
     module = Scale()

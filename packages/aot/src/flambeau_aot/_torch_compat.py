@@ -51,6 +51,20 @@ def functionalization() -> Iterator[None]:
         torch._disable_functionalization()
 
 
+@contextmanager
+def no_saved_tensor_hooks() -> Iterator[None]:
+    """The caller's hooks on saved tensors do not see what autograd saves inside this block."""
+    hooks: list[tuple[Any, Any]] = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
 def functional_tensor(value: torch.Tensor) -> torch.Tensor:
     """Wrap a value in a functional tensor with a storage of its own."""
     return torch._to_functional_tensor(value)

@@ -22,6 +22,7 @@ from flambeau_aot._torch_compat import (
     functional_tensor,
     functionalization,
     is_conj_or_neg,
+    no_saved_tensor_hooks,
     pytree,
 )
 from flambeau_aot.analyze import Effects, analyze
@@ -95,8 +96,17 @@ def _refuse_kind(tensor: torch.Tensor) -> None:
 
 def trace(program: Program, inputs: Sequence[Any], decompositions: Decompositions) -> Joint:
     """Trace a program at the metadata of its example inputs."""
+    with no_saved_tensor_hooks():
+        grad_mode = torch.is_grad_enabled()
+        # Leaving inference mode sets the grad mode too.
+        with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
+            return _trace(program, inputs, decompositions, grad_mode)
+
+
+def _trace(
+    program: Program, inputs: Sequence[Any], decompositions: Decompositions, grad_mode: bool
+) -> Joint:
     primals, input_plan = bind_inputs(program, inputs)
-    grad_mode = torch.is_grad_enabled()
     training = grad_mode and any(tensor.requires_grad for tensor in primals)
     tracer = Tracer(decompositions)
     values = [tracer.fakes.like(tensor) for tensor in primals]
@@ -106,25 +116,24 @@ def trace(program: Program, inputs: Sequence[Any], decompositions: Decomposition
         for name, value in zip(names, values, strict=True)
     ]
     tracer.stack_lines = program.lines_from_stack
-    with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
-        stand_ins = [
-            stand_in(value, training and tensor.requires_grad)
-            for value, tensor in zip(values, primals, strict=True)
-        ]
-        with functionalization(), tracer:
-            results = _run(program, stand_ins, input_plan, len(inputs), tracer)
-            grad_mode_after = torch.is_grad_enabled()
-            tracer.lines.leave()
-            tracer.stack_lines = False
-            flat, structure = pytree.tree_flatten(results)
-            effects = analyze(tracer, primals, stand_ins, flat)
-        outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
-        differentiable = tuple(
-            index for index, item in enumerate(effects.returned) if item.differentiable
-        )
-        if differentiable and not training:
-            raise Unsupported("a result requires grad although no input does")
-        tangents, grads = _backward(tracer, effects, differentiable, stand_ins)
+    stand_ins = [
+        stand_in(value, training and tensor.requires_grad)
+        for value, tensor in zip(values, primals, strict=True)
+    ]
+    with functionalization(), tracer:
+        results = _run(program, stand_ins, input_plan, len(inputs), tracer)
+        grad_mode_after = torch.is_grad_enabled()
+        tracer.lines.leave()
+        tracer.stack_lines = False
+        flat, structure = pytree.tree_flatten(results)
+        effects = analyze(tracer, primals, stand_ins, flat)
+    outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
+    differentiable = tuple(
+        index for index, item in enumerate(effects.returned) if item.differentiable
+    )
+    if differentiable and not training:
+        raise Unsupported("a result requires grad although no input does")
+    tangents, grads = _backward(tracer, effects, differentiable, stand_ins)
     count, extra = input_plan.static, len(tracer.constants)
     plan = Plan(
         inputs=input_plan,

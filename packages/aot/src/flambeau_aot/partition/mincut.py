@@ -31,6 +31,7 @@ def min_cut_partition(joint: Joint, classify: Classifier | None = None) -> list[
     early = forward_part(joint) | set(joint.primals)
     read, candidates = _candidates(joint, late)
     written = {joint.primals[update.primal] for update in joint.plan.updates}
+    among = set(candidates)
     edges: list[Edge] = []
     for node in candidates:
         kind = class_of(node.target, classify) if node.op == "call_function" else "leaf"
@@ -43,7 +44,7 @@ def min_cut_partition(joint: Joint, classify: Classifier | None = None) -> list[
         elif not node.all_input_nodes:
             edges.append((_SOURCE, f"{name}.in", 0))
         for user in node.users:
-            if user in candidates:
+            if user in among:
                 edges.append((f"{name}.out", f"{user.name}.in", None))
         if node in read:
             edges.append((f"{name}.out", _SINK, None))
