@@ -1,0 +1,56 @@
+"""Flambeau: makes unmodified PyTorch programs faster.
+
+In: `flambeau.compile(fn)` around a function, method or module. Out: the same results, sooner.
+Invariant: what cannot be compiled runs as it did before, and `flambeau.report` says so.
+"""
+
+from flambeau_capture import (
+    allow_in_graph,
+    disable,
+    explain,
+    graph_break,
+    is_compiling,
+    reset,
+    run,
+)
+
+from flambeau import _versions
+from flambeau.__about__ import __version__
+from flambeau.api import compile, optimize, report
+from flambeau.backends import list_backends, register_backend
+from flambeau.errors import (
+    FlambeauError,
+    FlambeauWarning,
+    IncompatibleSiblings,
+    StageError,
+    UnknownBackend,
+    UnknownMode,
+    UnknownOption,
+)
+from flambeau.report import Report
+
+_versions.check()
+
+__all__ = [
+    "FlambeauError",
+    "FlambeauWarning",
+    "IncompatibleSiblings",
+    "Report",
+    "StageError",
+    "UnknownBackend",
+    "UnknownMode",
+    "UnknownOption",
+    "__version__",
+    "allow_in_graph",
+    "compile",
+    "disable",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "optimize",
+    "register_backend",
+    "report",
+    "reset",
+    "run",
+]

@@ -1,0 +1,59 @@
+"""Whether the installed packages of Flambeau fit together.
+
+In: the versions that the siblings state. Out: nothing, or one readable sentence as an error.
+Invariant: the ranges here are those of this package's declared dependencies (a test compares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import flambeau_aot
+import flambeau_capture
+import flambeau_inductor
+import flambeau_prims
+from packaging.specifiers import SpecifierSet
+
+from flambeau.errors import IncompatibleSiblings
+
+RANGES: Mapping[str, str] = {
+    "flambeau-capture": ">=0.1.0,<0.2",
+    "flambeau-prims": ">=0.1.0,<0.2",
+    "flambeau-aot": ">=0.1.0,<0.2",
+    "flambeau-inductor": ">=0.1.0,<0.2",
+}
+#: the meanings of prims graphs that this release was tried with
+DIALECTS = frozenset({1})
+
+
+def installed() -> dict[str, str]:
+    """The version of each sibling, by distribution name."""
+    return {
+        "flambeau-capture": flambeau_capture.__version__,
+        "flambeau-prims": flambeau_prims.__version__,
+        "flambeau-aot": flambeau_aot.__version__,
+        "flambeau-inductor": flambeau_inductor.__version__,
+    }
+
+
+def misfits(versions: Mapping[str, str], dialect: int) -> list[str]:
+    """What does not fit, each as `name version (wants range)`."""
+    found = [
+        f"{name} {versions[name]} (wants {wanted})"
+        for name, wanted in RANGES.items()
+        if not SpecifierSet(wanted).contains(versions[name], prereleases=True)
+    ]
+    if dialect not in DIALECTS:
+        known = ", ".join(map(str, sorted(DIALECTS)))
+        found.append(f"prims dialect {dialect} (knows {known})")
+    return found
+
+
+def check() -> None:
+    """Raise IncompatibleSiblings when a sibling is out of range or speaks another dialect."""
+    wrong = misfits(installed(), flambeau_prims.DIALECT)
+    if wrong:
+        packages = " ".join(f"'{name}{wanted}'" for name, wanted in RANGES.items())
+        raise IncompatibleSiblings(
+            f"flambeau does not fit {' and '.join(wrong)}: run `pip install {packages}`"
+        )

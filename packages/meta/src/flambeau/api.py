@@ -1,0 +1,105 @@
+"""The front door: `compile` and what belongs to it.
+
+In: functions, methods and modules. Out: the same, compiled when they are first called.
+Invariant: choices are resolved here, once, into frozen options; a wrong name or option raises at
+once, before anything is captured.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import flambeau_capture
+
+from flambeau.backends import resolve
+from flambeau.backends.request import Request
+from flambeau.choices import choose
+from flambeau.report import Recorder, Report, total
+
+Fn = TypeVar("Fn", bound=Callable[..., Any])
+
+#: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
+_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
+
+
+@overload
+def compile(
+    fn: Fn,
+    *,
+    backend: str | Callable[..., Any] = ...,
+    fullgraph: bool = ...,
+    dynamic: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> Fn: ...
+
+
+@overload
+def compile(
+    fn: None = None,
+    *,
+    backend: str | Callable[..., Any] = ...,
+    fullgraph: bool = ...,
+    dynamic: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+) -> Callable[[Fn], Fn]: ...
+
+
+def compile(
+    fn: Any = None,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    fullgraph: bool = False,
+    dynamic: bool = False,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Any:
+    """Make a function, method or module faster; also a decorator, with or without arguments.
+
+    backend: a name of `list_backends()` or `backend(gm, example_inputs) -> callable`.
+    fullgraph: what cannot be captured or compiled is an error that names the user's line, instead
+    of a part of the program that runs as before.
+    mode: a named set of options. options: single ones, by name; they win over the mode's.
+
+    Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
+    """
+    named = isinstance(backend, str)
+    ours = named or mode is not None
+    choices = choose(mode, options if ours else None, nopython=fullgraph, dynamic=dynamic)
+    recorder = Recorder()
+    request = Request(choices, recorder, strict=fullgraph, options=dict(options or {}))
+    chosen = resolve(backend, request)
+    decorate = flambeau_capture.optimize(
+        chosen, nopython=fullgraph, dynamic=dynamic, options=choices.capture
+    )
+
+    def decorator(target: Any) -> Any:
+        compiled = decorate(target)
+        _recorders[compiled] = recorder
+        return compiled
+
+    return decorator if fn is None else decorator(fn)
+
+
+def optimize(
+    backend: str | Callable[..., Any] = "inductor", nopython: bool = False
+) -> Callable[[Fn], Fn]:
+    """A decorator: `compile` by its first name. `nopython` is `fullgraph`."""
+    return compile(backend=backend, fullgraph=nopython)
+
+
+def report(compiled: Any = None) -> Report:
+    """What compiling did so far: of one compiled callable, or of all that are alive.
+
+    Raises TypeError for what `compile` did not return.
+    """
+    if compiled is None:
+        return total(_report_of(each, recorder) for each, recorder in list(_recorders.items()))
+    try:
+        recorder = _recorders[compiled]
+    except (KeyError, TypeError):
+        raise TypeError(f"{compiled!r} is not something that flambeau.compile returned") from None
+    return _report_of(compiled, recorder)

@@ -1,0 +1,112 @@
+"""The built-in backends: which stages a captured graph goes through.
+
+In: a request. Out: a backend that records what it did.
+Invariant: the stages meet here and nowhere else; each is handed the others as plain callables.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import flambeau_aot
+import flambeau_inductor
+import flambeau_prims
+from flambeau_aot import GraphInfo
+from torch import fx
+
+from flambeau.backends.fallback import graph_name, marked, with_fallback
+from flambeau.backends.request import Backend, Request
+from flambeau.backends.tally import Tally, operations
+
+Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
+
+#: how a primitive counts in the partition, by its tags; the first that fits counts
+CLASS_OF_TAG: tuple[tuple[str, flambeau_aot.OpClass], ...] = (
+    ("random", "random"),
+    ("library", "leaf"),
+    ("matmul", "matmul"),
+    ("scan", "leaf"),
+    ("reduction", "reduction"),
+    ("view", "view"),
+    ("pointwise", "pointwise"),
+    ("creation", "creation"),
+    ("index", "index"),
+    ("shape", "shape"),
+)
+
+
+def classify(target: Any) -> flambeau_aot.OpClass | None:
+    """The class of a primitive; None for anything else, which AOT then judges itself."""
+    prim = flambeau_prims.prim_of(target)
+    if prim is None:
+        return None
+    return next((name for tag, name in CLASS_OF_TAG if tag in prim.tags), None)
+
+
+def eager(request: Request) -> Backend:
+    """Runs the captured graph as it is: capture alone is at work."""
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        del example_inputs
+        request.recorder.add(Tally().record(graph_name(gm), operations(gm), None, 0.0))
+        forward: Callable[..., Any] = gm.forward
+        return forward
+
+    return backend
+
+
+def aot_eager(request: Request) -> Backend:
+    """Forward and backward traced ahead of time and run operator by operator."""
+    return _through_aot(request, lambda tally: flambeau_aot.run_as_is, {})
+
+
+def aot_eager_prims(request: Request) -> Backend:
+    """The same after decomposition into primitives: checks them without any code generation."""
+    return _through_aot(
+        request, lambda tally: flambeau_aot.run_as_is, flambeau_prims.decompositions()
+    )
+
+
+def inductor(request: Request) -> Backend:
+    """The whole road: ahead-of-time autograd, primitives, generated kernels."""
+    options = request.choices.inductor
+
+    def compiler(tally: Tally) -> Compiler:
+        def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
+            compiled = flambeau_inductor.compile(gm, example_inputs, info, options)
+            tally.add(compiled)
+            return compiled
+
+        return marked(compile_graph)
+
+    return _through_aot(request, compiler, flambeau_prims.decompositions())
+
+
+def _through_aot(
+    request: Request, compiler: Callable[[Tally], Compiler], decompositions: Any
+) -> Backend:
+    """AOT around a graph compiler, with its record and its fallback."""
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        started = time.perf_counter()
+        tally = Tally()
+        name = graph_name(gm)
+        compiled = flambeau_aot.compile(
+            gm,
+            example_inputs,
+            compiler(tally),
+            decompositions=decompositions,
+            options=replace(
+                request.choices.aot,
+                name=name if name.isidentifier() else "graph",
+                classify=classify,
+            ),
+        )
+        seconds = time.perf_counter() - started
+        request.recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
+        return compiled
+
+    return with_fallback(backend, request, "aot")

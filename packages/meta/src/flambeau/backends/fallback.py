@@ -1,0 +1,111 @@
+"""A graph that a stage cannot compile runs eagerly: counted, named and shown.
+
+In: a backend that may raise. Out: one that does not, unless it was asked to.
+Invariant: what stands in is the captured graph itself, run by torch, so that the answer, the
+gradients and the user's own exceptions are those of eager.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import flambeau_aot
+import flambeau_inductor
+import flambeau_prims
+from torch import fx
+
+from flambeau.backends.request import Backend, Request
+from flambeau.errors import FlambeauWarning, StageError, StageFailure
+
+LINES_SHOWN = 3
+
+
+def user_lines(gm: fx.GraphModule) -> str:
+    """The last lines of the user's program that the graph comes from, innermost frames only."""
+    seen: dict[str, None] = {}
+    for node in gm.graph.nodes:
+        trace = str(node.meta.get("stack_trace") or "").rstrip()
+        head = trace.rfind('  File "')
+        if head >= 0:
+            seen[trace[head:]] = None
+    lines = list(seen)
+    if len(lines) <= LINES_SHOWN:
+        return "\n".join(lines)
+    return "\n".join([lines[0], f"  ... {len(lines) - 2} more lines", lines[-1]])
+
+
+def stage_of(error: BaseException, default: str) -> str:
+    """The stage that raised: told by the class of the error or of one of its causes."""
+    seen: BaseException | None = error
+    while seen is not None:
+        for kind, stage in STAGES:
+            if isinstance(seen, kind):
+                return stage
+        seen = seen.__cause__
+    return default
+
+
+class CompilerFailure(Exception):
+    """Marks an error that came out of the graph compiler while AOT was driving it."""
+
+
+#: error classes by the stage that raises them; the first that fits counts
+STAGES: tuple[tuple[type[BaseException], str], ...] = (
+    (CompilerFailure, "inductor"),
+    (flambeau_inductor.CompilerNotFound, "inductor"),
+    (flambeau_prims.PrimError, "prims"),
+    (flambeau_prims.NotYetSymbolic, "prims"),
+    (flambeau_aot.AotError, "aot"),
+)
+
+
+def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """The graph compiler; what it raises is marked as the inductor's own."""
+
+    @wraps(compiler)
+    def compile_graph(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return compiler(*args, **kwargs)
+        except Exception as error:
+            raise CompilerFailure(str(error)) from error
+
+    return compile_graph
+
+
+def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
+    """The backend; a graph that it cannot compile is left to torch, with one warning a reason.
+
+    Raises StageError instead where the request is strict.
+    """
+
+    def guarded(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        try:
+            return backend(gm, example_inputs)
+        except Exception as error:
+            failure = _failure(gm, error, stage)
+            if request.strict:
+                raise StageError(failure) from error
+            if request.recorder.fall_back(failure):
+                warnings.warn(
+                    f"{failure}\nThis part of the program runs eagerly.",
+                    FlambeauWarning,
+                    stacklevel=2,
+                )
+            forward: Callable[..., Any] = gm.forward
+            return forward
+
+    return guarded
+
+
+def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:
+    name = graph_name(gm)
+    cause = error.__cause__ if isinstance(error, CompilerFailure) and error.__cause__ else error
+    return StageFailure(stage_of(error, stage), name, cause, user_lines(gm))
+
+
+def graph_name(gm: fx.GraphModule) -> str:
+    """The name that capture gave the graph, for messages and debug folders."""
+    return str(gm.meta.get("name") or "a graph")

@@ -1,0 +1,66 @@
+"""Adds up what the stages report about the halves of one captured graph.
+
+In: the report objects of AOT and of the inductor. Out: one `GraphRecord`.
+Invariant: seconds of different phases do not overlap: what the inductor spent inside AOT's
+"compile" passes is counted once, under the inductor's own phases.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import flambeau_aot
+from torch import fx
+
+from flambeau.report import GraphRecord
+
+_COMPILE_PASSES = ("compile forward", "compile backward", "compile inference")
+
+
+def operations(gm: fx.GraphModule) -> int:
+    """Operations in a captured graph: calls, without inputs, parameters and the output."""
+    return sum(node.op.startswith("call_") for node in gm.graph.nodes)
+
+
+class Tally:
+    """Sums over the graphs (forward, backward) that one captured graph became."""
+
+    def __init__(self) -> None:
+        self.kernels = 0
+        self.fused_ops = 0
+        self.cache_hits = 0
+        self.externs: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+
+    def add(self, compiled: Any) -> None:
+        """One more graph came out of the inductor."""
+        report = compiled.report
+        self.kernels += report.kernels
+        self.fused_ops += report.fused_ops
+        self.cache_hits += bool(report.cache_hit)
+        self.externs.update(report.externs)
+        self.seconds.update({f"inductor: {k}": v for k, v in report.seconds.items()})
+
+    def record(
+        self, name: str, nodes: int, aot: flambeau_aot.Report | None, seconds: float
+    ) -> GraphRecord:
+        """The sums as a frozen record."""
+        phases: Counter[str] = Counter(self.seconds)
+        if aot is not None:
+            own = {k: v for k, v in aot.seconds.items() if k not in _COMPILE_PASSES}
+            phases.update({f"aot: {k}": v for k, v in own.items()})
+            rest = seconds - sum(phases.values())
+            phases["other"] += max(rest, 0.0)
+        return GraphRecord(
+            name=name,
+            kind=aot.kind if aot is not None else "eager",
+            nodes=nodes,
+            kernels=self.kernels,
+            fused_ops=self.fused_ops,
+            cache_hits=self.cache_hits,
+            externs=dict(self.externs),
+            saved_bytes=aot.saved_bytes if aot is not None else 0,
+            saved_bytes_save_all=aot.saved_bytes_save_all if aot is not None else 0,
+            seconds=dict(phases),
+        )

@@ -1,0 +1,176 @@
+"""`python -m flambeau.doctor`: what this machine has, what is missing, what to do about it.
+
+In: the machine. Out: one line a finding, exit status 1 when something needed is broken.
+Invariant: a finding that is not "ok" says what to do; looking changes nothing on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+from typing import Literal
+
+import torch
+from packaging.specifiers import SpecifierSet
+
+PYTHONS = SpecifierSet(">=3.11,<3.14")
+TORCHES = SpecifierSet(">=2.11,<2.15")
+COMPILERS = ("g++", "clang++", "c++")
+OPENMP_PROGRAM = '#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n'
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `advice` is empty when all is well."""
+
+    level: Literal["ok", "warn", "error"]
+    subject: str
+    text: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.level:5}  {self.subject:10}  {self.text}"
+        return f"{line}\n{'':19}{self.advice}" if self.advice else line
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter: capture knows the bytecode of some versions only."""
+    version = platform.python_version()
+    if PYTHONS.contains(version, prereleases=True):
+        yield Finding("ok", "python", version)
+    else:
+        yield Finding("error", "python", version, f"use a Python of {PYTHONS}")
+
+
+def pytorch() -> Iterator[Finding]:
+    """torch itself."""
+    if TORCHES.contains(torch.__version__.split("+")[0], prereleases=True):
+        yield Finding("ok", "torch", torch.__version__)
+    else:
+        advice = f"flambeau is tried with torch {TORCHES}: run `pip install 'torch{TORCHES}'`"
+        yield Finding("warn", "torch", torch.__version__, advice)
+
+
+def siblings() -> Iterator[Finding]:
+    """The packages of Flambeau: whether they fit, and whether capture's native part is there."""
+    from flambeau import _versions  # here: a misfit would end this report before it began
+
+    import flambeau_prims  # the same
+
+    wrong = _versions.misfits(_versions.installed(), flambeau_prims.DIALECT)
+    if wrong:
+        wanted = " ".join(f"'{name}{range_}'" for name, range_ in _versions.RANGES.items())
+        yield Finding("error", "packages", "; ".join(wrong), f"run `pip install {wanted}`")
+    else:
+        text = ", ".join(f"{name} {version}" for name, version in _versions.installed().items())
+        yield Finding("ok", "packages", text)
+    if util.find_spec("flambeau_capture._C") is None:
+        advice = "reinstall flambeau-capture: it needs a C compiler and CPython's headers"
+        yield Finding("error", "capture", "its native part is missing", advice)
+    else:
+        yield Finding("ok", "capture", "native part found")
+
+
+def compiler() -> Iterator[Finding]:
+    """A C++ compiler with OpenMP, by compiling two lines."""
+    named = os.environ.get("CXX")
+    found = shutil.which(named) if named else next(filter(None, map(shutil.which, COMPILERS)), None)
+    if found is None:
+        what = f"CXX names {named!r}, which is not there" if named else "none found"
+        advice = "install g++ (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`); "
+        yield Finding("warn", "compiler", what, advice + "until then programs run eagerly on CPU")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "openmp.cpp"
+        source.write_text(OPENMP_PROGRAM, encoding="utf-8")
+        command = [found, "-shared", "-fPIC", str(source), "-o", str(source.with_suffix(".so"))]
+        plain = subprocess.run([*command, "-DX"], capture_output=True, text=True, check=False)
+        openmp = subprocess.run([*command, "-fopenmp"], capture_output=True, text=True, check=False)
+    if openmp.returncode == 0:
+        yield Finding("ok", "compiler", f"{found}, with OpenMP")
+        return
+    said = (openmp.stderr.strip().splitlines() or ["no message"])[-1]
+    if plain.returncode:
+        advice = f"repair it or name another one in CXX ({said})"
+        yield Finding("warn", "compiler", f"{found} does not compile two lines", advice)
+    else:
+        advice = f"install libgomp or libomp ({said})"
+        yield Finding("warn", "openmp", f"{found} has no OpenMP", advice)
+
+
+def caches() -> Iterator[Finding]:
+    """The folder that keeps kernels from one process to the next."""
+    from flambeau_inductor.cache import cache_folder  # here: the other findings do not need it
+
+    folder = Path(cache_folder())
+    if not folder.exists():
+        yield Finding("ok", "cache", f"{folder} (made at first use)")
+        return
+    facts = folder.stat()
+    foreign = hasattr(os, "getuid") and facts.st_uid != os.getuid()
+    shared = bool(facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    if foreign or shared or not os.access(folder, os.W_OK):
+        why = (
+            "is someone else's" if foreign else "others may write to it" if shared else "read-only"
+        )
+        advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
+        yield Finding("warn", "cache", f"{folder}: {why}", advice)
+    else:
+        yield Finding("ok", "cache", str(folder))
+
+
+def gpu() -> Iterator[Finding]:
+    """A CUDA device and Triton, of which neither is needed on CPU."""
+    if not torch.cuda.is_available():
+        yield Finding("ok", "gpu", "none (programs on CPU tensors need none)")
+        return
+    for index in range(torch.cuda.device_count()):
+        major, minor = torch.cuda.get_device_capability(index)
+        text = f"{torch.cuda.get_device_name(index)}, compute capability {major}.{minor}"
+        if major >= 8:
+            yield Finding("ok", "gpu", text)
+        else:
+            yield Finding("warn", "gpu", text, "kernels need 8.0 or newer: programs run eagerly")
+    if util.find_spec("triton") is None:
+        advice = "run `pip install triton`; until then programs on CUDA tensors run eagerly"
+        yield Finding("warn", "triton", "not installed", advice)
+    else:
+        yield Finding("ok", "triton", metadata.version("triton"))
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    python, pytorch, siblings, compiler, caches, gpu,
+)  # fmt: skip
+
+
+def examine() -> list[Finding]:
+    """All findings, in the order of the road; a check that fails is a finding itself."""
+    found: list[Finding] = []
+    for check in CHECKS:
+        try:
+            found += check()
+        except Exception as error:
+            text = f"cannot be looked at: {type(error).__name__}: {error}"
+            found.append(Finding("error", check.__name__, text, "please report this"))
+    return found
+
+
+def main() -> int:
+    """Print the findings."""
+    found = examine()
+    for finding in found:
+        print(finding)
+    return int(any(finding.level == "error" for finding in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

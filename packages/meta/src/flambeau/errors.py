@@ -1,0 +1,73 @@
+"""What can go wrong at the front door, as exceptions and warnings that say what to do.
+
+In: facts about a failure. Out: exception classes whose text is complete in itself.
+Invariant: a failure of compiling is one of these; an exception of the user's code never is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class FlambeauError(RuntimeError):
+    """Base of the errors that this package raises."""
+
+
+class FlambeauWarning(UserWarning):
+    """The program goes on, but not as it was asked to."""
+
+
+class IncompatibleSiblings(FlambeauError, ImportError):
+    """The installed packages of Flambeau do not fit together."""
+
+
+class UnknownName(FlambeauError, ValueError):
+    """A name that is not in its table; the text lists what is."""
+
+    def __init__(self, kind: str, name: object, known: Iterable[str], more: str = "") -> None:
+        names = sorted(known)
+        text = f"unknown {kind} {name!r}; known: {', '.join(names)}"
+        close = get_close_matches(str(name), names)
+        if close:
+            text = f"unknown {kind} {name!r}: did you mean {close[0]!r}? known: {', '.join(names)}"
+        super().__init__(f"{text}{more}")
+        self.name = name
+
+
+class UnknownBackend(UnknownName):
+    """A backend name that is neither built in, nor registered, nor an entry point."""
+
+
+class UnknownMode(UnknownName):
+    """A mode that has no option set."""
+
+
+class UnknownOption(UnknownName, TypeError):
+    """An option that no stage has."""
+
+
+@dataclass(frozen=True)
+class StageFailure:
+    """One graph that a stage could not compile: which stage, why, from which user lines."""
+
+    stage: str
+    graph: str
+    error: BaseException
+    user_lines: str
+
+    def __str__(self) -> str:
+        said = str(self.error).strip() or "no message"
+        text = f"{self.stage} could not compile {self.graph}: {type(self.error).__name__}: {said}"
+        if self.user_lines and self.user_lines not in said:
+            text += f"\nFrom your code:\n{self.user_lines}"
+        return text
+
+
+class StageError(FlambeauError):
+    """A stage failed where `fullgraph=True` allows no fallback."""
+
+    def __init__(self, failure: StageFailure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure

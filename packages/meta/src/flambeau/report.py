@@ -1,0 +1,155 @@
+"""What compiling did, in numbers: one record a graph, one report a compiled callable.
+
+In: the public report objects of the stages. Out: frozen records, and sums over them.
+Invariant: a recorder belongs to one compiled callable; a fallback is a record like any other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flambeau.errors import StageFailure
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """One graph that a backend was given.
+
+    nodes: operations in the captured graph. kernels, fused_ops: over its forward and backward
+    halves. saved_bytes: kept from forward to backward; saved_bytes_save_all: what keeping
+    everything would take. externs: library calls by operator. seconds: by phase.
+    """
+
+    name: str
+    kind: str
+    nodes: int
+    kernels: int = 0
+    fused_ops: int = 0
+    cache_hits: int = 0
+    externs: Mapping[str, int] = field(default_factory=dict)
+    saved_bytes: int = 0
+    saved_bytes_save_all: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Sums over all graphs of one compiled callable, and capture's own counts."""
+
+    records: tuple[GraphRecord, ...] = ()
+    fallbacks: tuple[StageFailure, ...] = ()
+    breaks: tuple[str, ...] = ()
+    guards: int = 0
+
+    @property
+    def graphs(self) -> int:
+        """Graphs captured, those that fell back included."""
+        return len(self.records) + len(self.fallbacks)
+
+    @property
+    def kernels(self) -> int:
+        """Kernels generated, forward and backward."""
+        return sum(record.kernels for record in self.records)
+
+    @property
+    def fused_ops(self) -> int:
+        """Operations that became part of a generated kernel."""
+        return sum(record.fused_ops for record in self.records)
+
+    @property
+    def externs(self) -> dict[str, int]:
+        """Library calls by operator."""
+        return dict(sum_counts(record.externs for record in self.records))
+
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes kept from forward to backward."""
+        return sum(record.saved_bytes for record in self.records)
+
+    @property
+    def saved_bytes_save_all(self) -> int:
+        """Bytes that keeping everything the backward pass reads would take."""
+        return sum(record.saved_bytes_save_all for record in self.records)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Compile time by phase, longest first."""
+        total: Counter[str] = Counter()
+        for record in self.records:
+            total.update(record.seconds)
+        return dict(total.most_common())
+
+    def to_dict(self) -> dict[str, object]:
+        """The sums as plain data, for JSON."""
+        return {
+            "graphs": self.graphs,
+            "breaks": list(self.breaks),
+            "guards": self.guards,
+            "kernels": self.kernels,
+            "fused_ops": self.fused_ops,
+            "externs": self.externs,
+            "fallbacks": [str(failure) for failure in self.fallbacks],
+            "saved_bytes": self.saved_bytes,
+            "saved_bytes_save_all": self.saved_bytes_save_all,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.graphs} graphs, {len(self.breaks)} graph breaks, {self.guards} guards, "
+            f"{self.kernels} kernels, {self.fused_ops} fused operations"
+        ]
+        lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
+        lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
+        lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
+        return "\n".join(lines)
+
+
+def sum_counts(counts: Iterable[Mapping[str, int]]) -> Counter[str]:
+    """One count of several."""
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+def total(reports: Iterable[Report]) -> Report:
+    """Several reports as one."""
+    each = list(reports)
+    return Report(
+        tuple(record for report in each for record in report.records),
+        tuple(failure for report in each for failure in report.fallbacks),
+        tuple(text for report in each for text in report.breaks),
+        sum(report.guards for report in each),
+    )
+
+
+class Recorder:
+    """Collects the records of one compiled callable; two threads may compile at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._records: list[GraphRecord] = []
+        self._fallbacks: list[StageFailure] = []
+
+    def add(self, record: GraphRecord) -> None:
+        """One more graph was compiled."""
+        with self._lock:
+            self._records.append(record)
+
+    def fall_back(self, failure: StageFailure) -> bool:
+        """One more graph runs eagerly; True when it is the first with this stage and error."""
+        with self._lock:
+            key = (failure.stage, type(failure.error))
+            first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
+            self._fallbacks.append(failure)
+            return first
+
+    def report(self, breaks: Iterable[str] = (), guards: int = 0) -> Report:
+        """The sums so far."""
+        with self._lock:
+            records, fallbacks = tuple(self._records), tuple(self._fallbacks)
+        return Report(records, fallbacks, tuple(breaks), guards)
