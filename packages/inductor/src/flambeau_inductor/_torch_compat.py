@@ -3,8 +3,31 @@
 from __future__ import annotations
 
 import torch
+from torch._ops import OpOverload
+
+__all__ = ["OpOverload", "current_raw_stream", "may_alias", "out_names", "qualified_name", "writes"]
 
 
 def current_raw_stream(device: int) -> int:
     """Handle of torch's current CUDA stream on `device`."""
     return int(torch._C._cuda_getCurrentRawStream(device))
+
+
+def qualified_name(op: OpOverload) -> str:
+    """`aten.mm.out` for `torch.ops.aten.mm.out`."""
+    return str(op)
+
+
+def writes(op: OpOverload) -> bool:
+    """Whether the schema says that the operator writes to an argument."""
+    return bool(op._schema.is_mutable)
+
+
+def may_alias(op: OpOverload) -> bool:
+    """Whether the schema says that a result may share memory with an argument."""
+    return any(r.alias_info is not None for r in op._schema.returns)
+
+
+def out_names(op: OpOverload) -> list[str]:
+    """Names of the keyword arguments into which an out overload writes, in order."""
+    return [a.name for a in op._schema.arguments if a.is_out]

@@ -44,7 +44,17 @@ class Ref:
     layout: Layout | None = None
 
 
-Argument = Ref | Scalar | str | None | torch.dtype | torch.device | tuple["Argument", ...]
+Argument = (
+    Ref
+    | Scalar
+    | str
+    | None
+    | torch.dtype
+    | torch.device
+    | torch.layout
+    | torch.memory_format
+    | tuple["Argument", ...]
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,310 @@
+"""What a loop or a program means, computed slowly with torch on the CPU.
+
+In: a `Loop` with the memory of its buffers, or a `Program` with its inputs. Out: the stores are
+done; the outputs. Invariant: nothing is shared with code generation, so that each can be held
+against the other. New memory is poisoned before anything writes to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_inductor._torch_compat import out_names
+from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
+from flambeau_inductor.ir import loops as ir
+from flambeau_inductor.ir.loops import Loop, Scalar
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    CheckIndex,
+    Extern,
+    Free,
+    Layout,
+    Program,
+    Ref,
+    Reuse,
+    RunLoop,
+)
+
+Tensor = torch.Tensor
+Memory = Mapping[str, Tensor]
+"""Flat tensors: all the storage from each buffer's first element on."""
+
+
+def run_loop(loop: Loop, memory: Memory) -> None:
+    """Run every point of `loop` at once, with one tensor dimension per axis."""
+    axes = (*loop.x, *loop.r)
+    sizes = [_static(a.size) for a in axes]
+    env: dict[str, Tensor] = {}
+    for position, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+        shape = [1] * len(axes)
+        shape[position] = size
+        env[axis.var] = torch.arange(size).reshape(shape)
+    state = _State(memory, env, sizes, len(loop.x))
+    for position, instr in enumerate(loop.body):
+        value = _RUN[type(instr)](state, instr)
+        state.values.append(value)
+        if isinstance(value, Tensor) and value.dtype == torch.int64:
+            state.env[f"%{position}"] = value
+
+
+class _State:
+    def __init__(
+        self, memory: Memory, env: dict[str, Tensor], sizes: list[int], rows: int
+    ) -> None:
+        self.memory, self.env, self.sizes, self.rows = memory, env, sizes, rows
+        self.values: list[Any] = []
+
+    def index(self, expr: Expr) -> Tensor:
+        return _evaluate(expr, self.env)
+
+    def whole(self, value: Tensor) -> Tensor:
+        return value.expand(self.sizes)
+
+
+def _static(size: int | Expr) -> int:
+    if not isinstance(size, int):
+        raise TypeError(f"symbolic size {size}")
+    return size
+
+
+def _evaluate(expr: Expr, env: Mapping[str, Tensor]) -> Tensor:
+    if isinstance(expr, Const):
+        return torch.tensor(expr.value)
+    if isinstance(expr, Var):
+        return env[expr.name]
+    if isinstance(expr, Add):
+        total = _evaluate(expr.args[0], env)
+        for arg in expr.args[1:]:
+            total = total + _evaluate(arg, env)
+        return total
+    if isinstance(expr, Mul):
+        total = _evaluate(expr.args[0], env)
+        for arg in expr.args[1:]:
+            total = total * _evaluate(arg, env)
+        return total
+    if isinstance(expr, FloorDiv):
+        a, b = _evaluate(expr.a, env), _evaluate(expr.b, env)
+        return torch.div(a, b, rounding_mode="floor")
+    if isinstance(expr, Mod):
+        return torch.remainder(_evaluate(expr.a, env), _evaluate(expr.b, env))
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def _load(s: _State, i: ir.Load) -> Tensor:
+    memory = s.memory[i.buffer]
+    if memory.dtype != i.dtype:
+        raise TypeError(f"load of {i.dtype} from {i.buffer}, which holds {memory.dtype}")
+    index = s.index(i.index)
+    if i.mask is None:
+        return memory[_inside(i.buffer, index, memory)]
+    index, mask = torch.broadcast_tensors(index, s.values[i.mask])
+    inside = _inside(i.buffer, torch.where(mask, index, 0), memory) if mask.any() else index * 0
+    other = torch.tensor(i.other, dtype=i.dtype)
+    return torch.where(mask, memory[inside], other) if memory.numel() else other.expand(mask.shape)
+
+
+def _inside(name: str, index: Tensor, memory: Tensor) -> Tensor:
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= memory.numel()):
+        raise IndexError(f"{name}: {int(index.min())}..{int(index.max())} of {memory.numel()}")
+    return index
+
+
+def _const(s: _State, i: ir.Const) -> Tensor:
+    return torch.tensor(i.value, dtype=i.dtype)
+
+
+def _index_value(s: _State, i: ir.IndexValue) -> Tensor:
+    return s.index(i.index).to(i.dtype)
+
+
+def _point(s: _State, i: ir.Point) -> Tensor:
+    args = [s.values[a] for a in i.args]
+    result = args[0].to(i.dtype) if i.op == "cast" else POINT[i.op](*args)
+    if result.dtype != i.dtype:
+        raise TypeError(f"{i.op} of {[a.dtype for a in args]} is {result.dtype}, not {i.dtype}")
+    return result
+
+
+def _reduce(s: _State, i: ir.Reduce) -> Any:
+    value = s.whole(s.values[i.arg])
+    rows = value.shape[: s.rows]
+    flat = value.reshape(*rows, -1)
+    reduced = REDUCE[i.kind](flat)
+    ones = [1] * (len(s.sizes) - s.rows)
+    if isinstance(reduced, tuple):
+        return tuple(part.reshape(*rows, *ones).to(i.dtype) for part in reduced)
+    return reduced.reshape(*rows, *ones).to(i.dtype)
+
+
+def _part(s: _State, i: ir.Part) -> Tensor:
+    part: Tensor = s.values[i.arg][i.position]
+    return part
+
+
+def _store(s: _State, i: ir.Store) -> None:
+    memory, value, index = s.memory[i.buffer], s.values[i.value], s.index(i.index)
+    if memory.dtype != value.dtype:
+        raise TypeError(f"store of {value.dtype} to {i.buffer}, which holds {memory.dtype}")
+    row = all(n == 1 for n in value.shape[s.rows :]) and _row_only(i.index)
+    sizes = [n if p < s.rows or not row else 1 for p, n in enumerate(s.sizes)]
+    index = _inside(i.buffer, index.expand(sizes), memory)
+    if i.mode == "add":
+        memory.index_put_((index,), value.expand(sizes).contiguous(), accumulate=True)
+    else:
+        if index.unique().numel() != index.numel():
+            raise ValueError(f"{i.buffer}: several points store to one element")
+        memory[index] = value.expand(sizes)
+
+
+def _row_only(index: Expr) -> bool:
+    return not any(v.startswith("r") for v in index.vars)
+
+
+_RUN: Mapping[type, Callable[[_State, Any], Any]] = {
+    ir.Load: _load,
+    ir.Const: _const,
+    ir.IndexValue: _index_value,
+    ir.Point: _point,
+    ir.Reduce: _reduce,
+    ir.Part: _part,
+    ir.Store: _store,
+}
+
+
+def _welford(flat: Tensor) -> tuple[Tensor, Tensor]:
+    mean = flat.mean(-1, keepdim=True)
+    return mean.squeeze(-1), (flat - mean).square().sum(-1)
+
+
+REDUCE: Mapping[str, Callable[[Tensor], Any]] = {
+    "sum": lambda f: f.sum(-1, dtype=f.dtype),
+    "prod": lambda f: f.prod(-1, dtype=f.dtype),
+    "max": lambda f: f.amax(-1),
+    "min": lambda f: f.amin(-1),
+    "any": lambda f: f.any(-1),
+    "all": lambda f: f.all(-1),
+    "argmax": lambda f: f.argmax(-1),
+    "argmin": lambda f: f.argmin(-1),
+    "welford": _welford,
+}
+
+
+POINT: Mapping[str, Callable[..., Tensor]] = {
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log",
+            "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin",
+            "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc",
+            "erfinv", "lgamma", "digamma", "sigmoid", "bitwise_not", "logical_not", "isnan",
+            "isinf", "isfinite", "add", "sub", "mul", "div", "remainder", "fmod", "pow", "atan2",
+            "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "bitwise_and",
+            "bitwise_or", "bitwise_xor", "logical_and", "logical_or", "logical_xor", "eq", "ne",
+            "lt", "le", "gt", "ge", "where",
+        )
+    },
+    "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
+    "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
+    "shift_left": torch.bitwise_left_shift,
+    "shift_right": torch.bitwise_right_shift,
+}  # fmt: skip
+"""Torch's function for each pointwise op, on operands of the dtypes that the primitive takes."""
+
+
+def run_program(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | Scalar | None]:
+    """Run `program` on CPU tensors."""
+    tensors: dict[str, Tensor] = {}
+    layouts = {b.name: b.layout for b in program.buffers}
+    for buffer, tensor in zip(program.inputs, inputs, strict=True):
+        tensors[buffer.name] = tensor
+    tensors.update(program.constants)
+    for step in program.steps:
+        if isinstance(step, Alloc):
+            tensors[step.buffer] = poisoned(layouts[step.buffer])
+        elif isinstance(step, Reuse):
+            old = tensors.pop(step.old)
+            tensors[step.buffer] = _taken_over(old, layouts[step.buffer])
+            tensors[step.old] = old
+        elif isinstance(step, Free):
+            del tensors[step.buffer]
+        elif isinstance(step, RunLoop):
+            names = {i.buffer for i in step.loop.body if isinstance(i, ir.Load | ir.Store)}
+            run_loop(step.loop, {n: flat(tensors[n]) for n in names})
+        elif isinstance(step, CheckIndex):
+            _check(step, tensors)
+        else:
+            _extern(step, tensors, layouts)
+    return [seen(tensors, o) if isinstance(o, Ref) else o for o in program.outputs]
+
+
+def poisoned(layout: Layout) -> Tensor:
+    """New memory full of NaN, or of a number that should show."""
+    tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
+    fill = float("nan") if layout.dtype.is_floating_point else 113
+    flat(tensor).fill_(True if layout.dtype == torch.bool else fill)
+    return tensor
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """All elements of the storage from the tensor's first on, as far as the tensor reaches."""
+    if tensor.numel() == 0:
+        return tensor.reshape(-1)
+    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((reach,), (1,))
+
+
+def _taken_over(old: Tensor, layout: Layout) -> Tensor:
+    return flat(old).view(layout.dtype).as_strided(layout.shape, layout.stride)
+
+
+def seen(tensors: Mapping[str, Tensor], ref: Ref) -> Tensor:
+    """A buffer through a reference's layout."""
+    tensor = tensors[ref.buffer]
+    if ref.layout is None:
+        return tensor
+    offset = tensor.storage_offset() + _static(ref.layout.offset)
+    return tensor.as_strided(ref.layout.shape, ref.layout.stride, offset)
+
+
+def _check(step: CheckIndex, tensors: Mapping[str, Tensor]) -> None:
+    index = seen(tensors, step.ref)
+    bad = (index < (-step.size if step.wrap else 0)) | (index >= step.size)
+    if bool(bad.any()):
+        offender = int(index[bad][0])
+        error = {"IndexError": IndexError, "RuntimeError": RuntimeError}[step.error]
+        raise error(step.message.replace("{index}", str(offender)))
+
+
+def _extern(step: Extern, tensors: dict[str, Tensor], layouts: Mapping[str, Layout]) -> None:
+    namespace, name, overload = step.target.split(".")
+    op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    args = [_argument(a, tensors) for a in step.args]
+    kwargs = {k: _argument(v, tensors) for k, v in step.kwargs}
+    if step.into:
+        names = out_names(op)
+        op(*args, **kwargs, **dict(zip(names, (seen(tensors, r) for r in step.into), strict=True)))
+        return
+    result = op(*args, **kwargs)
+    results = list(result) if isinstance(result, tuple | list) else [result]
+    for buffer, value in zip(step.results, results, strict=False):
+        if buffer is not None:
+            tensors[buffer] = _held_to(value, layouts[buffer])
+
+
+def _held_to(value: Tensor, layout: Layout) -> Tensor:
+    if value.stride() == tuple(layout.stride):
+        return value
+    copy = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
+    return copy.copy_(value)
+
+
+def _argument(argument: Argument, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(argument, Ref):
+        return seen(tensors, argument)
+    if isinstance(argument, tuple):
+        return [_argument(a, tensors) for a in argument]
+    return argument

@@ -1,0 +1,302 @@
+"""The tensor graph: one node per tensor value, before anything has memory or a loop.
+
+In: lowering. Out: the schedule reads it. Invariant: a definition speaks of the node's own element
+at the position `(d0, d1, ...)`; every other node it mentions was made earlier.
+
+`View`, `Choose` and `Gather` say by index expressions where an element comes from, so that shape
+operations cost nothing and disappear into the addresses of whoever reads through them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+
+from flambeau_inductor.indexing import Expr, Ranges, Var, as_expr, simplify
+from flambeau_inductor.ir.loops import Scalar
+
+Shape = tuple[int, ...]
+Index = tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A runtime input, by its position in the boxed list."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A tensor that the graph module holds (`get_attr`)."""
+
+    name: str
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """Every element is `value`."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The element is the value of `index` (an integer), converted to the node's dtype."""
+
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Pointwise:
+    """`op` of the elements of `args` at the same position; all have this node's shape.
+
+    `clone` is the identity, but a value with memory of its own.
+    """
+
+    op: str
+    args: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The element of `base` at `index`."""
+
+    base: Node
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """`index < bound` (`lt`), `index >= bound` (`ge`) or `index == bound` (`eq`)."""
+
+    op: str
+    index: Expr
+    bound: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """The first branch whose guards all hold, else `other`.
+
+    A branch is not read (no memory is touched) where its guards do not hold.
+    """
+
+    branches: tuple[tuple[tuple[Guard, ...], Node], ...]
+    other: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The integer element of `node` at `index`, used as a position along a dimension of `size`.
+
+    With `wrap`, a negative one counts from the end.
+    """
+
+    node: Node
+    index: Index
+    size: int
+    wrap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """The element of `base` whose coordinates are expressions or looked up."""
+
+    base: Node
+    index: tuple[Expr | Lookup, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`kind` (of `ir.loops.Reduce`) over the dimensions `dims` of `base`; `part` of its results."""
+
+    kind: str
+    base: Node
+    dims: tuple[int, ...]
+    part: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Result `position` of a library call."""
+
+    call: Call
+    position: int
+
+
+Definition = (
+    Input
+    | Attribute
+    | Literal
+    | Position
+    | Pointwise
+    | View
+    | Choose
+    | Gather
+    | Reduction
+    | Result
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A tensor value; equality is identity.
+
+    `stride` is where its elements go if it gets memory, unless the graph's `strides` say otherwise.
+    """
+
+    name: str
+    shape: Shape
+    dtype: torch.dtype
+    device: torch.device
+    define: Definition
+    stride: Shape
+    origins: tuple[str, ...] = ()
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
+
+
+Argument = (
+    Node
+    | Scalar
+    | str
+    | None
+    | torch.dtype
+    | torch.device
+    | torch.layout
+    | torch.memory_format
+    | tuple["Argument", ...]
+)
+"""Argument of a library call: like `ir.program.Argument` with nodes in place of references."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """Every element of `node` must address a dimension of `size` (see `program.CheckIndex`)."""
+
+    node: Node
+    size: int
+    wrap: bool
+    error: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A library call on tensors in memory; equality is identity.
+
+    `out`: the overload writes to given tensors, which have the layouts of the result nodes.
+    `any_strides`: operands may come in any strides, so copies that only reorder are looked through.
+    `aliases`: results may share memory with operands. `impure`: runs even if nobody uses it.
+    """
+
+    name: str
+    target: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    out: bool = False
+    any_strides: bool = False
+    impure: bool = False
+    aliases: bool = False
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """An operator of the graph that no lowering rule takes, run by the library."""
+
+    target: str
+    why: str
+    origin: str
+
+
+@dataclass(slots=True)
+class TensorGraph:
+    """A lowered graph. `order` lists nodes and calls as the program had them."""
+
+    name: str
+    inputs: list[Node] = field(default_factory=list)
+    order: list[Node | Call] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    checks: dict[Node, list[Check]] = field(default_factory=dict)
+    results: dict[Call, list[Node | None]] = field(default_factory=dict)
+    fallbacks: list[Fallback] = field(default_factory=list)
+    strides: dict[Node, Shape] = field(default_factory=dict)
+
+    def stride_of(self, node: Node) -> Shape:
+        """Strides of the memory that `node` gets, if it gets any."""
+        return self.strides.get(node, node.stride)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A graph output: a node to be returned with exactly `stride`, or a literal."""
+
+    value: Node | Scalar | None
+    stride: Shape = ()
+
+
+def dims_of(rank: int) -> Index:
+    """`(d0, d1, ...)`: the position that a definition speaks of."""
+    return tuple(_DIMS[i] if i < len(_DIMS) else Var(f"d{i}") for i in range(rank))
+
+
+_DIMS: tuple[Var, ...] = tuple(Var(f"d{i}") for i in range(16))
+
+
+def dim_ranges(shape: Sequence[int]) -> Ranges:
+    """The range of each of `dims_of`."""
+    return {f"d{i}": (0, max(size - 1, 0)) for i, size in enumerate(shape)}
+
+
+def at(index: Index, position: Index) -> Index:
+    """`index`, which speaks of `(d0, ...)`, at `position`."""
+    mapping = {f"d{i}": p for i, p in enumerate(position)}
+    return tuple(e.substitute(mapping) for e in index)
+
+
+def flat_strides(shape: Sequence[int]) -> Shape:
+    """Row-major strides."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def dot(index: Sequence[Expr], stride: Sequence[int], offset: int = 0) -> Expr:
+    """`sum(index[i] * stride[i]) + offset`."""
+    total: Expr = as_expr(offset)
+    for position, step in zip(index, stride, strict=True):
+        if step:
+            total = total + position * step
+    return total
+
+
+def unflatten(flat: Expr, shape: Sequence[int], ranges: Ranges) -> Index:
+    """The coordinates in `shape` of the row-major position `flat`."""
+    coordinates: list[Expr] = []
+    outermost = True
+    for size, step in zip(shape, flat_strides(shape), strict=True):
+        if size <= 1:
+            coordinates.append(as_expr(0))
+            continue
+        quotient = flat // step
+        coordinates.append(simplify(quotient if outermost else quotient % size, ranges))
+        outermost = False
+    return tuple(coordinates)

@@ -1,0 +1,15 @@
+"""From a graph of primitives to the tensor graph."""
+
+from flambeau_inductor.lowering import (  # noqa: F401  (importing a family registers its rules)
+    creation,
+    indexing,
+    library,
+    pointwise,
+    reduction,
+    shape,
+)
+from flambeau_inductor.lowering.context import LoweringError
+from flambeau_inductor.lowering.graph import lower_graph
+from flambeau_inductor.lowering.registry import RULES
+
+__all__ = ["RULES", "LoweringError", "lower_graph"]

@@ -1,0 +1,210 @@
+"""What lowering rules are given: a way to make nodes, and to make them through views.
+
+In: the graph being built. Out: nodes. Invariant: a node made here is in the graph's order; a view
+of a view is one view, a view of a constant is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from flambeau_inductor.indexing import Expr, simplify
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Call,
+    Check,
+    Definition,
+    Gather,
+    Index,
+    Literal,
+    Lookup,
+    Node,
+    Pointwise,
+    Position,
+    Result,
+    Shape,
+    TensorGraph,
+    View,
+    at,
+    dim_ranges,
+    dims_of,
+    flat_strides,
+)
+
+
+class LoweringError(Exception):
+    """A rule cannot express this call; the library runs it instead, and the reason is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What is known of an FX node's value before it is lowered."""
+
+    shape: Shape
+    stride: Shape
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(slots=True)
+class Context:
+    """State of one lowering: the graph built so far and the FX node being lowered."""
+
+    graph: TensorGraph
+    origin: str = ""
+    metas: tuple[Meta | None, ...] = ()
+    counter: int = 0
+    seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
+
+    def node(
+        self,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        define: Definition,
+        stride: Sequence[int] | None = None,
+    ) -> Node:
+        """A new node; strides are row-major unless given."""
+        name = self.origin if self.counter == 0 else f"{self.origin}.{self.counter}"
+        self.counter += 1
+        sizes = tuple(shape)
+        steps = flat_strides(sizes) if stride is None else tuple(stride)
+        made = Node(name, sizes, dtype, device, define, steps, (self.origin,))
+        self.graph.order.append(made)
+        return made
+
+    def point(self, op: str, args: Sequence[Node], dtype: torch.dtype | None = None) -> Node:
+        """A pointwise node on nodes of one shape."""
+        first = args[0]
+        for other in args:
+            if other.shape != first.shape:
+                raise LoweringError(f"{op}: shapes {first.shape} and {other.shape} differ")
+        return self.node(
+            first.shape, dtype or first.dtype, first.device, Pointwise(op, tuple(args))
+        )
+
+    def literal(
+        self, value: Scalar, shape: Sequence[int], dtype: torch.dtype, device: torch.device
+    ) -> Node:
+        """A constant tensor."""
+        return self.node(shape, dtype, device, Literal(convert(value, dtype)))
+
+    def like(self, value: Scalar, node: Node) -> Node:
+        """A constant of the shape and dtype of `node`."""
+        return self.literal(value, node.shape, node.dtype, node.device)
+
+    def cast(self, node: Node, dtype: torch.dtype) -> Node:
+        """`node` as `dtype`; itself if it is that already."""
+        return node if node.dtype == dtype else self.point("cast", (node,), dtype)
+
+    def view(self, base: Node, shape: Sequence[int], index: Index) -> Node:
+        """A node of `shape` whose element is that of `base` at `index` (of `d0, d1, ...`)."""
+        sizes = tuple(shape)
+        ranges = dim_ranges(sizes)
+        index = tuple(simplify(e, ranges) for e in index)
+        if sizes == base.shape and _is_identity(index, sizes):
+            return base
+        define = base.define
+        if isinstance(define, Literal):
+            return self.node(sizes, base.dtype, base.device, define)
+        if isinstance(define, Position):
+            moved = simplify(at((define.index,), index)[0], ranges)
+            return self.node(sizes, base.dtype, base.device, Position(moved))
+        if isinstance(define, View):
+            composed = tuple(simplify(e, ranges) for e in at(define.index, index))
+            return self.view(define.base, sizes, composed)
+        return self.node(sizes, base.dtype, base.device, View(base, index))
+
+    def gather(self, base: Node, shape: Sequence[int], index: tuple[Expr | Lookup, ...]) -> Node:
+        """A node of `shape` reading `base` at looked-up positions."""
+        if isinstance(base.define, View) and any(isinstance(e, Lookup) for e in index):
+            # Coordinates of the view that are plain dimensions carry over; others are opaque.
+            carried = _through_view(base.define, index, base.shape)
+            if carried is not None:
+                return self.gather(base.define.base, shape, carried)
+        return self.node(shape, base.dtype, base.device, Gather(base, index))
+
+    def check(self, node: Node, size: int, wrap: bool, error: str, message: str) -> None:
+        """Ask that every element of `node` be a valid position before anyone reads through it."""
+        key = (id(node), size, wrap)
+        if key not in self.seen_checks:
+            self.seen_checks.add(key)
+            found = self.graph.checks.setdefault(node, [])
+            found.append(Check(node, size, wrap, error, message))
+
+    def call(
+        self,
+        target: str,
+        args: Sequence[Argument],
+        kwargs: Sequence[tuple[str, Argument]] = (),
+        *,
+        out: bool = False,
+        any_strides: bool = False,
+        impure: bool = False,
+        aliases: bool = False,
+        metas: Sequence[Meta | None] | None = None,
+    ) -> list[Node | None]:
+        """A library call and its result nodes, laid out as `metas` (the FX node's) say."""
+        made = Call(
+            self.origin,
+            target,
+            tuple(args),
+            tuple(kwargs),
+            out,
+            any_strides,
+            impure,
+            aliases,
+            (self.origin,),
+        )
+        self.graph.order.append(made)
+        results: list[Node | None] = []
+        for position, meta in enumerate(self.metas if metas is None else metas):
+            if meta is None:
+                results.append(None)
+                continue
+            define = Result(made, position)
+            results.append(self.node(meta.shape, meta.dtype, meta.device, define, meta.stride))
+        self.graph.results[made] = results
+        return results
+
+
+def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
+    """A Python number as the kind of number that `dtype` holds."""
+    if isinstance(value, complex) or dtype.is_complex:
+        raise LoweringError("complex numbers have no kernels")
+    if dtype == torch.bool:
+        return bool(value)
+    if dtype.is_floating_point:
+        return float(value)
+    return int(value)
+
+
+def _is_identity(index: Index, shape: Shape) -> bool:
+    return all(
+        size <= 1 or e == d for e, d, size in zip(index, dims_of(len(shape)), shape, strict=True)
+    )
+
+
+def _through_view(
+    view: View, index: tuple[Expr | Lookup, ...], shape: Shape
+) -> tuple[Expr | Lookup, ...] | None:
+    """`index` into a view as an index into its base, where each lookup stays one coordinate."""
+    plain = {f"d{i}": e for i, e in enumerate(index) if not isinstance(e, Lookup)}
+    looked_up = {f"d{i}": e for i, e in enumerate(index) if isinstance(e, Lookup)}
+    result: list[Expr | Lookup] = []
+    for e in view.index:
+        names = e.vars & looked_up.keys()
+        if not names:
+            result.append(e.substitute(plain))
+        elif len(names) == 1 and e.key in names:
+            found = looked_up[e.key]
+            if not isinstance(found, Lookup):
+                raise AssertionError("a lookup was expected")
+            result.append(found)
+        else:
+            return None
+    return tuple(result)

@@ -1,0 +1,161 @@
+"""A graph of primitives as a tensor graph.
+
+In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs.
+Out: a `TensorGraph`. Invariant: every node of the FX graph is lowered by the rule for its target,
+or runs as a library call that `fallbacks` names with the reason.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from flambeau_prims import NotYetSymbolic, prim_of
+from torch import fx
+
+from flambeau_inductor.ir.tensors import (
+    Attribute,
+    Fallback,
+    Input,
+    Node,
+    Output,
+    Result,
+    TensorGraph,
+    View,
+)
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.fallback import library_call
+from flambeau_inductor.lowering.metadata import meta_of, metas_of, value_of
+from flambeau_inductor.lowering.registry import RULES
+
+VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
+
+
+def lower_graph(
+    gm: fx.GraphModule, example_inputs: Sequence[Any] | None = None, info: object = None
+) -> TensorGraph:
+    """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders."""
+    graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
+    ctx = Context(graph)
+    env: dict[fx.Node, Any] = {}
+    position = 0
+    for node in gm.graph.nodes:
+        ctx.origin, ctx.counter = node.name, 0
+        if node.op == "placeholder":
+            if "val" not in node.meta and example_inputs is not None:
+                node.meta["val"] = example_inputs[position]
+            env[node] = _placeholder(ctx, node, position)
+            position += 1
+        elif node.op == "get_attr":
+            env[node] = _attribute(ctx, gm, node)
+        elif node.op == "output":
+            graph.outputs = [_output(ctx, env, a) for a in _flat(node.args[0])]
+        elif node.op == "call_function":
+            env[node] = _call(ctx, node, env)
+        else:
+            raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
+    return graph
+
+
+def _placeholder(ctx: Context, node: fx.Node, position: int) -> Node:
+    meta = meta_of(value_of(node), node.name)
+    if meta is None:
+        raise NotYetSymbolic(f"{node.name}: an input that is a number, not a tensor")
+    made = ctx.node(meta.shape, meta.dtype, meta.device, Input(position), meta.stride)
+    ctx.graph.inputs.append(made)
+    return made
+
+
+def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
+    value: Any = gm
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    if not isinstance(value, torch.Tensor):
+        raise LoweringError(f"{node.name}: attribute {node.target} is not a tensor")
+    meta = meta_of(value, node.name)
+    if meta is None:
+        raise LoweringError(f"{node.name}: attribute {node.target} has no metadata")
+    node.meta.setdefault("val", value)
+    define = Attribute(str(node.target), value.detach())
+    return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
+
+
+def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+    if node.target is operator.getitem:
+        source, position = node.args
+        value = env[source] if isinstance(source, fx.Node) else source
+        return value[position]
+    prim = prim_of(node.target)
+    name = prim.name if prim is not None else str(node.target)
+    if prim is not None and "mutating" in prim.tags:
+        raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
+    args = fx.node.map_arg(node.args, env.__getitem__)
+    kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
+    ctx.metas = metas_of(node)
+    rule = RULES.get(name)
+    reason = "no decomposition" if prim is None else "no lowering rule"
+    before = len(ctx.graph.order)
+    if rule is not None:
+        try:
+            return _laid_out(ctx, name, rule(ctx, *args, **kwargs))
+        except LoweringError as error:
+            del ctx.graph.order[before:]
+            reason = str(error)
+    ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
+    return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _laid_out(ctx: Context, name: str, result: Any) -> Any:
+    """Give what the rule made the strides that the graph's metadata state for it."""
+    if name in VIEW_PRIMITIVES:
+        return result
+    if isinstance(result, tuple):
+        pairs = zip(result, ctx.metas, strict=True)
+        return tuple(_in_layout(ctx, part, meta) for part, meta in pairs)
+    return _in_layout(ctx, result, ctx.metas[0])
+
+
+def _in_layout(ctx: Context, node: Node | None, meta: Meta | None) -> Node | None:
+    if node is None or meta is None:
+        return node
+    if node.shape != meta.shape or node.dtype != meta.dtype:
+        raise AssertionError(
+            f"{node.name}: lowered to {node.dtype}{list(node.shape)},"
+            f" metadata say {meta.dtype}{list(meta.shape)}"
+        )
+    own = ctx.origin in node.origins and not isinstance(node.define, View | Input | Result)
+    if own and node.stride != meta.stride and is_dense(meta.shape, meta.stride):
+        ctx.graph.strides[node] = meta.stride
+    return node
+
+
+def is_dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Whether the strides are those of a permuted contiguous tensor."""
+    expected = 1
+    for size, step in sorted(
+        ((n, s) for n, s in zip(shape, stride, strict=True) if n != 1), key=lambda p: (p[1], p[0])
+    ):
+        if step != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _output(ctx: Context, env: dict[fx.Node, Any], argument: Any) -> Output:
+    if not isinstance(argument, fx.Node):
+        return Output(argument)
+    value = env[argument]
+    if not isinstance(value, Node):
+        return Output(value)
+    meta = meta_of(value_of(argument), argument.name)
+    if meta is None:
+        raise LoweringError(f"{argument.name}: an output without metadata")
+    return Output(value, meta.stride)
+
+
+def _flat(outputs: Any) -> list[Any]:
+    if isinstance(outputs, tuple | list):
+        return list(outputs)
+    return [outputs]

@@ -1,0 +1,90 @@
+"""Reads through index tensors, and writes through them.
+
+In: a node and integer nodes. Out: `Gather` nodes with a `Check` each; writes are library calls.
+Invariant: every index tensor that a kernel reads through has been checked first, so that no kernel
+touches memory out of bounds and a bad index raises what eager raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.ir.tensors import Lookup, Node, dims_of
+from flambeau_inductor.lowering.context import Context, LoweringError
+from flambeau_inductor.lowering.registry import Lowered, rule
+
+
+@rule("index_select")
+def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
+    shape = (*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :])
+    d = dims_of(len(shape))
+    ctx.check(index, a.shape[dim], False, "IndexError", "index out of range in self")
+    lookup = Lookup(index, (d[dim],), a.shape[dim], False)
+    return ctx.gather(a, shape, (*d[:dim], lookup, *d[dim + 1 :]))
+
+
+@rule("gather")
+def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
+    if not a.shape:
+        raise LoweringError("gather from a 0-d tensor")
+    d = dims_of(len(a.shape))
+    size = a.shape[dim]
+    message = f"index {{index}} is out of bounds for dimension {dim} with size {size}"
+    ctx.check(index, size, False, "RuntimeError", message)
+    lookup = Lookup(index, d, size, False)
+    return ctx.gather(a, index.shape, (*d[:dim], lookup, *d[dim + 1 :]))
+
+
+@rule("index")
+def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
+    given = [i for i, node in enumerate(indices) if node is not None]
+    tensors = [node for node in indices if node is not None]
+    rank = max(len(node.shape) for node in tensors)
+    common = [1] * rank
+    for node in tensors:
+        for position, size in enumerate(node.shape, rank - len(node.shape)):
+            if size != 1:
+                common[position] = size
+    adjacent = given == list(range(given[0], given[0] + len(given)))
+    first = given[0] if adjacent else 0
+    rest = [i for i in range(len(a.shape)) if i not in given]
+    shape = [a.shape[i] for i in rest]
+    shape[first:first] = common
+    d = dims_of(len(shape))
+    coordinates: list[Expr | Lookup] = [as_expr(0)] * len(a.shape)
+    for position, i in enumerate(rest):
+        coordinates[i] = d[position if position < first else position + rank]
+    for i, node in zip(given, tensors, strict=True):
+        size = a.shape[i]
+        message = f"index {{index}} is out of bounds for dimension {i} with size {size}"
+        ctx.check(node, size, True, "IndexError", message)
+        start = first + rank - len(node.shape)
+        own = tuple(as_expr(0) if n == 1 else d[start + p] for p, n in enumerate(node.shape))
+        coordinates[i] = Lookup(node, own, size, True)
+    return ctx.gather(a, shape, tuple(coordinates))
+
+
+@rule("scatter")
+def scatter(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Lowered:
+    return single(ctx.call("aten.scatter.src", (a, dim, index, src)))
+
+
+@rule("scatter_add")
+def scatter_add(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Lowered:
+    return single(ctx.call("aten.scatter_add.default", (a, dim, index, src)))
+
+
+@rule("index_put")
+def index_put(
+    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> Lowered:
+    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def single(results: Sequence[Node | None]) -> Node:
+    """The only result of a call."""
+    (result,) = results
+    if result is None:
+        raise LoweringError("a library call without a result")
+    return result

@@ -1,0 +1,65 @@
+"""Shapes, strides, dtypes and devices of FX nodes, from whatever the graph carries.
+
+In: FX nodes with `meta["val"]` (fake, meta or real tensors), or primitives whose operands have it.
+Out: `Meta`. Invariant: all sizes are ints; a symbol raises `NotYetSymbolic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from flambeau_prims import NotYetSymbolic, TensorMeta, prim_of
+from torch import fx
+
+from flambeau_inductor.lowering.context import LoweringError, Meta
+
+
+def meta_of(value: Any, where: str) -> Meta | None:
+    """The metadata of a tensor-like value; None for anything else."""
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return None
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        raise NotYetSymbolic(f"{where}: a symbolic number in the graph")
+    if isinstance(value, torch.Tensor):
+        stride: Sequence[Any] = value.stride() if value.layout == torch.strided else ()
+        if value.layout != torch.strided:
+            raise LoweringError(f"{where}: a {value.layout} tensor")
+    elif isinstance(value, TensorMeta):
+        stride = value.stride
+    else:
+        raise LoweringError(f"{where}: a value of type {type(value).__name__}")
+    sizes = (*value.shape, *stride)
+    if not all(isinstance(n, int) for n in sizes):
+        raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")
+    return Meta(tuple(value.shape), tuple(stride), value.dtype, torch.device(value.device))
+
+
+def metas_of(node: fx.Node) -> tuple[Meta | None, ...]:
+    """Metadata of a node's results; a single result is a tuple of one."""
+    value = value_of(node)
+    if isinstance(value, tuple | list):
+        return tuple(meta_of(v, node.name) for v in value)
+    return (meta_of(value, node.name),)
+
+
+def value_of(node: fx.Node) -> Any:
+    """`meta["val"]`, worked out from the operands' by the primitive's shape rule if missing."""
+    if "val" in node.meta:
+        return node.meta["val"]
+    if node.op == "call_function":
+        prim = prim_of(node.target)
+        if prim is not None:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), _tensor_meta)
+            node.meta["val"] = prim.rule(*args, **kwargs)
+            return node.meta["val"]
+    raise LoweringError(f"{node.name}: no meta['val'] on this node ({node.op} {node.target})")
+
+
+def _tensor_meta(node: fx.Node) -> Any:
+    value = value_of(node)
+    meta = meta_of(value, node.name) if isinstance(value, torch.Tensor) else None
+    if meta is None:
+        return value
+    return TensorMeta(meta.shape, meta.stride, meta.dtype, meta.device)

@@ -1,0 +1,97 @@
+"""Reductions.
+
+In: a node and the dimensions that go away. Out: `Reduction` nodes, or constants where nothing is
+reduced. Invariant: sums and products of half-precision numbers are formed in float32 and rounded
+once; a reduction over no elements has become a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, nan, prod
+
+import torch
+
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import Node, Reduction, dims_of
+from flambeau_inductor.lowering.context import Context, LoweringError
+from flambeau_inductor.lowering.registry import rule
+
+HALF = (torch.bfloat16, torch.float16)
+
+KINDS: dict[str, tuple[str, Scalar | None]] = {
+    "sum": ("sum", 0),
+    "prod": ("prod", 1),
+    "amax": ("max", None),
+    "amin": ("min", None),
+    "any": ("any", False),
+    "all": ("all", True),
+}
+"""Primitive: kind of `Reduce`, and the value over no elements (None: an error in eager)."""
+
+
+def kept(shape: Sequence[int], dims: Sequence[int]) -> tuple[int, ...]:
+    """`shape` without `dims`."""
+    return tuple(size for d, size in enumerate(shape) if d not in dims)
+
+
+def _without_ones(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
+    """`a` with the dimensions `dims`, all of size 1, removed."""
+    shape = kept(a.shape, dims)
+    own = iter(dims_of(len(shape)))
+    zero = dims_of(1)[0] * 0
+    index = tuple(zero if d in dims else next(own) for d in range(len(a.shape)))
+    return ctx.view(a, shape, index)
+
+
+@rule(*KINDS)
+def reduce(ctx: Context, name: str, a: Node, dims: Sequence[int]) -> Node:
+    if a.dtype.is_complex:
+        raise LoweringError(f"{name}: complex numbers have no kernels")
+    kind, empty = KINDS[name]
+    shape = kept(a.shape, dims)
+    count = prod(a.shape[d] for d in dims)
+    if count == 0 and empty is not None:
+        return ctx.literal(empty, shape, a.dtype, a.device)
+    if count == 1:
+        return ctx.point("clone", (_without_ones(ctx, a, dims),))
+    if a.dtype == torch.bool:
+        kind = {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(kind, kind)
+    narrow = kind in ("sum", "prod") and a.dtype in HALF
+    base = ctx.cast(a, torch.float32) if narrow else a
+    define = Reduction(kind, base, tuple(dims))
+    return ctx.cast(ctx.node(shape, base.dtype, a.device, define), a.dtype)
+
+
+@rule("argmax", "argmin")
+def argument(ctx: Context, name: str, a: Node, dim: int) -> Node:
+    shape = kept(a.shape, (dim,))
+    if a.shape[dim] == 1:
+        return ctx.literal(0, shape, torch.int64, a.device)
+    return ctx.node(shape, torch.int64, a.device, Reduction(name, a, (dim,)))
+
+
+@rule("var_mean")
+def var_mean(
+    ctx: Context, a: Node, dims: Sequence[int], *, correction: float
+) -> tuple[Node, Node]:
+    shape = kept(a.shape, dims)
+    count = prod(a.shape[d] for d in dims)
+    divisor = max(float(count) - float(correction), 0.0)
+    if count == 0:
+        nothing = ctx.literal(nan, shape, a.dtype, a.device)
+        return nothing, ctx.point("clone", (nothing,))
+    wide = ctx.cast(a, torch.float32) if a.dtype in HALF else a
+    if count == 1:
+        mean = ctx.point("clone", (_without_ones(ctx, wide, dims),))
+        squares = ctx.point("sub", (mean, mean))
+    else:
+        parts = (Reduction("welford", wide, tuple(dims), part) for part in (0, 1))
+        mean, squares = (ctx.node(shape, wide.dtype, a.device, define) for define in parts)
+    if divisor == 0.0:
+        # 0 / 0 is NaN, as in eager; x / 0 is infinite.
+        scale = ctx.like(inf, squares)
+        var = ctx.point("mul", (squares, scale))
+    else:
+        var = ctx.point("div", (squares, ctx.like(divisor, squares)))
+    return ctx.cast(var, a.dtype), ctx.cast(mean, a.dtype)

@@ -1,0 +1,132 @@
+"""What one computed value looks like on its own: its iteration space and what it reads.
+
+In: an anchor of a `Plan`. Out: `Anchor`. Invariant: `reads` are exactly the elements of memory
+that computing one element (or one term of a reduction) takes, in the coordinates `d0, d1, ...` of
+the node (of its base, for a reduction).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau_inductor.indexing import Expr, Ranges, simplify
+from flambeau_inductor.ir.loops import Point
+from flambeau_inductor.ir.tensors import (
+    Index,
+    Node,
+    Reduction,
+    Shape,
+    dim_ranges,
+    dims_of,
+    dot,
+    flat_strides,
+)
+from flambeau_inductor.schedule.emit import Emitter
+from flambeau_inductor.schedule.realise import Plan
+
+Block = tuple[int, bool]
+"""Size, and whether it is reduced."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anchor:
+    """An anchor before it is in any loop."""
+
+    node: Node
+    shape: Shape
+    """Of the space iterated over: the node's, or its base's for a reduction."""
+
+    blocks: tuple[Block, ...]
+    """The space with sizes of 1 dropped and neighbours of one kind merged."""
+
+    reads: dict[Node, list[Index]]
+    ops: int
+    ranges: Ranges
+    position: int
+
+    @property
+    def numel(self) -> int:
+        """Points of the whole space."""
+        return size_of(self.blocks, None)
+
+    @property
+    def rows(self) -> int:
+        """Points that are not reduced."""
+        return size_of(self.blocks, False)
+
+    @property
+    def reduces(self) -> bool:
+        return any(reduced for _, reduced in self.blocks)
+
+    def coordinates(self) -> Index:
+        return dims_of(len(self.shape))
+
+    def flat(self) -> Expr:
+        """Row-major position in the whole space."""
+        return dot(self.coordinates(), flat_strides(self.shape))
+
+
+def size_of(blocks: tuple[Block, ...], reduced: bool | None) -> int:
+    """Product of the sizes of one kind (None: of all)."""
+    total = 1
+    for size, kind in blocks:
+        if reduced is None or kind == reduced:
+            total *= size
+    return total
+
+
+def blocks_of(shape: Shape, reduced: frozenset[int]) -> tuple[Block, ...]:
+    """Merge a space's dimensions into blocks."""
+    blocks: list[Block] = []
+    for d, size in enumerate(shape):
+        if size == 1:
+            continue
+        kind = d in reduced
+        if blocks and blocks[-1][1] == kind:
+            blocks[-1] = (blocks[-1][0] * size, kind)
+        else:
+            blocks.append((size, kind))
+    return tuple(blocks)
+
+
+def row_flat(flat: Expr, blocks: tuple[Block, ...], ranges: Ranges) -> Expr:
+    """Row-major position among the rows, from the position in the whole space."""
+    result: Expr = flat * 0
+    step = size_of(blocks, None)
+    row_step = size_of(blocks, False)
+    for position, (size, reduced) in enumerate(blocks):
+        step //= size
+        if reduced:
+            continue
+        row_step //= size
+        own = flat // step
+        if position:
+            own = own % size
+        result = result + simplify(own, ranges) * row_step
+    return simplify(result, ranges)
+
+
+def analyse(plan: Plan, node: Node, position: int) -> Anchor:
+    """Emit the anchor on its own and note what it reads."""
+    define = node.define
+    if isinstance(define, Reduction):
+        shape, reduced = define.base.shape, frozenset(define.dims)
+    else:
+        shape, reduced = node.shape, frozenset()
+    ranges = dict(dim_ranges(shape))
+
+    def where(other: Node) -> tuple[str, Shape] | None:
+        if other is node or not plan.has_memory(other):
+            return None
+        return other.name, plan.graph.stride_of(other)
+
+    emitter = Emitter(where, ranges)
+    emitter.member(node, dims_of(len(shape)), dims_of(len(node.shape)))
+    reads: dict[Node, list[Index]] = {}
+    for other, index in emitter.reads:
+        found = reads.setdefault(other, [])
+        if index not in found:
+            found.append(index)
+    ops = sum(isinstance(i, Point) for i in emitter.body)
+    blocks = blocks_of(shape, reduced)
+    return Anchor(node, shape, blocks, reads, ops, dict(ranges), position)

@@ -1,0 +1,163 @@
+"""From groups and library calls to a `Program`.
+
+In: a `Plan` and its fused steps. Out: the program. Invariant: buffer names are `in0...` (inputs),
+`const0...` (tensors of the module) and `buf0...`; a loop over no points does not become a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    Buffer,
+    CheckIndex,
+    Extern,
+    Layout,
+    Program,
+    Ref,
+    RunLoop,
+)
+from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape
+from flambeau_inductor.schedule.legal import Group
+from flambeau_inductor.schedule.loops import build_loop
+from flambeau_inductor.schedule.memory import Compute, Owned, with_lifetimes
+from flambeau_inductor.schedule.realise import Operand, Plan, PlannedArgument, operands_of
+
+
+@dataclass(slots=True)
+class _Assembly:
+    plan: Plan
+    names: dict[Node, str] = field(default_factory=dict)
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    constants: list[tuple[str, torch.Tensor]] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)
+    steps: list[Compute] = field(default_factory=list)
+    checked: set[Node] = field(default_factory=set)
+    bare: list[Node] = field(default_factory=list)
+    counter: int = 0
+
+    def name_of(self, node: Node) -> str:
+        """The node's buffer, made on first sight."""
+        found = self.names.get(node)
+        if found is None:
+            if isinstance(node.define, Attribute):
+                found = f"const{len(self.constants)}"
+                self.constants.append((found, node.define.tensor))
+            else:
+                found = f"buf{self.counter}"
+                self.counter += 1
+            self._add(found, node)
+        return found
+
+    def _add(self, name: str, node: Node) -> None:
+        stride = self.plan.graph.stride_of(node)
+        self.names[node] = name
+        self.buffers[name] = Buffer(name, Layout(node.shape, stride, node.dtype, node.device))
+
+    def add_input(self, position: int, node: Node) -> None:
+        self._add(f"in{position}", node)
+
+    def place(self, node: Node) -> tuple[str, Shape] | None:
+        if not self.plan.has_memory(node):
+            return None
+        return self.name_of(node), self.plan.graph.stride_of(node)
+
+
+def assemble(plan: Plan, steps: Sequence[Group | Call], name: str) -> Program:
+    """Emit every loop and call, then plan memory."""
+    made = _Assembly(plan)
+    for position, node in enumerate(plan.graph.inputs):
+        made.add_input(position, node)
+    stored = _stored(plan, steps)
+    loops = 0
+    for step in steps:
+        if isinstance(step, Call):
+            _call(made, step)
+            continue
+        if step.numel == 0:
+            # Nothing to compute; memory of no elements still has to be there for who refers to it.
+            made.bare.extend(a.node for a in step.members if a.node in stored)
+            continue
+        for anchor in step.members:
+            for node in anchor.reads:
+                _check(made, node)
+        loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
+        loops += 1
+        made.steps.append(RunLoop(loop))
+    outputs = tuple(_output(made, o) for o in plan.outputs)
+    kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
+    inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
+    given = frozenset(b.name for b in inputs) | {n for n, _ in made.constants}
+    bare = frozenset(made.name_of(n) for n in made.bare)
+    owned = Owned(given | bare, kept, frozenset(made.shared))
+    steps_in_time = with_lifetimes(made.steps, made.buffers, owned)
+    return Program(
+        name,
+        inputs,
+        outputs,
+        tuple(made.buffers.values()),
+        (*(Alloc(made.name_of(n)) for n in made.bare), *steps_in_time),
+        tuple(made.constants),
+    )
+
+
+def _stored(plan: Plan, steps: Sequence[Group | Call]) -> set[Node]:
+    """Anchors that someone outside their own loop reads."""
+    stored = {o.node for o in plan.outputs if isinstance(o, Operand)} | set(plan.checks)
+    for step in steps:
+        if isinstance(step, Call):
+            stored.update(operands_of(plan, step))
+        else:
+            stored |= step.reads.keys() - step.nodes()
+    return stored & plan.anchors
+
+
+def _check(made: _Assembly, node: Node) -> None:
+    if node in made.checked:
+        return
+    made.checked.add(node)
+    for check in made.plan.checks.get(node, ()):
+        if node.numel:
+            ref = Ref(made.name_of(node))
+            made.steps.append(CheckIndex(ref, check.size, check.wrap, check.error, check.message))
+
+
+def _call(made: _Assembly, call: Call) -> None:
+    args = tuple(_argument(made, a) for a in made.plan.arguments[call])
+    kwargs = tuple((k, _argument(made, v)) for k, v in made.plan.keywords[call])
+    results = made.plan.graph.results[call]
+    if call.aliases:
+        made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
+    names: list[str | None] = []
+    for node in results:
+        used = node is not None and node in made.plan.live
+        names.append(made.name_of(node) if used and node is not None else None)
+    if call.aliases:
+        made.shared.update(n for n in names if n is not None)
+    if call.out:
+        into = tuple(Ref(n) for n in names if n is not None)
+        made.steps.append(Extern(call.target, args, kwargs, into, (), call.origins))
+    else:
+        made.steps.append(Extern(call.target, args, kwargs, (), tuple(names), call.origins))
+
+
+def _argument(made: _Assembly, argument: PlannedArgument) -> Argument:
+    if isinstance(argument, tuple):
+        return tuple(_argument(made, a) for a in argument)
+    if isinstance(argument, Operand):
+        return Ref(made.name_of(argument.node), argument.layout)
+    if isinstance(argument, Node):
+        raise TypeError(f"{argument.name} was not planned as an operand")
+    return argument
+
+
+def _output(made: _Assembly, output: Operand | Scalar | None) -> Ref | Scalar | None:
+    if isinstance(output, Operand):
+        return Ref(made.name_of(output.node), output.layout)
+    return output

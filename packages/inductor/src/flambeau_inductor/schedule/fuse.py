@@ -1,0 +1,235 @@
+"""Put computations into loops.
+
+In: a `Plan`. Out: groups of anchors and library calls, in an order that respects what reads what.
+Invariant: the graph of groups and calls has no cycle.
+
+Every group and call has a bit; `before` of each is the set of those that must run earlier, so the
+cycle test of a fusion is two bit operations. A group is only compared with groups that it reads
+from, that read from it, or that read the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from flambeau_inductor.ir.tensors import Call, Node
+from flambeau_inductor.schedule.anchors import analyse
+from flambeau_inductor.schedule.legal import Group, joint_space, refusal, traffic
+from flambeau_inductor.schedule.limits import Limits
+from flambeau_inductor.schedule.realise import Operand, Plan, operands_of
+from flambeau_inductor.schedule.score import saved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Two values that might have shared a loop, and why they do not."""
+
+    first: str
+    second: str
+    reason: str
+
+
+@dataclass(slots=True, eq=False)
+class _CallStep:
+    number: int
+    call: Call
+    before: int = 0
+
+
+@dataclass(slots=True)
+class Fusion:
+    """State of the pass."""
+
+    plan: Plan
+    limits: Limits
+    steps: dict[int, Group | _CallStep] = field(default_factory=dict)
+    maker: dict[Node, Group | _CallStep] = field(default_factory=dict)
+    readers: dict[Node, set[int]] = field(default_factory=dict)
+    kept: set[Node] = field(default_factory=set)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def fuse(plan: Plan, limits: Limits) -> tuple[list[Group | Call], list[Refusal]]:
+    """Group the anchors; returns the steps in an order to run them in."""
+    state = Fusion(plan, limits)
+    _collect(state)
+    if limits.fusion:
+        for _ in range(2):
+            if not _sweep(state):
+                break
+    return _ordered(state), state.refusals
+
+
+def _collect(state: Fusion) -> None:
+    plan = state.plan
+    for item in plan.order:
+        number = len(state.steps)
+        if isinstance(item, Call):
+            step = _CallStep(number, item)
+            state.steps[number] = step
+            read = operands_of(plan, item)
+            step.before = _before(state, read)
+            for result in plan.graph.results[item]:
+                if result is not None:
+                    state.maker[result] = step
+            state.kept.update(read)
+        elif item in plan.anchors:
+            anchor = analyse(plan, item, number)
+            group = Group(number, [anchor], anchor.blocks, traffic(anchor), anchor.ops)
+            group.before = _before(state, anchor.reads)
+            state.steps[number] = group
+            state.maker[item] = group
+            read = list(anchor.reads)
+        else:
+            continue
+        for node in read:
+            state.readers.setdefault(node, set()).add(number)
+    state.kept.update(o.node for o in plan.outputs if isinstance(o, Operand))
+    state.kept.update(plan.checks)
+
+
+def _before(state: Fusion, read: Iterable[Node]) -> int:
+    mask = 0
+    for node in read:
+        made = state.maker.get(node)
+        if made is not None:
+            mask |= made.before | (1 << made.number)
+    return mask
+
+
+def _sweep(state: Fusion) -> bool:
+    """Try, for each group in order, the partners that save most; True if any were fused."""
+    changed = False
+    for number in sorted(state.steps):
+        group = state.steps.get(number)
+        while isinstance(group, Group):
+            partner = _best(state, group)
+            if partner is None:
+                break
+            group = _merge(state, partner, group)
+            changed = True
+    return changed
+
+
+def _best(state: Fusion, group: Group) -> Group | None:
+    candidates: set[int] = set()
+    for node in group.reads:
+        made = state.maker.get(node)
+        if isinstance(made, Group):
+            candidates.add(made.number)
+        sharing = state.readers.get(node, set())
+        if len(sharing) <= 32:
+            candidates |= sharing
+    candidates.discard(group.number)
+    scored: list[tuple[int, int]] = []
+    for number in candidates:
+        other = state.steps.get(number)
+        # Later groups look back at this one: each pair is tried once.
+        if not isinstance(other, Group) or number > group.number:
+            continue
+        if joint_space(other, group) is None:
+            continue
+        saved = saved_bytes(other, group, lambda n, a, b: _elsewhere(state, n, a, b), state.limits)
+        if saved:
+            scored.append((-saved, -number))
+    for _, negative in sorted(scored):
+        other = state.steps[-negative]
+        if not isinstance(other, Group):
+            continue
+        reason = _cycle(state, other, group) or refusal(other, group, state.limits)
+        if reason is None:
+            return other
+        state.refusals.append(
+            Refusal(other.members[-1].node.name, group.members[-1].node.name, reason)
+        )
+    return None
+
+
+def _elsewhere(state: Fusion, node: Node, a: Group, b: Group) -> bool:
+    return node in state.kept or not state.readers.get(node, set()) <= {a.number, b.number}
+
+
+def _cycle(state: Fusion, a: Group, b: Group) -> str | None:
+    for first, second in ((a, b), (b, a)):
+        bit = 1 << first.number
+        if not second.before & bit:
+            continue
+        # Something between them: it needs `first`, and `second` needs it.
+        between = second.before & ~bit & ~(1 << second.number)
+        for number in _bits(between & ~first.before):
+            if state.steps[number].before & bit:
+                return f"cycle: through step {number}"
+    return None
+
+
+def _bits(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _merge(state: Fusion, a: Group, b: Group) -> Group:
+    """Move the members of `b` into `a`, which keeps its number."""
+    blocks = joint_space(a, b)
+    if blocks is None:
+        raise AssertionError("fused groups must have a joint space")
+    a.blocks = blocks
+    a.members = sorted([*a.members, *b.members], key=lambda m: m.position)
+    for node, amount in b.reads.items():
+        a.reads[node] = max(amount, a.reads.get(node, 0))
+    a.ops += b.ops
+    old, new = 1 << b.number, 1 << a.number
+    a.before = (a.before | b.before) & ~old & ~new
+    del state.steps[b.number]
+    for member in b.members:
+        state.maker[member.node] = a
+    for node in b.reads:
+        found = state.readers[node]
+        found.discard(b.number)
+        found.add(a.number)
+    for step in state.steps.values():
+        if step.before & (old | new):
+            step.before = (step.before & ~old) | new | a.before
+    return a
+
+
+def _ordered(state: Fusion) -> list[Group | Call]:
+    """Dependencies first; otherwise as the program had it."""
+    waiting = dict.fromkeys(state.steps, 0)
+    after: dict[int, set[int]] = {}
+    for number, step in state.steps.items():
+        for earlier in _direct(state, step):
+            if earlier != number and number not in after.setdefault(earlier, set()):
+                after[earlier].add(number)
+                waiting[number] += 1
+    rank = {n: _rank(s) for n, s in state.steps.items()}
+    ready: list[tuple[int, int]] = []
+    for number, count in waiting.items():
+        if count == 0:
+            heappush(ready, (rank[number], number))
+    result: list[Group | Call] = []
+    while ready:
+        _, number = heappop(ready)
+        step = state.steps[number]
+        result.append(step if isinstance(step, Group) else step.call)
+        for later in after.get(number, ()):
+            waiting[later] -= 1
+            if waiting[later] == 0:
+                heappush(ready, (rank[later], later))
+    if len(result) != len(state.steps):
+        raise AssertionError("fusion made a cycle")
+    return result
+
+
+def _rank(step: Group | _CallStep) -> int:
+    return step.members[-1].position if isinstance(step, Group) else step.number
+
+
+def _direct(state: Fusion, step: Group | _CallStep) -> set[int]:
+    nodes = step.reads if isinstance(step, Group) else operands_of(state.plan, step.call)
+    found = {state.maker[n].number for n in nodes if n in state.maker}
+    return found
+

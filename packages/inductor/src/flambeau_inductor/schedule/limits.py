@@ -1,0 +1,44 @@
+"""The numbers that scheduling decisions turn on.
+
+In: nothing. Out: `Limits`. Invariant: plain data; the same limits give the same program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Thresholds of inlining and fusion."""
+
+    inline_ops: int = 24
+    """A value with several readers is computed again in each if it costs at most so many ops."""
+
+    inline_loads: int = 2
+    """... and reads at most so many full-size tensors."""
+
+    chain_ops: int = 160
+    """A value is given memory when computing it in place would take more ops than this."""
+
+    amplification: int = 4
+    """An expensive op is not repeated this many times for a reader that broadcasts it."""
+
+    loop_ops: int = 400
+    """Largest body of one loop."""
+
+    loop_buffers: int = 48
+    """Most buffers that one loop touches."""
+
+    row_bytes: int = 1 << 20
+    """Largest row (bytes of all its elements, per tensor) that is read again after a reduction."""
+
+    single_row_bytes: int = 1 << 16
+    """The same where there are too few rows to share out over threads."""
+
+    few_rows: int = 8
+
+    shared_fraction: int = 8
+    """Unrelated loops are joined if what they share is at least 1/so much of what either moves."""
+
+    fusion: bool = True

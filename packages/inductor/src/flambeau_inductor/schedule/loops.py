@@ -1,0 +1,113 @@
+"""A group of anchors as one loop.
+
+In: a `Group`, and where each node's memory is. Out: a `Loop`. Invariant: every member is computed
+once, at the coordinates that the group's axes give it; only members that someone outside reads are
+stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.ir.loops import Axis, Loop
+from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
+from flambeau_inductor.schedule.anchors import Block, size_of
+from flambeau_inductor.schedule.axes import normalised
+from flambeau_inductor.schedule.emit import Emitter, pruned
+from flambeau_inductor.schedule.legal import Group, is_element
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """A group's axes, outermost first, and the two row-major positions that they spell."""
+
+    axes: tuple[tuple[str, int, bool], ...]
+    element: Expr
+    row: Expr
+
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        return {name: (0, size - 1) for name, size, _ in self.axes}
+
+
+def build_loop(
+    name: str,
+    group: Group,
+    place: Callable[[Node], tuple[str, Shape] | None],
+    stored: Callable[[Node], bool],
+) -> Loop:
+    """Emit the members in order, store what is needed, bring the axes into their best order."""
+    space = space_of(group)
+    emitter = Emitter(place, space.ranges())
+    for anchor in group.members:
+        node = anchor.node
+        whole = anchor.reduces or is_element(anchor, group.blocks)
+        flat = space.element if whole else space.row
+        coordinates = unflatten(flat, anchor.shape, emitter.ranges)
+        own = coordinates
+        if anchor.reduces:
+            own = unflatten(space.row, node.shape, emitter.ranges)
+        value = emitter.member(node, coordinates, own)
+        if stored(node):
+            emitter.store(node, own, value)
+    x = tuple(Axis(n, s) for n, s, reduced in space.axes if not reduced)
+    r = tuple(Axis(n, s) for n, s, reduced in space.axes if reduced)
+    origins = tuple(dict.fromkeys(o for m in group.members for o in m.node.origins))
+    return normalised(Loop(name, x, r, pruned(emitter.body), origins))
+
+
+def space_of(group: Group) -> Space:
+    """Split each block where a member's shape has a boundary."""
+    cuts = _cuts(group)
+    axes: list[tuple[str, int, bool]] = []
+    element_strides: list[int] = []
+    row_strides: list[int] = []
+    step, row_step = size_of(group.blocks, None), size_of(group.blocks, False)
+    count = {False: 0, True: 0}
+    for (size, reduced), inside in zip(group.blocks, cuts, strict=True):
+        step //= size
+        if not reduced:
+            row_step //= size
+        outer = size
+        for cut in sorted(inside, reverse=True):
+            name = f"{'r' if reduced else 'x'}{count[reduced]}"
+            count[reduced] += 1
+            axes.append((name, outer // cut, reduced))
+            element_strides.append(step * cut)
+            row_strides.append(0 if reduced else row_step * cut)
+            outer = cut
+    index = tuple(Var(name) for name, _, _ in axes)
+    return Space(tuple(axes), dot(index, element_strides), dot(index, row_strides))
+
+
+def _cuts(group: Group) -> list[set[int]]:
+    """For each block the strides (within it) at which an axis ends; 1 is always one of them."""
+    cuts: list[set[int]] = [{1} for _ in group.blocks]
+    for anchor in group.members:
+        whole = anchor.reduces or is_element(anchor, group.blocks)
+        _cut(cuts, group.blocks, anchor.shape, whole)
+        if anchor.reduces:
+            _cut(cuts, group.blocks, anchor.node.shape, False)
+    return cuts
+
+
+def _cut(
+    cuts: list[set[int]], blocks: tuple[Block, ...], shape: Shape, whole: bool
+) -> None:
+    step = 1
+    spans: list[tuple[int, int, int]] = []
+    for position in range(len(blocks) - 1, -1, -1):
+        size, reduced = blocks[position]
+        if reduced and not whole:
+            continue
+        spans.append((position, step, size))
+        step *= size
+    for boundary in flat_strides(shape):
+        for position, start, size in spans:
+            inside = boundary // start
+            if boundary % start == 0 and 1 < inside < size:
+                chain = sorted({*cuts[position], inside, size})
+                if all(b % a == 0 for a, b in zip(chain, chain[1:], strict=False)):
+                    cuts[position].add(inside)
+

@@ -1,0 +1,153 @@
+"""When each buffer begins and ends, and which dead one it can take over.
+
+In: steps that compute, the buffers, what the caller owns or keeps. Out: the same steps with
+`Alloc`, `Reuse` and `Free` around them. Invariant: memory is never given away while a later step,
+an output, or a tensor that may share it still needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    Buffer,
+    CheckIndex,
+    Extern,
+    Free,
+    Layout,
+    Ref,
+    Reuse,
+    RunLoop,
+    Step,
+)
+
+Compute = RunLoop | Extern | CheckIndex
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """Buffers by what may be done with them: `given` exist already (inputs, constants), `kept` are
+    returned, `shared` may share memory with another tensor."""
+
+    given: frozenset[str]
+    kept: frozenset[str]
+    shared: frozenset[str]
+
+
+def touched(step: Compute) -> tuple[set[str], set[str]]:
+    """Buffers that a step reads, and those it writes into (which must exist before)."""
+    if isinstance(step, RunLoop):
+        reads = {i.buffer for i in step.loop.body if isinstance(i, Load)}
+        writes = {i.buffer for i in step.loop.body if isinstance(i, Store)}
+        return reads, writes
+    if isinstance(step, CheckIndex):
+        return {step.ref.buffer}, set()
+    reads = set()
+    for argument in (*step.args, *(v for _, v in step.kwargs)):
+        _references(argument, reads)
+    return reads, {ref.buffer for ref in step.into}
+
+
+def _references(argument: Argument, found: set[str]) -> None:
+    if isinstance(argument, Ref):
+        found.add(argument.buffer)
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _references(item, found)
+
+
+def storage_bytes(layout: Layout) -> int:
+    """Bytes from the first element to the end of the last one."""
+    shape = [int(n) for n in layout.shape if isinstance(n, int)]
+    stride = [int(n) for n in layout.stride if isinstance(n, int)]
+    if len(shape) != len(layout.shape) or len(stride) != len(layout.stride):
+        raise TypeError("a symbolic layout has no size in bytes yet")
+    if prod(shape) == 0:
+        return 0
+    reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
+    return (1 + reach) * layout.dtype.itemsize
+
+
+def with_lifetimes(
+    steps: Sequence[Compute], buffers: Mapping[str, Buffer], owned: Owned
+) -> list[Step]:
+    """Put allocation and freeing around the steps."""
+    last: dict[str, int] = {}
+    for position, step in enumerate(steps):
+        reads, writes = touched(step)
+        made = _results(step)
+        for name in (*reads, *writes, *made):
+            last[name] = position
+    result: list[Step] = []
+    unused = [n for n in owned.given if n not in last and n not in owned.kept]
+    result.extend(Free(n) for n in sorted(unused) if n.startswith("in"))
+    exists = set(owned.given)
+    for position, step in enumerate(steps):
+        reads, writes = touched(step)
+        dying = {n for n in reads if last[n] == position and _may_die(n, owned)}
+        taken: set[str] = set()
+        for name in sorted(writes - exists, key=_natural):
+            old = _replaceable(step, name, dying - taken, buffers, owned)
+            if old is None:
+                result.append(Alloc(name))
+            else:
+                result.append(Reuse(name, old))
+                taken.add(old)
+            exists.add(name)
+        exists.update(_results(step))
+        result.append(step)
+        ended = {n for n in (*reads, *writes, *_results(step)) if last[n] == position}
+        gone = sorted((n for n in ended - taken if _may_die(n, owned)), key=_natural)
+        result.extend(Free(n) for n in gone)
+    return result
+
+
+def _may_die(name: str, owned: Owned) -> bool:
+    return name not in owned.kept and not name.startswith("const")
+
+
+def _results(step: Compute) -> list[str]:
+    if isinstance(step, Extern):
+        return [r for r in step.results if r is not None]
+    return []
+
+
+def _replaceable(
+    step: Compute, name: str, dying: set[str], buffers: Mapping[str, Buffer], owned: Owned
+) -> str | None:
+    """A buffer dying in this very loop whose memory `name` can take over element by element."""
+    if not isinstance(step, RunLoop) or step.loop.r or name in owned.kept:
+        return None
+    new = buffers[name].layout
+    for old in sorted(dying, key=_natural):
+        if old in owned.given or old in owned.shared:
+            continue
+        layout = buffers[old].layout
+        if layout.device != new.device or layout.dtype.itemsize != new.dtype.itemsize:
+            continue
+        if storage_bytes(layout) == storage_bytes(new) and _same_elements(step.loop, old, name):
+            return old
+    return None
+
+
+def _same_elements(loop: Loop, old: str, new: str) -> bool:
+    """Whether `old` is only read at the element at which `new` is stored, unconditionally."""
+    loads = [i for i in loop.body if isinstance(i, Load) and i.buffer == old]
+    stores = [i for i in loop.body if isinstance(i, Store) and i.buffer == new]
+    if len(stores) != 1 or stores[0].mode != "set":
+        return False
+    return all(i.index == stores[0].index and i.mask is None for i in loads) and not any(
+        v.startswith("%") for v in stores[0].index.vars
+    )
+
+
+def _natural(name: str) -> tuple[str, int]:
+    head = name.rstrip("0123456789")
+    digits = name[len(head) :]
+    return head, int(digits) if digits else 0
+

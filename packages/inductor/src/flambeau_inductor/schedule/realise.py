@@ -1,0 +1,378 @@
+"""Which tensor values get memory.
+
+In: a tensor graph. Out: a `Plan`: the values computed into memory ("anchors"), how each operand of
+a library call and each output is seen, all in program order. Invariant: anchors are never views;
+whatever a library call or the caller sees is an input, a call's result, or an anchor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flambeau_inductor.indexing import simplify
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Attribute,
+    Call,
+    Check,
+    Choose,
+    Gather,
+    Input,
+    Literal,
+    Lookup,
+    Node,
+    Output,
+    Pointwise,
+    Position,
+    Reduction,
+    Result,
+    Shape,
+    TensorGraph,
+    View,
+    dim_ranges,
+    dims_of,
+    dot,
+)
+from flambeau_inductor.lowering.pointwise import EXPENSIVE
+from flambeau_inductor.schedule.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Memory of `node` seen through `layout` (None: as it is)."""
+
+    node: Node
+    layout: Layout | None = None
+
+
+PlannedArgument = Argument | Operand | tuple["PlannedArgument", ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has memory, and how it is seen."""
+
+    graph: TensorGraph
+    order: list[Node | Call] = field(default_factory=list)
+    anchors: set[Node] = field(default_factory=set)
+    arguments: dict[Call, tuple[PlannedArgument, ...]] = field(default_factory=dict)
+    keywords: dict[Call, tuple[tuple[str, PlannedArgument], ...]] = field(default_factory=dict)
+    outputs: list[Operand | Scalar | None] = field(default_factory=list)
+    checks: dict[Node, list[Check]] = field(default_factory=dict)
+    live: set[Node | Call] = field(default_factory=set)
+
+    def has_memory(self, node: Node) -> bool:
+        return node in self.anchors or isinstance(node.define, Input | Attribute | Result)
+
+
+def root_of(node: Node) -> Node:
+    """The node that a view looks at; any other node itself."""
+    return node.define.base if isinstance(node.define, View) else node
+
+
+def children(node: Node) -> list[Node]:
+    """Nodes that the definition reads, views looked through."""
+    define = node.define
+    if isinstance(define, View | Reduction):
+        return [root_of(define.base)]
+    if isinstance(define, Pointwise):
+        return [root_of(a) for a in define.args]
+    if isinstance(define, Choose):
+        return [root_of(b) for _, b in define.branches] + [root_of(define.other)]
+    if isinstance(define, Gather):
+        lookups = [root_of(p.node) for p in define.index if isinstance(p, Lookup)]
+        return [root_of(define.base), *lookups]
+    return []
+
+
+def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
+    """`node` as a strided view of its root's memory; None where strides cannot say it."""
+    root = root_of(node)
+    stride = graph.stride_of(root)
+    if node is root:
+        return Layout(node.shape, stride, node.dtype, node.device)
+    define = node.define
+    if not isinstance(define, View):
+        raise TypeError(node.name)
+    if node.numel == 0:
+        return Layout(node.shape, node.stride, node.dtype, node.device)
+    flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
+    steps: list[int] = []
+    for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
+        step = flat.coefficient(d.name)
+        if step is None or step < 0:
+            return None
+        steps.append(step if size > 1 else node.stride[len(steps)])
+    start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
+    offset = simplify(start, {})
+    if offset.vars:
+        return None
+    return Layout(node.shape, tuple(steps), node.dtype, node.device, int(repr(offset)))
+
+
+def plan(graph: TensorGraph, limits: Limits) -> Plan:
+    """Decide what gets memory."""
+    made = Plan(graph, list(graph.order))
+    for output in graph.outputs:
+        made.outputs.append(_plan_output(made, output))
+    for call in [c for c in graph.order if isinstance(c, Call)]:
+        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
+        made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
+    _drop_dead(made)
+    for item in made.order:
+        if isinstance(item, Node) and isinstance(item.define, Gather):
+            for part in item.define.index:
+                if isinstance(part, Lookup):
+                    _plan_check(made, part.node)
+    _choose_anchors(made, limits)
+    return made
+
+
+def _copy(made: Plan, node: Node, stride: Shape | None = None) -> Node:
+    """A new anchor that copies `node`, just after it in the order."""
+    steps = node.stride if stride is None else stride
+    define = Pointwise("clone", (node,))
+    copy = Node(
+        f"{node.name}.copy", node.shape, node.dtype, node.device, define, steps, node.origins
+    )
+    made.order.insert(made.order.index(node) + 1, copy)
+    made.anchors.add(copy)
+    return copy
+
+
+def _needs_copy(root: Node) -> bool:
+    return isinstance(root.define, Literal | Position)
+
+
+def _plan_argument(made: Plan, call: Call, argument: Argument) -> PlannedArgument:
+    if isinstance(argument, tuple):
+        return tuple(_plan_argument(made, call, a) for a in argument)
+    if not isinstance(argument, Node):
+        return argument
+    node = argument
+    if call.any_strides:
+        node = _through_copies(made, node)
+    root = root_of(node)
+    layout = layout_of(made.graph, node)
+    if layout is None or _needs_copy(root):
+        root = _copy(made, node)
+        return Operand(root)
+    if not made.has_memory(root):
+        made.anchors.add(root)
+    return Operand(root, None if node is root else layout)
+
+
+def _through_copies(made: Plan, node: Node) -> Node:
+    """What `node` is a mere reordering of, if a matrix product can read that directly."""
+    while isinstance(node.define, Pointwise) and node.define.op == "clone":
+        if node in made.anchors:
+            break
+        source = node.define.args[0]
+        layout = layout_of(made.graph, source)
+        if layout is None or _needs_copy(root_of(source)):
+            break
+        if len(layout.stride) < 2 or 1 not in layout.stride[-2:] or 0 in layout.stride:
+            break
+        node = source
+    return node
+
+
+def _plan_check(made: Plan, node: Node) -> None:
+    root = root_of(node)
+    for check in made.graph.checks.get(node, ()):
+        target = root
+        if not made.has_memory(root):
+            if _needs_copy(root):
+                target = _copy(made, node)
+            else:
+                made.anchors.add(root)
+        found = made.checks.setdefault(target, [])
+        if not any(c.size == check.size and c.wrap == check.wrap for c in found):
+            found.append(check)
+
+
+def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
+    node = output.value
+    if not isinstance(node, Node):
+        return node
+    root = root_of(node)
+    graph = made.graph
+    if not _needs_copy(root):
+        if node is root and not made.has_memory(root) and not _overlaps(node.shape, output.stride):
+            graph.strides[root] = output.stride
+            made.anchors.add(root)
+            return Operand(root)
+        layout = layout_of(graph, node)
+        if layout is not None and _same_strides(layout, output.stride):
+            if not made.has_memory(root):
+                made.anchors.add(root)
+            if node is root and layout.stride == output.stride:
+                return Operand(root)
+            seen = Layout(
+                layout.shape, output.stride, layout.dtype, layout.device, layout.offset
+            )
+            return Operand(root, seen)
+    if _overlaps(node.shape, output.stride):
+        return _overlapping(made, node, output.stride)
+    return Operand(_copy(made, node, output.stride))
+
+
+def _overlapping(made: Plan, node: Node, stride: Shape) -> Operand:
+    """An output that repeats elements (stride 0): one copy of each, seen through the strides."""
+    shape = tuple(
+        1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True)
+    )
+    if _overlaps(shape, stride):
+        raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")
+    zero = simplify(dims_of(1)[0] * 0, {})
+    index = tuple(
+        zero if size == 1 else d for d, size in zip(dims_of(len(shape)), shape, strict=True)
+    )
+    one = Node(
+        f"{node.name}.once", shape, node.dtype, node.device, Pointwise("clone", (node,)),
+        node.stride, node.origins,
+    )  # fmt: skip
+    define = node.define
+    base, moved = (node, index)
+    if isinstance(define, View):
+        mapping = {f"d{i}": e for i, e in enumerate(index)}
+        base, moved = define.base, tuple(e.substitute(mapping) for e in define.index)
+    view = Node(
+        f"{node.name}.part", shape, node.dtype, node.device, View(base, moved), one.stride
+    )
+    made.order.insert(made.order.index(node) + 1, view)
+    copy = _copy(made, view, stride)
+    return Operand(copy, Layout(node.shape, stride, node.dtype, node.device))
+
+
+def _overlaps(shape: Shape, stride: Shape) -> bool:
+    """Whether two elements may share memory."""
+    reach = 0
+    pairs = [(s, n) for n, s in zip(shape, stride, strict=True) if n > 1]
+    if any(n == 0 for n in shape):
+        return False
+    for step, size in sorted(pairs):
+        if step <= reach:
+            return True
+        reach += step * (size - 1)
+    return False
+
+
+def _same_strides(layout: Layout, stride: Shape) -> bool:
+    if any(size == 0 for size in layout.shape):
+        return True
+    triples = zip(layout.shape, layout.stride, stride, strict=True)
+    return all(size == 1 or a == b for size, a, b in triples)
+
+
+def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:
+    found: list[Node] = []
+    for argument in arguments:
+        if isinstance(argument, Operand):
+            found.append(argument.node)
+        elif isinstance(argument, tuple):
+            found.extend(_roots(argument))
+    return found
+
+
+def operands_of(made: Plan, call: Call) -> list[Node]:
+    """Nodes whose memory the call reads."""
+    keywords = tuple(v for _, v in made.keywords[call])
+    return _roots(made.arguments[call]) + _roots(keywords)
+
+
+def _drop_dead(made: Plan) -> None:
+    """Keep what the outputs and impure calls need."""
+    live: set[Node | Call] = set()
+    work: list[Node | Call] = [o.node for o in made.outputs if isinstance(o, Operand)]
+    work.extend(c for c in made.order if isinstance(c, Call) and c.impure)
+    while work:
+        item = work.pop()
+        if item in live:
+            continue
+        live.add(item)
+        if isinstance(item, Call):
+            work.extend(operands_of(made, item))
+        elif isinstance(item.define, Result):
+            work.append(item.define.call)
+        else:
+            work.extend(children(item))
+            if isinstance(item.define, View):
+                work.append(item.define.base)
+    made.order = [i for i in made.order if i in live or _is_view_of_live(i, live)]
+    made.anchors = {a for a in made.anchors if a in live}
+    made.live = live
+
+
+def _is_view_of_live(item: Node | Call, live: set[Node | Call]) -> bool:
+    return isinstance(item, Node) and isinstance(item.define, View) and item.define.base in live
+
+
+@dataclass(slots=True)
+class _Cost:
+    """What computing one element in place takes."""
+
+    ops: int = 0
+    expensive: int = 0
+    loads: frozenset[Node] = frozenset()
+
+
+def _choose_anchors(made: Plan, limits: Limits) -> None:
+    readers: dict[Node, list[Node]] = {}
+    for item in made.order:
+        if isinstance(item, Node) and not isinstance(item.define, View):
+            for child in set(children(item)):
+                readers.setdefault(child, []).append(item)
+    costs: dict[Node, _Cost] = {}
+    for item in made.order:
+        if not isinstance(item, Node) or isinstance(item.define, View):
+            continue
+        if isinstance(item.define, Reduction):
+            made.anchors.add(item)
+        cost = _cost(item, costs)
+        if not made.has_memory(item) and _worth_memory(item, cost, readers, limits):
+            made.anchors.add(item)
+        costs[item] = _Cost(0, 0, frozenset((item,))) if made.has_memory(item) else cost
+
+
+def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
+    below = [costs[c] for c in children(node)]
+    define = node.define
+    own, expensive = 0, 0
+    if isinstance(define, Pointwise) and define.op != "clone":
+        own, expensive = 1, int(define.op in EXPENSIVE)
+    elif isinstance(define, Choose):
+        own = 3 * len(define.branches)
+    elif isinstance(define, Gather):
+        own = 2
+    return _Cost(
+        own + sum(c.ops for c in below),
+        expensive + sum(c.expensive for c in below),
+        frozenset().union(*(c.loads for c in below)),
+    )
+
+
+def _worth_memory(
+    node: Node, cost: _Cost, readers: dict[Node, list[Node]], limits: Limits
+) -> bool:
+    if isinstance(node.define, Literal | Position):
+        return False
+    users = readers.get(node, [])
+    if cost.ops > limits.chain_ops or len(cost.loads) > limits.loop_buffers // 2:
+        return True
+    if cost.expensive:
+        if len(users) > 1:
+            return True
+        return any(_points(u) > limits.amplification * node.numel for u in users)
+    if len(users) <= 1:
+        return False
+    big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]
+    return cost.ops > limits.inline_ops or len(big) > limits.inline_loads
+
+
+def _points(node: Node) -> int:
+    """How many elements are computed of what `node` reads."""
+    define = node.define
+    return define.base.numel if isinstance(define, Reduction) else node.numel

@@ -1,0 +1,41 @@
+"""The passes of scheduling, in order.
+
+In: a tensor graph. Out: a `Program`, and what was refused. Invariant: the graph is not changed but
+for the strides of values that are returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flambeau_inductor.ir.program import Program
+from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.schedule.assemble import assemble
+from flambeau_inductor.schedule.fuse import Refusal, fuse
+from flambeau_inductor.schedule.limits import Limits
+from flambeau_inductor.schedule.realise import plan
+
+DEFAULT = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A program, and the fusions that were considered and refused."""
+
+    program: Program
+    refusals: tuple[Refusal, ...]
+
+
+def schedule(graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = None) -> Program:
+    """Decide what gets memory, fuse, order, emit loops, plan lifetimes."""
+    return schedule_with_reasons(graph, limits, name).program
+
+
+def schedule_with_reasons(
+    graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = None
+) -> Schedule:
+    """`schedule`, with the reason for each refused fusion."""
+    planned = plan(graph, limits)
+    steps, refusals = fuse(planned, limits)
+    program = assemble(planned, steps, name or graph.name)
+    return Schedule(program, tuple(refusals))
