@@ -27,7 +27,7 @@ from flambeau.errors import (
     UnknownMode,
     UnknownOption,
 )
-from flambeau.report import Report
+from flambeau.records import Report
 
 _versions.check()
 

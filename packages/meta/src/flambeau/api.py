@@ -13,10 +13,10 @@ from typing import Any, TypeVar, overload
 
 import flambeau_capture
 
-from flambeau.backends import resolve
+from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
-from flambeau.report import Recorder, Report, total
+from flambeau.records import Recorder, Report, total
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -66,9 +66,8 @@ def compile(
 
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
     """
-    named = isinstance(backend, str)
-    ours = named or mode is not None
-    choices = choose(mode, options if ours else None, nopython=fullgraph, dynamic=dynamic)
+    own = options if is_built_in(backend) else None  # another backend reads its options itself
+    choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
     recorder = Recorder()
     request = Request(choices, recorder, strict=fullgraph, options=dict(options or {}))
     chosen = resolve(backend, request)
@@ -103,3 +102,8 @@ def report(compiled: Any = None) -> Report:
     except (KeyError, TypeError):
         raise TypeError(f"{compiled!r} is not something that flambeau.compile returned") from None
     return _report_of(compiled, recorder)
+
+
+def _report_of(compiled: Any, recorder: Recorder) -> Report:
+    seen = flambeau_capture.explain_entries(compiled)
+    return recorder.report(breaks=seen.breaks, guards=seen.guards)

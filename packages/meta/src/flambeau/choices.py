@@ -7,7 +7,7 @@ Invariant: every key reaches exactly one stage; a key that no stage has is an er
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import flambeau_aot
 import flambeau_capture
@@ -28,9 +28,9 @@ RESERVED: Mapping[str, frozenset[str]] = {
 class Choices:
     """The options of the three stages."""
 
-    capture: flambeau_capture.Options = flambeau_capture.Options()
-    aot: flambeau_aot.Options = flambeau_aot.Options()
-    inductor: flambeau_inductor.Options = flambeau_inductor.Options()
+    capture: flambeau_capture.Options = field(default_factory=flambeau_capture.Options)
+    aot: flambeau_aot.Options = field(default_factory=flambeau_aot.Options)
+    inductor: flambeau_inductor.Options = field(default_factory=flambeau_inductor.Options)
 
 
 def known_options() -> dict[str, str]:
@@ -40,9 +40,9 @@ def known_options() -> dict[str, str]:
     """
     owners: dict[str, list[str]] = {}
     for stage in fields(Choices):
-        for field in fields(getattr(Choices(), stage.name)):
-            if field.name not in RESERVED[stage.name]:
-                owners.setdefault(field.name, []).append(stage.name)
+        for option in fields(getattr(Choices(), stage.name)):
+            if option.name not in RESERVED[stage.name]:
+                owners.setdefault(option.name, []).append(stage.name)
     known: dict[str, str] = {}
     for name, stages in owners.items():
         for stage_name in stages:

@@ -19,8 +19,11 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
+import flambeau_prims
 import torch
 from packaging.specifiers import SpecifierSet
+
+from flambeau import _versions
 
 PYTHONS = SpecifierSet(">=3.11,<3.14")
 TORCHES = SpecifierSet(">=2.11,<2.15")
@@ -62,10 +65,6 @@ def pytorch() -> Iterator[Finding]:
 
 def siblings() -> Iterator[Finding]:
     """The packages of Flambeau: whether they fit, and whether capture's native part is there."""
-    from flambeau import _versions  # here: a misfit would end this report before it began
-
-    import flambeau_prims  # the same
-
     wrong = _versions.misfits(_versions.installed(), flambeau_prims.DIALECT)
     if wrong:
         wanted = " ".join(f"'{name}{range_}'" for name, range_ in _versions.RANGES.items())
@@ -119,9 +118,8 @@ def caches() -> Iterator[Finding]:
     foreign = hasattr(os, "getuid") and facts.st_uid != os.getuid()
     shared = bool(facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     if foreign or shared or not os.access(folder, os.W_OK):
-        why = (
-            "is someone else's" if foreign else "others may write to it" if shared else "read-only"
-        )
+        why = "read-only" if not shared else "others may write to it"
+        why = "it is someone else's" if foreign else why
         advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
         yield Finding("warn", "cache", f"{folder}: {why}", advice)
     else:

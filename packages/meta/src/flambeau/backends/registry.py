@@ -60,6 +60,11 @@ def list_backends() -> list[str]:
     return sorted({*BUILT_IN, *_registered, *_offered()})
 
 
+def is_built_in(backend: str | Callable[..., Any]) -> bool:
+    """Whether a backend is one of ours, whose options are those of the stages."""
+    return isinstance(backend, str) and backend in BUILT_IN
+
+
 def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     """The backend for one compiled callable.
 
@@ -75,12 +80,11 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
     if request.options:
         if not _takes_options(backend):
-            raise TypeError(
-                f"{_named(backend)} takes no options, but {dict(request.options)} given"
-            )
+            given = ", ".join(request.options)
+            raise TypeError(f"{_named(backend)} takes no options, but was given {given}")
         return partial(backend, options=dict(request.options))
-    given: Backend = backend
-    return given
+    own: Backend = backend
+    return own
 
 
 def _by_name(name: str) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx
 
 from flambeau.choices import Choices
-from flambeau.report import Recorder
+from flambeau.records import Recorder
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """`backend(gm, example_inputs)`: a callable that takes the inputs and returns a tuple."""

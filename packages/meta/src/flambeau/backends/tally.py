@@ -13,7 +13,7 @@ from typing import Any
 import flambeau_aot
 from torch import fx
 
-from flambeau.report import GraphRecord
+from flambeau.records import GraphRecord
 
 _COMPILE_PASSES = ("compile forward", "compile backward", "compile inference")
 
