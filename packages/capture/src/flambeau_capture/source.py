@@ -328,7 +328,7 @@ def emit(source: Source, tx: Loader) -> list[Instruction]:
         function, arguments = _CALLED[type(source)](source)
         constants = [spelling.load_const(argument) for argument in arguments]
         return [
-            *spelling.load_global(tx.held(function), push_null=True),
+            *spelling.callable_from(spelling.load_global(tx.held(function))),
             *parent,
             *(instruction for group in constants for instruction in group),
             *spelling.call(1 + len(arguments)),

@@ -1,4 +1,4 @@
-"""The frame hook, without torch: replaced code runs in place of a frame and nothing else changes."""
+"""The frame hook, without torch: other code runs in place of a frame, and nothing else changes."""
 
 from __future__ import annotations
 

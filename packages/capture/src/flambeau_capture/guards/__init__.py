@@ -1,8 +1,8 @@
 """Guards: what must still be true for compiled code to run in place of a frame.
 
-In: sources and facts about the values there. Out: a `Guards` that answers natively, in plain Python,
-and with an explanation. Invariant: importing this needs no torch; tensors and the state of torch
-are looked at when the first such guard is added.
+In: sources and facts about the values there. Out: a `Guards` that answers natively, in plain
+Python, and with an explanation. Invariant: importing this needs no torch; tensors and the state of
+torch are looked at when the first such guard is added.
 """
 
 from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard

@@ -9,7 +9,7 @@ has; every other row is read by calling its Python reader.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -70,22 +70,29 @@ def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:
     yield "autocast_cache", _row(("autocast_cache", 0, BYTE, int))
     yield "torch_function", _row(("torch_function", 0, BYTE, _torch_function_number))
     # only the empty stack has a number: modes are told apart in Python
-    yield "torch_function_modes", _row(
-        ("torch_function_modes", 0, WORD, lambda modes: None if modes else 0)
+    yield (
+        "torch_function_modes",
+        _row(("torch_function_modes", 0, WORD, lambda modes: None if modes else 0)),
     )
     yield "default_dtype", _row(("default_dtype", 0, BYTE, DTYPES.get))
     context = _address("context")
     if context is not None:
         this = state_probe_call(context, 0)
-        yield "deterministic", _row(
-            ("deterministic", this, BYTE, lambda pair: int(pair[0])),
-            ("deterministic_warn_only", this, BYTE, lambda pair: int(pair[1])),
+        yield (
+            "deterministic",
+            _row(
+                ("deterministic", this, BYTE, lambda pair: int(pair[0])),
+                ("deterministic_warn_only", this, BYTE, lambda pair: int(pair[1])),
+            ),
         )
     for device in AUTOCAST_DEVICES:
         number = DEVICES[device]
-        yield f"autocast_{device}", _row(
-            ("autocast_enabled", number, BYTE, lambda pair: int(pair[0])),
-            ("autocast_dtype", number, BYTE, lambda pair: DTYPES.get(pair[1])),
+        yield (
+            f"autocast_{device}",
+            _row(
+                ("autocast_enabled", number, BYTE, lambda pair: int(pair[0])),
+                ("autocast_dtype", number, BYTE, lambda pair: DTYPES.get(pair[1])),
+            ),
         )
 
 
@@ -142,9 +149,9 @@ _CHANGES: dict[str, Callable[[], list[AbstractContextManager[Any]]]] = {
     "grad_mode": lambda: [torch.enable_grad(), torch.no_grad(), torch.enable_grad()],
     "inference_mode": lambda: [nullcontext(), torch.inference_mode(), nullcontext()],
     "torch_function": lambda: [
-        _torch_function_on(),
-        torch._C.DisableTorchFunctionSubclass(),
-        torch._C.DisableTorchFunction(),
+        compat.torch_function_set(0),
+        compat.torch_function_set(1),
+        compat.torch_function_set(2),
     ],
     "torch_function_modes": lambda: [nullcontext(), torch.device("cpu"), nullcontext()],
     "autocast_cache": lambda: [
@@ -157,11 +164,6 @@ _CHANGES: dict[str, Callable[[], list[AbstractContextManager[Any]]]] = {
         torch.autocast("cpu", torch.float16),
     ],
 }
-
-
-@contextmanager
-def _torch_function_on() -> Iterator[None]:
-    yield
 
 
 @cache

@@ -19,8 +19,8 @@ import torch
 from flambeau_capture._native import TensorLayout, read_bytes
 from flambeau_capture._torch_compat import dispatch_keys, implementation_address, plain_torch
 
-# How far the object itself, its C++ implementation, and the autograd part of that are searched. They
-# were at least this large (allocated size) where looked at.
+# How far the object itself, its C++ implementation, and the autograd part of that are searched.
+# They were at least this large (allocated size) where looked at: torch 2.13.
 OBJECT_BYTES, IMPL_BYTES, META_BYTES = 48, 184, 176
 
 # Numbers of c10::ScalarType and c10::DeviceType: part of what saved files mean, hence stable.
@@ -90,9 +90,7 @@ def _find() -> TensorLayout:
     device = _only(_offsets_where(pages, 1, _device_at))
     meta = _only(_offsets_where(pages, 8, _meta_at))
     requires_grad, grad_fn = _find_in_meta(meta)
-    return TensorLayout(
-        impl, key_set, dtype, device, ndim, ndim + 8, meta, requires_grad, grad_fn
-    )
+    return TensorLayout(impl, key_set, dtype, device, ndim, ndim + 8, meta, requires_grad, grad_fn)
 
 
 def _samples() -> Iterable[torch.Tensor]:
@@ -173,7 +171,7 @@ def _dims_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
         return False
     ndim, *dims = struct.unpack_from("<11q", page, offset)
     rank = tensor.dim()
-    return ndim == rank and (*dims[:rank], *dims[5 : 5 + rank]) == (
+    return bool(ndim == rank) and (*dims[:rank], *dims[5 : 5 + rank]) == (
         *tensor.shape,
         *tensor.stride(),
     )

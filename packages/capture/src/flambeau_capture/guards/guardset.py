@@ -66,9 +66,12 @@ class GuardSet:
         if len(distinct) > 1:
             self._add(Guard(guard_module.NO_ALIASING, distinct, (), user_line))
 
-    def add_global_state(self, user_line: str | None = None) -> None:
-        """The state of the thread and the process, as it is now."""
-        self._add(Guard(GLOBAL_STATE, (), (GlobalState.now(),), user_line))
+    def add_global_state(
+        self, state: GlobalState | None = None, user_line: str | None = None
+    ) -> None:
+        """The state of the thread and the process: as it was at `state`, or as it is now. Capture
+        works under modes of its own, so it takes the state before it enters them."""
+        self._add(Guard(GLOBAL_STATE, (), (state or GlobalState.now(),), user_line))
 
     def _add(self, guard: Guard) -> None:
         known = self._guards.setdefault((guard.kind.name, guard.sources), [])

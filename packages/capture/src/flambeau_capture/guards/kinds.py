@@ -150,8 +150,9 @@ WEAKREF_MATCH = register(
         "WEAKREF_MATCH",
         holds=lambda value, params: value is not None and params[0]() is value,
         check=lambda params: ("WEAK_IS", params[0]),
-        expected=lambda params: "an object that is gone" if params[0]() is None
-        else f"the object {shown(params[0]())}",
+        expected=lambda params: (
+            "an object that is gone" if params[0]() is None else f"the object {shown(params[0]())}"
+        ),
         got=_show_other_object,
         cost=0,
         prepare=lambda params: (weakref.ref(params[0]),),
@@ -211,8 +212,7 @@ DICT_KEYS = register(
 DICT_CONTAINS = register(
     Kind(
         "DICT_CONTAINS",
-        holds=lambda value, params: isinstance(value, dict)
-        and dict.__contains__(value, params[0]),
+        holds=lambda value, params: isinstance(value, dict) and dict.__contains__(value, params[0]),
         check=lambda params: ("DICT_HAS", params[0]),
         expected=lambda params: f"a dict with key {shown(params[0])}",
         got=lambda value, params: f"keys {shown(tuple(value))}",
@@ -222,8 +222,9 @@ DICT_CONTAINS = register(
 DICT_NOT_CONTAINS = register(
     Kind(
         "DICT_NOT_CONTAINS",
-        holds=lambda value, params: isinstance(value, dict)
-        and not dict.__contains__(value, params[0]),
+        holds=lambda value, params: (
+            isinstance(value, dict) and not dict.__contains__(value, params[0])
+        ),
         check=lambda params: ("DICT_LACKS", params[0]),
         expected=lambda params: f"a dict without key {shown(params[0])}",
         got=lambda value, params: f"keys {shown(tuple(value))}",

@@ -51,8 +51,9 @@ class TensorSpec:
 
     def difference(self, value: Any) -> tuple[str, str] | None:
         """The first thing in which a value differs: what was expected of it, what it is."""
-        if type(value) is not self.cls:
-            return f"class {self.cls.__qualname__}", f"class {type(value).__qualname__}"
+        cls: type = type(value)
+        if cls is not self.cls:
+            return f"class {self.cls.__qualname__}", f"class {cls.__qualname__}"
         for name in ("dtype", "device", "requires_grad"):
             if getattr(value, name) != getattr(self, name):
                 return f"{name} {getattr(self, name)}", f"{name} {getattr(value, name)}"
@@ -121,7 +122,8 @@ def _open_strides(strides: tuple[int, ...], dynamic_dims: tuple[int, ...]) -> Di
     open too."""
     open_strides = [strides[i] for i in dynamic_dims]
     return tuple(
-        None if any(stride >= other and i != d for d, other in zip(dynamic_dims, open_strides))
+        None
+        if any(stride >= other and i != d for d, other in zip(dynamic_dims, open_strides))
         else stride
         for i, stride in enumerate(strides)
     )
@@ -162,4 +164,3 @@ TENSOR_MATCH = register(
         cost=2,
     )
 )
-
