@@ -1,0 +1,46 @@
+"""PEP 523 bytecode capture: Python frames become FX graphs, guards and rewritten bytecode.
+
+In: Python functions that use torch. Out: callables that run captured graphs through a backend.
+Invariant: importing a torch-free part (`flambeau_capture.bytecode`) does not import torch: names
+that need it are loaded at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from flambeau_capture.__about__ import __version__
+
+_HOMES = {
+    "compile": "api",
+    "optimize": "api",
+    "disable": "api",
+    "run": "api",
+    "reset": "api",
+    "is_compiling": "api",
+    "graph_break": "api",
+    "allow_in_graph": "api",
+    "explain": "explain",
+    "Explanation": "explain",
+    "list_backends": "backends",
+    "register_backend": "backends",
+    "Options": "options",
+    "Unsupported": "breaks",
+    "BackendError": "errors",
+    "CaptureWarning": "errors",
+    "UnknownBackend": "errors",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,270 @@
+"""Every private or moving piece of torch that capture touches, in one place.
+
+In: nothing. Out: functions and names with one meaning on every torch tried: 2.11 and 2.13.
+Invariant: no other module of this package imports a name of torch that begins with an underscore.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.modules import module as _module
+
+# -- fake tensors --------------------------------------------------------------------------------
+
+
+def new_fake_mode() -> AbstractContextManager[Any]:
+    """A mode in which operators compute metadata only. Imported late: it is a second of imports."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=False)
+
+
+def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
+    fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+    return fake
+
+
+@functools.cache
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What the fake mode raises where a result depends on data."""
+    from torch._subclasses import fake_tensor
+
+    return (fake_tensor.DataDependentOutputException,)
+
+
+@functools.cache
+def dynamic_shape_errors() -> tuple[type[Exception], ...]:
+    from torch._subclasses import fake_tensor
+
+    return (fake_tensor.DynamicOutputShapeException,)
+
+
+@functools.cache
+def unsupported_fake_errors() -> tuple[type[Exception], ...]:
+    from torch._subclasses import fake_tensor
+
+    return (
+        fake_tensor.UnsupportedFakeTensorException,
+        fake_tensor.UnsupportedOperatorException,
+    )
+
+
+# -- state that graphs may change ----------------------------------------------------------------
+
+set_grad_enabled = torch._C._set_grad_enabled
+enter_autocast = torch.amp.autocast_mode._enter_autocast
+exit_autocast = torch.amp.autocast_mode._exit_autocast
+is_size = torch.Size
+
+
+# -- nn.Module -----------------------------------------------------------------------------------
+
+HOOK_TABLES: tuple[str, ...] = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def global_hook_tables() -> tuple[dict[int, Any], ...]:
+    """The hooks that every module calls."""
+    return (
+        _module._global_forward_hooks,
+        _module._global_forward_pre_hooks,
+        _module._global_backward_hooks,
+        _module._global_backward_pre_hooks,
+    )
+
+
+MODULE_CALL = torch.nn.Module.__call__
+MODULE_CALLS: tuple[Any, ...] = (
+    torch.nn.Module.__call__,
+    torch.nn.Module._wrapped_call_impl,
+    torch.nn.Module._call_impl,
+)
+MODULE_GETATTR = torch.nn.Module.__getattr__
+MODULE_SETATTR = torch.nn.Module.__setattr__
+
+# -- families of callables -----------------------------------------------------------------------
+
+VARIABLE_FUNCTIONS: Any = torch._C._VariableFunctions
+TENSOR_BASE: type = torch._C.TensorBase
+
+
+@functools.cache
+def operator_namespaces() -> tuple[Any, ...]:
+    """Where every callable is an operator on tensors."""
+    return (
+        torch._C._VariableFunctions,
+        torch._C._nn,
+        torch._C._special,
+        torch._C._linalg,
+        torch._C._fft,
+        torch.nn.functional,
+        torch.functional,
+        torch.special,
+        torch.linalg,
+        torch.fft,
+    )
+
+
+@functools.cache
+def variable_function_owners() -> tuple[Any, ...]:
+    """The classes whose static methods torch's functions are."""
+    return (getattr(torch.sin, "__self__", None), torch._C._VariableFunctions)
+
+
+def never_under_capture() -> tuple[Any, ...]:
+    """Questions whose answer under capture is no."""
+    found = (
+        getattr(torch._jit_internal, "is_scripting", None),
+        getattr(torch._C, "_get_tracing_state", None) and None,
+        torch.overrides.has_torch_function,
+        getattr(torch._C, "_has_torch_function", None),
+        getattr(torch._C, "_has_torch_function_unary", None),
+        getattr(torch._C, "_has_torch_function_variadic", None),
+        getattr(torch.overrides, "has_torch_function_unary", None),
+        getattr(torch.overrides, "has_torch_function_variadic", None),
+        getattr(torch.compiler, "is_exporting", None),
+        getattr(torch._C, "_is_torch_function_enabled", None) and None,
+    )
+    return tuple(fn for fn in found if fn is not None)
+
+
+def nothing_under_capture() -> tuple[Any, ...]:
+    """Calls without effect under capture: usage logging, tracing state."""
+    return (torch._C._log_api_usage_once, torch._C._get_tracing_state)
+
+
+# -- what guards read ----------------------------------------------------------------------------
+
+PLAIN_KEYS = frozenset(
+    (
+        "CPU",
+        "CUDA",
+        "Meta",
+        "ADInplaceOrView",
+        "AutogradCPU",
+        "AutogradCUDA",
+        "AutogradMeta",
+        "AutocastCPU",
+        "AutocastCUDA",
+        "Conjugate",
+        "Negative",
+    )
+)
+
+
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The tensor's own dispatch keys, as one number."""
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return keys
+
+
+@functools.cache
+def is_plain_dense(keys: int) -> bool:
+    """Whether only dense tensors of the usual devices, wrapped in nothing, have these keys."""
+    text = str(torch._C.DispatchKeySet.from_raw_repr(keys))
+    names = text.removeprefix("DispatchKeySet(").removesuffix(")").split(", ")
+    return PLAIN_KEYS.issuperset(names)
+
+
+def implementation_address(tensor: torch.Tensor) -> int:
+    """The address of the C++ object behind a tensor."""
+    address: int = tensor._cdata
+    return address
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """No mode of any kind on this thread, and gradients on."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with (
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        torch.inference_mode(False),
+        torch.enable_grad(),
+    ):
+        yield
+
+
+def dispatch_key_sets() -> tuple[int, int]:
+    """Keys that this thread adds to, and takes from, those of every tensor."""
+    return (
+        torch._C._dispatch_tls_local_include_set().raw_repr(),
+        torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+    )
+
+
+def torch_function_state() -> int:
+    """0: __torch_function__ works; 1: not for subclasses; 2: not at all."""
+    if torch._C._is_torch_function_all_disabled():
+        return 2
+    return 0 if torch._C._is_torch_function_enabled() else 1
+
+
+def torch_function_set(state: int) -> AbstractContextManager[Any]:
+    """The state for the extent of a block; 0 is what it is without any."""
+    if state == 0:
+        return nullcontext()
+    return (
+        torch._C.DisableTorchFunctionSubclass() if state == 1 else torch._C.DisableTorchFunction()
+    )
+
+
+def torch_function_modes() -> tuple[Any, ...]:
+    """The modes on this thread's stack; a default device is one, known by its device."""
+    from torch.utils._device import DeviceContext
+
+    modes = [
+        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
+    ]
+    return tuple((DeviceContext, m.device) if type(m) is DeviceContext else m for m in modes)
+
+
+def deterministic_algorithms() -> tuple[bool, bool]:
+    return (
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_deterministic_algorithms_warn_only(),
+    )
+
+
+def library_path(name: str) -> str:
+    """The file of one of torch's shared libraries."""
+    return str(Path(torch.__file__).parent / "lib" / f"lib{name}.so")
+
+
+# Functions without side effects that return a small number, by the name the linker knows them by:
+# (library, symbol). A name that a release lacks is not an error: the state is asked from Python.
+STATE_SYMBOLS: dict[str, tuple[str, str]] = {
+    "grad_mode": ("c10", "_ZN3c108GradMode10is_enabledEv"),
+    "inference_mode": ("c10", "_ZN3c1013InferenceMode10is_enabledEv"),
+    "default_dtype": ("c10", "_ZN3c1031get_default_dtype_as_scalartypeEv"),
+    "torch_function": (
+        "torch_cpu",
+        "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv",
+    ),
+    "torch_function_modes": ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
+    "autocast_enabled": (
+        "torch_cpu",
+        "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+    ),
+    "autocast_dtype": ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE"),
+    "autocast_cache": ("torch_cpu", "_ZN2at8autocast25is_autocast_cache_enabledEv"),
+    "context": ("torch_cpu", "_ZN2at13globalContextEv"),
+    "deterministic": ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv"),
+    "deterministic_warn_only": (
+        "torch_cpu",
+        "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv",
+    ),
+}
+# The thread's dispatch key sets: two words.
+KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")

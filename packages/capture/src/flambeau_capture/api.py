@@ -1,0 +1,270 @@
+"""What users call: compile, disable, run, reset, marks.
+
+In: functions, methods, modules. Out: callables that behave like them and compile as they run.
+Invariant: the wrapped object keeps its signature, attributes, hooks and `isinstance`; nothing is
+compiled outside of a compiled callable's dynamic extent.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ContextDecorator, contextmanager
+from typing import Any, TypeVar, overload
+
+import torch
+
+from flambeau_capture import backends
+from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
+from flambeau_capture.convert import Converter, Records
+from flambeau_capture.errors import CaptureWarning
+from flambeau_capture.interp.inlining import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.options import Options
+from flambeau_capture.source import Scope
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_CACHES: weakref.WeakSet[Any] = weakref.WeakSet()
+_CACHES_LOCK = threading.Lock()
+
+
+class Compiler:
+    """One compiled callable's cache, with the converter that fills it."""
+
+    def __init__(self, backend: str | backends.Backend, options: Options) -> None:
+        name, found = backends.lookup(backend)
+        self.converter = Converter(found, name, options)
+        self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
+        self.cache.on_limit = _LimitWarning(self)
+        with _CACHES_LOCK:
+            _CACHES.add(self)
+
+    @property
+    def records(self) -> Records:
+        return self.converter.records
+
+    def reset(self) -> None:
+        """Forget every entry."""
+        self.cache.clear()
+        self.converter.names.release()
+
+
+class _LimitWarning:
+    """Says once per code object which guard keeps failing, with the two values."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = weakref.ref(compiler)
+        self._seen: set[types.CodeType] = set()
+
+    def __call__(self, code: types.CodeType, arguments: dict[str, Any], free: dict[str, Any]) -> None:
+        compiler = self._compiler()
+        if compiler is None or code in self._seen:
+            return
+        self._seen.add(code)
+        limit = compiler.converter.options.cache_size_limit
+        text = f"{code.co_name} was compiled {limit} times and is not compiled again"
+        entries = compiler.cache.entries(code)
+        if entries:
+            scope = Scope(arguments, free, entries[-1].info.globals_of(code), {}) if hasattr(
+                entries[-1].info, "globals_of"
+            ) else None
+            failure = _explain(entries[0], arguments, free) if scope is None else None
+            if failure is not None:
+                text += f"; guard {failure.guard} expected {failure.expected}, got {failure.got}"
+        warnings.warn(text, CaptureWarning, stacklevel=3)
+
+
+def _explain(entry: Any, arguments: dict[str, Any], free: dict[str, Any]) -> Any:
+    return entry.info.explain(Scope(arguments, free, {}, {}))
+
+
+@overload
+def optimize(
+    backend: str | backends.Backend = ..., *, nopython: bool = ..., dynamic: bool = ...,
+    options: Options | None = ...,
+) -> Callable[[F], F]: ...
+@overload
+def optimize(
+    backend: str | backends.Backend = ..., *, nopython: bool = ..., dynamic: bool = ...,
+    options: Options | None = ..., **choices: Any,
+) -> Callable[[F], F]: ...
+
+
+def optimize(
+    backend: str | backends.Backend = "eager",
+    *,
+    nopython: bool = False,
+    dynamic: bool = False,
+    options: Options | None = None,
+    **choices: Any,
+) -> Any:
+    """A decorator for functions, methods and modules.
+
+    backend: a name of `list_backends()` or a function `backend(gm, example_inputs) -> callable`.
+    nopython: raise `Unsupported` at the first graph break.
+    options: everything else; or give fields of `Options` as keywords.
+    """
+    base = options or Options()
+    import dataclasses
+
+    chosen = dataclasses.replace(
+        base, nopython=nopython or base.nopython, dynamic=dynamic or base.dynamic, **choices
+    )
+    backends.lookup(backend)  # an unknown name is told now
+
+    def decorate(target: Any) -> Any:
+        return _wrap(target, backend, chosen)
+
+    return decorate
+
+
+def compile(
+    fn: Any = None,
+    backend: str | backends.Backend = "eager",
+    *,
+    fullgraph: bool = False,
+    dynamic: bool = False,
+    options: Options | None = None,
+    **choices: Any,
+) -> Any:
+    """`optimize` with the function as first argument; usable as a decorator too."""
+    decorate = optimize(
+        backend, nopython=fullgraph, dynamic=dynamic, options=options, **choices
+    )
+    return decorate if fn is None else decorate(fn)
+
+
+def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any:
+    if isinstance(target, torch.nn.Module):
+        return _wrap_module(target, Compiler(backend, options))
+    if isinstance(target, type):
+        raise TypeError("compile an instance or a function, not a class")
+    if not callable(target):
+        raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
+    compiler = Compiler(backend, options)
+    made = compiled(target, compiler.cache)
+    try:
+        functools.update_wrapper(made, target)
+    except AttributeError:
+        functools.update_wrapper(made, type(target).__call__)
+    made.__flambeau_compiler__ = compiler
+    return made
+
+
+def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
+    """A twin that shares the module's state: same `__dict__`, a subclass of its class."""
+    original = type(module)
+    call = compiled(original.__call__, compiler.cache)
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(module, *args, **kwargs)
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        return module.__reduce_ex__(protocol)
+
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
+        import copy
+
+        return copy.deepcopy(module, memo)
+
+    names = {
+        "__call__": __call__,
+        "__reduce_ex__": __reduce_ex__,
+        "__deepcopy__": __deepcopy__,
+        "__module__": original.__module__,
+        "__qualname__": original.__qualname__,
+        "__doc__": original.__doc__,
+    }
+    kind = type(original.__name__, (original,), names)
+    twin = object.__new__(kind)
+    object.__setattr__(twin, "__dict__", module.__dict__)
+    setattr(kind, "__flambeau_compiler__", compiler)
+    setattr(kind, "__flambeau_original__", module)
+    return twin
+
+
+def compiler_of(target: Any) -> Compiler | None:
+    """The compiler behind a compiled callable."""
+    found = getattr(target, "__flambeau_compiler__", None)
+    return found if isinstance(found, Compiler) else None
+
+
+def disable(fn: Any = None) -> Any:
+    """A function (usable as decorator) that runs, with all it calls, without compiling."""
+    if fn is None:
+        return disable
+    made = disabled(fn)
+    functools.update_wrapper(made, fn)
+    made.__dict__[MARK] = DISABLED
+    return made
+
+
+class run(ContextDecorator):
+    """Entries that exist are used and none is made: `with run(): ...`, or `run(fn)`."""
+
+    def __new__(cls, fn: Any = None) -> Any:
+        if fn is None:
+            return super().__new__(cls)
+
+        @functools.wraps(fn)
+        def frozen(*args: Any, **kwargs: Any) -> Any:
+            with run():
+                return fn(*args, **kwargs)
+
+        return frozen
+
+    def __enter__(self) -> run:
+        self._before = []
+        with _CACHES_LOCK:
+            for compiler in list(_CACHES):
+                self._before.append((compiler, compiler.cache.mode))
+                compiler.cache.mode = "run_only"
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for compiler, mode in self._before:
+            compiler.cache.mode = mode
+
+
+def reset() -> None:
+    """Forget all that was compiled."""
+    with _CACHES_LOCK:
+        for compiler in list(_CACHES):
+            compiler.reset()
+
+
+def is_compiling() -> bool:
+    """False when run; code under capture sees True."""
+    return False
+
+
+def graph_break() -> None:
+    """End the graph here."""
+
+
+graph_break.__dict__[MARK] = BREAK
+
+
+def allow_in_graph(fn: F) -> F:
+    """Record calls of a Python function as one node of the graph, without looking into it."""
+    fn.__dict__[MARK] = IN_GRAPH
+    return fn
+
+
+@contextmanager
+def without_hook() -> Iterator[None]:
+    """Run a block with the frame hook off."""
+    before = set_active(None)
+    try:
+        yield
+    finally:
+        set_active(before)
+
+
+def is_active() -> bool:
+    """Whether a compiled callable is running on this thread."""
+    return active() is not None

@@ -1,0 +1,143 @@
+"""Why a graph ends: every reason has an id that never changes.
+
+In: nothing. Out: the table `REASONS`, the signal `Break` that stops interpretation, the record
+`BreakReport` that explain and warnings show, and `Unsupported`, what `nopython=True` raises.
+Invariant: an id is never reused for another meaning.
+"""
+
+from __future__ import annotations
+
+import linecache
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One row: what it means, and the smallest edit that helps."""
+
+    id: str
+    title: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class UserLine:
+    """A line of the user's program."""
+
+    filename: str
+    lineno: int
+    function: str
+
+    def __str__(self) -> str:
+        text = linecache.getline(self.filename, self.lineno).strip()
+        head = f'  File "{self.filename}", line {self.lineno}, in {self.function}'
+        return f"{head}\n    {text}" if text else head
+
+
+def _table(*rows: tuple[str, str, str]) -> dict[str, Reason]:
+    return {row[0]: Reason(*row) for row in rows}
+
+
+REASONS: dict[str, Reason] = _table(
+    ("FB0001", "generic_jump: a branch depends on a tensor's data",
+     "compute both sides and choose with torch.where"),
+    ("FB0002", "a Python number is read from a tensor's data",
+     "keep the value in a tensor, or read it outside the compiled function"),
+    ("FB0003", "a tensor leaves torch (numpy, list)",
+     "use the torch function of the same meaning, or convert outside the compiled function"),
+    ("FB0004", "the shape of a result depends on a tensor's data",
+     "use a form with a fixed size (torch.where instead of a boolean index)"),
+    ("FB0005", "a call that capture cannot look into",
+     "move the call out of the compiled function"),
+    ("FB0006", "a break asked for by the program",
+     "remove the call of graph_break(), or the disable() around the function"),
+    ("FB0007", "autograd is driven from inside the compiled function",
+     "call backward() outside of it"),
+    ("FB0008", "an instruction that capture does not know",
+     "move the construct out of the compiled function"),
+    ("FB0009", "an operation on a value that capture does not know",
+     "move the operation out of the compiled function"),
+    ("FB0010", "the program raises an exception here",
+     "nothing: Python raises it as it would without compiling"),
+    ("FB0011", "an operator refuses its arguments",
+     "nothing if the program is meant to raise here; else report the operator"),
+    ("FB0012", "a tensor of a class that capture does not know",
+     "convert it to a plain tensor before the call"),
+    ("FB0013", "a context manager that capture cannot enter",
+     "put the `with` outside of the compiled function"),
+    ("FB0014", "iteration over an object that capture does not know",
+     "iterate over a list or a tuple"),
+    ("FB0015", "an argument that a graph cannot hold",
+     "pass numbers, strings, dtypes, devices and tensors to torch functions"),
+    ("FB0016", "the metadata of a tensor is changed in place",
+     "use the out-of-place operator"),
+    ("FB0017", "a function on the list of what is not looked into",
+     "move the call out of the compiled function"),
+    ("FB0018", "calls are nested too deep to follow",
+     "write the recursion as a loop"),
+    ("FB0019", "a side effect that cannot be replayed",
+     "return the value instead of storing it"),
+    ("FB0020", "a class is made inside the compiled function",
+     "make it at module level"),
+    ("FB0021", "a generator or coroutine outlives the compiled part",
+     "make a list of its items"),
+    ("FB0022", "too many instructions for one frame",
+     "compile the body of the loop instead of the loop"),
+    ("FB0023", "something is printed or logged",
+     "print outside of the compiled function"),
+    ("FB0024", "global state of torch is changed",
+     "change it outside of the compiled function"),
+)
+
+
+@dataclass(frozen=True)
+class BreakReport:
+    """One graph break as users see it: the reason, what was met, where (innermost line last)."""
+
+    reason: Reason
+    what: str
+    lines: tuple[UserLine, ...]
+
+    @property
+    def user_line(self) -> UserLine | None:
+        """The innermost line of the user's program."""
+        return self.lines[-1] if self.lines else None
+
+    def __str__(self) -> str:
+        text = f"{self.reason.id} {self.reason.title}: {self.what}"
+        if self.user_line is not None:
+            text += f"\n{self.user_line}"
+        return text
+
+
+class Break(Exception):
+    """Stops symbolic interpretation at an instruction that has to run in Python."""
+
+    def __init__(self, id: str, what: str) -> None:
+        super().__init__(f"{id} {REASONS[id].title}: {what}")
+        self.reason = REASONS[id]
+        self.what = what
+        self.lines: tuple[UserLine, ...] = ()
+
+    def report(self) -> BreakReport:
+        return BreakReport(self.reason, self.what, self.lines)
+
+
+class SkipFrame(Exception):
+    """The frame is left to Python as it is; the text says why."""
+
+
+class RunOriginal(Exception):
+    """This call runs the original code; nothing is remembered about it."""
+
+
+class Unsupported(RuntimeError):
+    """A graph break where `nopython=True` allows none."""
+
+    def __init__(self, report: BreakReport) -> None:
+        self.report = report
+        text = [f"{report.reason.id} {report.reason.title}", f"  met: {report.what}"]
+        text.append(f"  try: {report.reason.hint}")
+        text.append("Processing original code:")
+        text.extend(str(line) for line in report.lines)
+        super().__init__("\n".join(text))

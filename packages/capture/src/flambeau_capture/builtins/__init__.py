@@ -1,0 +1,15 @@
+"""What calling a built-in, a class or a function of torch does under capture.
+
+Importing this package fills the table `values.callables.HANDLERS`.
+"""
+
+from flambeau_capture.builtins import (
+    containers,
+    creation,
+    inspecting,
+    iteration,
+    numbers,
+    operators,
+    stdlib,
+    torch_functions,
+)

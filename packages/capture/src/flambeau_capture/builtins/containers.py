@@ -1,0 +1,74 @@
+"""Making containers: list, tuple, dict, set, slice, deque, OrderedDict, defaultdict.
+
+In: values. Out: new containers. Invariant: a new container shares items, never storage, with what
+it was made from.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.callables import handles
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.sequences import DequeValue, ListValue, SliceValue, TupleValue
+
+
+@handles(list)
+def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(unpack(tx, args[0]) if args else [])
+
+
+@handles(tuple)
+def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+        return args[0]
+    return TupleValue(unpack(tx, args[0]) if args else [])
+
+
+@handles(set)
+def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return SetValue(unpack(tx, args[0]) if args else [], set, tx=tx)
+
+
+@handles(frozenset)
+def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return SetValue(unpack(tx, args[0]) if args else [], frozenset, tx=tx)
+
+
+def _dict_of(kind: type) -> None:
+    @handles(kind)
+    def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        made = DictValue(python_class=kind, tx=tx)
+        made.call_method(tx, "__init__", args, kwargs)
+        return made
+
+
+for _kind in (dict, collections.OrderedDict, collections.defaultdict):
+    _dict_of(_kind)
+
+
+@handles(dict.fromkeys, collections.OrderedDict.fromkeys)
+def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[1] if len(args) > 1 else Constant(None)
+    return DictValue([(key, value) for key in unpack(tx, args[0])], tx=tx)
+
+
+@handles(collections.deque)
+def _deque(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    bound: Any = args[1] if len(args) > 1 else kwargs.get("maxlen", Constant(None))
+    made = DequeValue([], constant_of(bound))
+    if args:
+        made.replace(tx, unpack(tx, args[0]))
+    return made
+
+
+@handles(slice)
+def _slice(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    none = Constant(None)
+    if len(args) == 1:
+        return SliceValue(none, args[0], none)
+    start, stop, *step = args
+    return SliceValue(start, stop, step[0] if step else none)

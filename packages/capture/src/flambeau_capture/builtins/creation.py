@@ -1,0 +1,213 @@
+"""Calling classes: what instances they make.
+
+In: a class value and arguments. Out: `instantiate`. Invariant: `__new__` and `__init__` of the
+program run under capture; the built-in part of the instance is a value of the built-in kind.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import inspect
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Held
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.callables import (
+    BREAKS,
+    HANDLERS,
+    evaluate_call,
+    find,
+    handles,
+    is_pure,
+    pure,
+)
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.exceptions import ExceptionValue
+from flambeau_capture.values.functions import CellValue
+from flambeau_capture.values.methods import MethodValue
+from flambeau_capture.values.nnmodules import ModuleValue
+from flambeau_capture.values.objects import ObjectValue, class_attribute, find_in_class
+from flambeau_capture.values.sequences import ListValue, TupleValue, make_tuple
+from flambeau_capture.values.wrap import PartialValue
+
+
+def instantiate(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`kind(*args, **kwargs)`."""
+    python_class = kind.python_class
+    handler = find(HANDLERS, python_class)
+    if handler is not None:
+        found: Value = handler(tx, args, kwargs)
+        return found
+    reason = find(BREAKS, python_class)
+    if reason is not None:
+        raise Break(reason, f"call of {kind.describe()}")
+    if is_pure(python_class):
+        return evaluate_call(tx, python_class, args, kwargs)
+    if isinstance(python_class, enum.EnumMeta):
+        return evaluate_call(tx, python_class, args, kwargs)
+    meta_call = find_in_class(type(python_class), "__call__")
+    if meta_call is not None and isinstance(meta_call[1], types.FunctionType):
+        fn = meta_call[1]
+        return tx.call(MethodValue(kind, tx.wrap(fn, Held(fn, "__call__"))), args, kwargs)
+    if issubclass(python_class, BaseException):
+        return _exception(tx, python_class, args, kwargs)
+    if _is_named_tuple(python_class):
+        return _named_tuple(tx, python_class, args, kwargs)
+    if issubclass(python_class, torch.Tensor):
+        raise Break("FB0012", f"call of {kind.describe()}")
+    return _instance(tx, kind, args, kwargs)
+
+
+def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    python_class = kind.python_class
+    new = find_in_class(python_class, "__new__")
+    assert new is not None
+    maker = new[1].__func__ if isinstance(new[1], staticmethod) else new[1]
+    made: Value
+    if isinstance(maker, types.FunctionType):
+        if new[0].__module__ == "typing" and new[0].__name__ in ("Generic", "Protocol"):
+            made = new_object(kind)
+        else:
+            made = tx.call(tx.wrap(maker, Held(maker, "__new__")), [kind, *args], kwargs)
+    else:
+        made = new_object(kind)
+    if not issubclass(made.cls, python_class):
+        return made
+    init = find_in_class(python_class, "__init__")
+    if init is not None and isinstance(init[1], types.FunctionType):
+        tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
+    elif isinstance(made, ObjectValue) and made.payload is not None:
+        made.payload.call_method(tx, "__init__", args, kwargs)
+    elif (args or kwargs) and not isinstance(maker, types.FunctionType):
+        tx.raise_error(TypeError, f"{python_class.__name__}() takes no arguments")
+    return made
+
+
+def new_object(kind: ClassValue) -> Value:
+    """`object.__new__`, with the built-in part that the class derives from."""
+    python_class = kind.python_class
+    layout = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    if layout is object:
+        if issubclass(python_class, torch.nn.Module):
+            return ModuleValue(python_class)
+        return ObjectValue(python_class)
+    if layout in (dict, collections.OrderedDict):
+        return ObjectValue(python_class, payload=DictValue(python_class=layout))
+    if layout is list:
+        return ObjectValue(python_class, payload=ListValue([]))
+    if layout is set:
+        return ObjectValue(python_class, payload=SetValue([]))
+    raise Break("FB0005", f"call of {kind.describe()}")
+
+
+def _exception(
+    tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs
+) -> Value:
+    made = ExceptionValue(python_class, list(args))
+    init = find_in_class(python_class, "__init__")
+    if init is not None and isinstance(init[1], types.FunctionType):
+        tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
+    elif kwargs:
+        for name, value in kwargs.items():
+            made.attributes[name] = value
+    return made
+
+
+def _is_named_tuple(python_class: type) -> bool:
+    return issubclass(python_class, tuple) and hasattr(python_class, "_fields")
+
+
+def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
+    new = find_in_class(python_class, "__new__")
+    if new is not None and "_tuple_new" not in str(
+        getattr(getattr(new[1], "__code__", None), "co_names", ())
+    ):
+        generated = getattr(new[1], "__func__", new[1])
+        if not getattr(generated, "__module__", "").startswith("namedtuple_"):
+            raise Break("FB0009", f"__new__ of {python_class.__name__}")
+    fields: tuple[str, ...] = python_class._fields  # type: ignore[attr-defined]
+    defaults: dict[str, Any] = getattr(python_class, "_field_defaults", {})
+    values: dict[str, Value] = dict(zip(fields, args))
+    if len(args) > len(fields) or set(kwargs) & set(values) or set(kwargs) - set(fields):
+        tx.raise_error(TypeError, f"{python_class.__name__}() got unexpected arguments")
+    values.update(kwargs)
+    for name in fields:
+        if name not in values:
+            if name not in defaults:
+                tx.raise_error(
+                    TypeError, f"{python_class.__name__}() missing argument: '{name}'"
+                )
+            values[name] = tx.wrap_new(defaults[name])
+    return TupleValue([values[name] for name in fields], python_class)
+
+
+@handles(object.__new__, dict.__new__, collections.OrderedDict.__new__, list.__new__, set.__new__)
+def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    plain = {dict: DictValue, list: lambda: ListValue([]), set: lambda: SetValue([])}
+    if kind.python_class in plain:
+        made: Value = plain[kind.python_class]()  # type: ignore[operator]
+        return made
+    return new_object(kind)
+
+
+@handles(tuple.__new__)
+def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.base import unpack
+
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
+
+
+@handles(object)
+def _object(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ObjectValue(object)
+
+
+@handles(functools.partial)
+def _partial(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    fn = args[0]
+    if isinstance(fn, PartialValue):
+        return PartialValue(fn.fn, [*fn.args, *args[1:]], {**fn.kwargs, **kwargs})
+    return PartialValue(fn, list(args[1:]), dict(kwargs))
+
+
+@handles(types.MethodType)
+def _method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return MethodValue(args[1], args[0])
+
+
+@handles(types.CellType)
+def _cell(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return CellValue(args[0] if args else None, tx=tx)
+
+
+@handles(torch.Size)
+def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.base import unpack
+
+    try:
+        return tx.wrap_new(make_tuple(torch.Size, [v.as_python() for v in unpack(tx, args[0])]))
+    except NotConcrete as error:
+        raise Break("FB0002", f"a size of {error}") from None
+
+
+@handles(types.SimpleNamespace)
+def _namespace(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0005", "types.SimpleNamespace")
+
+
+pure(
+    torch.device, torch.finfo, torch.iinfo, inspect.Signature, range, complex, bytes, frozenset,
+)  # fmt: skip
+

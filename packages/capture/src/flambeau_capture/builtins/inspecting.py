@@ -1,0 +1,288 @@
+"""Built-ins that ask about objects: isinstance, getattr, type, callable, id, print and the like.
+
+In: values. Out: values. Invariant: an answer that rests on the program's state is guarded by the
+value that gave it.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+)
+from flambeau_capture.values.callables import breaks, describe_call, handles
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.opaque import OpaqueValue
+from flambeau_capture.values.sequences import TupleValue
+from flambeau_capture.values.tensor import TensorValue
+
+
+def class_of(value: Value) -> type:
+    """The class of a class value, or a break."""
+    if isinstance(value, ClassValue):
+        return value.python_class
+    try:
+        found = value.as_python()
+    except NotConcrete:
+        raise Break("FB0009", f"{value.describe()} as a class") from None
+    if isinstance(found, type):
+        return found
+    raise Break("FB0009", f"{value.describe()} as a class")
+
+
+@handles(isinstance)
+def _isinstance(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(is_instance(tx, args[0], args[1]))
+
+
+def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
+    if isinstance(kinds, TupleValue):
+        return any(is_instance(tx, value, kind) for kind in kinds.parts())
+    try:
+        plain = kinds.as_python()
+    except NotConcrete:
+        raise Break("FB0009", f"isinstance with {kinds.describe()}") from None
+    if isinstance(plain, types.UnionType):
+        return any(is_instance(tx, value, tx.wrap_new(kind)) for kind in plain.__args__)
+    kind: Any = plain
+    if not isinstance(kind, type):
+        kind = getattr(plain, "__origin__", None)
+        if not isinstance(kind, type):
+            tx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple, or a union")
+    if isinstance(value, TensorValue):
+        return _tensor_is(value, kind)
+    if isinstance(value, OpaqueValue):
+        return isinstance(value.real, kind)
+    own = type(kind).__dict__.get("__instancecheck__")
+    if isinstance(own, types.FunctionType) and kind.__module__.partition(".")[0] not in (
+        "torch", "abc", "collections", "typing", "numbers", "os", "enum",
+    ):  # fmt: skip
+        if type(kind).__module__ not in ("abc", "typing", "enum"):
+            raise Break("FB0009", f"isinstance with the metaclass of {kind.__name__}")
+    return issubclass(value.cls, kind)
+
+
+def _tensor_is(value: TensorValue, kind: type) -> bool:
+    if type(kind).__name__ == "tensortype":  # torch.FloatTensor and its like
+        return bool(value.fake.type() == f"{kind.__module__}.{kind.__name__}")
+    return issubclass(value.cls, kind)
+
+
+@handles(issubclass)
+def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kinds = (
+        tuple(class_of(kind) for kind in args[1].parts())
+        if isinstance(args[1], TupleValue)
+        else args[1].as_python()
+    )
+    if not isinstance(args[0], ClassValue):
+        tx.raise_error(TypeError, "issubclass() arg 1 must be a class")
+    return Constant(issubclass(args[0].python_class, kinds))
+
+
+@handles(type)
+def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1:
+        raise Break("FB0020", "type() with three arguments")
+    if isinstance(args[0], ObjectValue | TensorValue):
+        return tx.wrap_new(args[0].cls)
+    return tx.wrap_new(args[0].cls)
+
+
+@handles(getattr)
+def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    name = constant_of(args[1])
+    if len(args) == 2:
+        return tx.get_attr(args[0], name)
+    try:
+        return tx.get_attr(args[0], name)
+    except UserError as error:
+        if not issubclass(error.value.cls, AttributeError):
+            raise
+        _guard_absence(tx, args[0], name)
+        return args[2]
+
+
+@handles(hasattr)
+def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(has_attr(tx, args[0], constant_of(args[1])))
+
+
+def has_attr(tx: Tracer, value: Value, name: str) -> bool:
+    try:
+        tx.get_attr(value, name)
+    except UserError as error:
+        if not issubclass(error.value.cls, AttributeError):
+            raise
+        _guard_absence(tx, value, name)
+        return False
+    if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
+        tx.guard(value.source, "HASATTR", name)
+    return True
+
+
+def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
+    if isinstance(value, ObjectValue) and value.source is not None and not value.written:
+        tx.guard(value.source, "NOT_HASATTR", name)
+
+
+@handles(setattr)
+def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].set_attr(tx, constant_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(delattr)
+def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].del_attr(tx, constant_of(args[1]))
+    return Constant(None)
+
+
+@handles(object.__setattr__)
+def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not isinstance(args[0], ObjectValue):
+        args[0].set_attr(tx, constant_of(args[1]), args[2])
+    else:
+        args[0].generic_set_attr(tx, constant_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(object.__getattribute__)
+def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue):
+        return args[0].generic_get_attr(tx, constant_of(args[1]))
+    return tx.get_attr(args[0], constant_of(args[1]))
+
+
+@handles(torch.nn.Module.__setattr__)
+def _module_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.nnmodules import ModuleValue
+
+    assert isinstance(args[0], ModuleValue)
+    args[0].module_setattr(tx, constant_of(args[1]), args[2])
+    return Constant(None)
+
+
+@handles(torch.nn.Module.__getattr__)
+def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.nnmodules import ModuleValue
+
+    assert isinstance(args[0], ModuleValue)
+    return args[0].module_getattr(tx, constant_of(args[1]))
+
+
+@handles(callable)
+def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, ObjectValue):
+        return Constant(find_in_class(value.cls, "__call__") is not None)
+    if isinstance(value, OpaqueValue):
+        return Constant(callable(value.real))
+    return Constant(hasattr(value.cls, "__call__"))
+
+
+@handles(id)
+def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    real = getattr(value, "real", None)
+    if real is None or value.source is None:
+        raise Break("FB0009", f"id of {value.describe()}")
+    tx.guard(value.source, "ID_MATCH", real)
+    return Constant(id(real))
+
+
+@handles(hash)
+def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue) and args[0].special("__hash__"):
+        return tx.call(tx.get_attr(args[0], "__hash__"), [], {})
+    try:
+        return Constant(hash(args[0].as_python()))
+    except NotConcrete:
+        raise Break("FB0009", f"hash of {args[0].describe()}") from None
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+
+
+@handles(len)
+def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].length(tx))
+
+
+@handles(vars)
+def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not args:
+        raise Break("FB0009", "vars() without an argument")
+    return tx.get_attr(args[0], "__dict__")
+
+
+@handles(dir)
+def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0009", "dir()")
+
+
+@handles(repr)
+def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(text_of(tx, args[0], "__repr__"))
+
+
+@handles(ascii)
+def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(ascii(args[0].as_python()))
+
+
+@handles(format)
+def _format(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(format_value(tx, args[0], constant_of(args[1]) if len(args) > 1 else ""))
+
+
+def text_of(tx: Tracer, value: Value, method: str) -> str:
+    """str() or repr() of a value."""
+    if isinstance(value, TensorValue):
+        raise Break("FB0003", f"text of {value.describe()}")
+    if isinstance(value, ObjectValue):
+        for name in (method, "__repr__"):
+            if value.special(name):
+                return str(constant_of(tx.call(tx.get_attr(value, name), [], {})))
+        raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, IteratorValue):
+        raise Break("FB0009", f"text of {value.describe()}")
+    try:
+        plain = value.as_python()
+    except NotConcrete as error:
+        raise Break("FB0003", f"text of {error}") from None
+    return str(plain) if method == "__str__" else repr(plain)
+
+
+def format_value(tx: Tracer, value: Value, spec: str) -> str:
+    """format(value, spec)."""
+    if isinstance(value, Constant):
+        try:
+            return format(value.value, spec)
+        except (ValueError, TypeError) as error:
+            tx.raise_error(type(error), *error.args)
+    if isinstance(value, ObjectValue) and value.special("__format__"):
+        return str(
+            constant_of(tx.call(tx.get_attr(value, "__format__"), [Constant(spec)], {}))
+        )
+    return format(text_of(tx, value, "__str__"), spec)
+
+
+@handles(print)
+def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0023", f"call_function {describe_call(print, args)}")
+
+
+breaks("FB0005", open, input, exec, eval, compile, __import__)

@@ -1,0 +1,162 @@
+"""Iteration: iter, next, range, zip, map, enumerate, filter, reversed, sorted, itertools.
+
+In: values. Out: iterators and lists. Invariant: nothing is iterated further than the program does.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import operator
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.polyfills import iterating
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    UserError,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.callables import HANDLERS, evaluate_call, handles
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.iterators import (
+    CallIterator,
+    ChainIterator,
+    CountIterator,
+    EnumerateIterator,
+    FilterIterator,
+    GeneratorValue,
+    MapIterator,
+    SequenceIterator,
+    ZipIterator,
+)
+from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.sequences import ListValue, TupleValue
+from flambeau_capture.values.sorting import sort_values
+
+
+@handles(iter)
+def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 2:
+        raise Break("FB0014", "iter() with a sentinel")
+    return args[0].iterate(tx)
+
+
+@handles(next)
+def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    target = args[0]
+    if isinstance(target, GeneratorValue) and len(args) == 1:
+        return target.call_method(tx, "__next__", [], {})
+    if isinstance(target, ObjectValue):
+        target = CallIterator(target)
+    if not isinstance(target, IteratorValue):
+        tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not an iterator")
+    item = target.advance(tx)
+    if item is not None:
+        return item
+    if len(args) > 1:
+        return args[1]
+    tx.raise_error(StopIteration)
+
+
+@handles(range)
+def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return evaluate_call(tx, range, args, kwargs)
+
+
+@handles(zip)
+def _zip(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    strict = "strict" in kwargs and kwargs["strict"].truth(tx)
+    return ZipIterator([arg.iterate(tx) for arg in args], strict)
+
+
+@handles(map)
+def _map(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return MapIterator(args[0], [arg.iterate(tx) for arg in args[1:]])
+
+
+@handles(filter)
+def _filter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return FilterIterator(args[0], args[1].iterate(tx))
+
+
+@handles(enumerate)
+def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    start = args[1] if len(args) > 1 else kwargs.get("start", Constant(0))
+    return EnumerateIterator(args[0].iterate(tx), constant_of(start))
+
+
+@handles(reversed)
+def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    target = args[0]
+    if isinstance(target, ObjectValue) and target.special("__reversed__"):
+        return tx.call(tx.get_attr(target, "__reversed__"), [], {})
+    if isinstance(target, Constant):
+        return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
+    if isinstance(target, IteratorValue):
+        tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not reversible")
+    return SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
+
+
+@handles(sorted)
+def _sorted(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ListValue(sort_values(tx, unpack(tx, args[0]), kwargs))
+
+
+@handles(itertools.chain)
+def _chain(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ChainIterator(list(args))
+
+
+@handles(itertools.chain.from_iterable)
+def _chain_from(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return ChainIterator(unpack(tx, args[0]))
+
+
+@handles(itertools.count)
+def _count(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    start = args[0] if args else kwargs.get("start", Constant(0))
+    step = args[1] if len(args) > 1 else kwargs.get("step", Constant(1))
+    return CountIterator(start, step)
+
+
+@handles(itertools.repeat)
+def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    times = args[1] if len(args) > 1 else kwargs.get("times")
+    return CountIterator(args[0], None, None if times is None else constant_of(times))
+
+
+def _polyfill(original: Any, python: Any) -> None:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.call_python(python, args, kwargs)
+
+    HANDLERS[original] = handler
+
+
+for _original, _python in {
+    itertools.islice: iterating.islice,
+    itertools.product: iterating.product,
+    itertools.accumulate: iterating.accumulate,
+    itertools.starmap: iterating.starmap,
+    itertools.takewhile: iterating.takewhile,
+    itertools.dropwhile: iterating.dropwhile,
+    itertools.zip_longest: iterating.zip_longest,
+    itertools.pairwise: iterating.pairwise,
+    itertools.combinations: iterating.combinations,
+    itertools.permutations: iterating.permutations,
+    itertools.compress: iterating.compress,
+    functools.reduce: iterating.reduce,
+}.items():
+    _polyfill(_original, _python)
+
+
+@handles(operator.itemgetter, operator.attrgetter, operator.methodcaller)
+def _getter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0005", "operator.itemgetter and its like")
+
+
+__all__ = ["UserError"]

@@ -1,0 +1,135 @@
+"""Numbers and strings: int, float, bool, str, round, min, max, sum and `math`.
+
+In: values. Out: values. Invariant: a number read from a tensor's data is a graph break; the
+computation on known numbers is Python's own.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.inspecting import text_of
+from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.callables import evaluate_call, handles, pure
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.tensor import TensorValue, graph_call
+
+
+def _convert(kind: type, special: str) -> None:
+    @handles(kind)
+    def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if args and isinstance(args[0], TensorValue):
+            raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
+        if args and isinstance(args[0], ObjectValue) and args[0].special(special):
+            return tx.call(tx.get_attr(args[0], special), [], {})
+        return evaluate_call(tx, kind, args, kwargs)
+
+
+for _kind, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
+    _convert(_kind, _special)
+
+
+@handles(bool)
+def _bool(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].truth(tx) if args else False)
+
+
+@handles(str)
+def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 1 and not kwargs:
+        if isinstance(args[0], Constant):
+            return Constant(str(args[0].value))
+        return Constant(text_of(tx, args[0], "__str__"))
+    return evaluate_call(tx, str, args, kwargs)
+
+
+@handles(round)
+def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], TensorValue):
+        return graph_call(tx, "call_function", torch.round, [args[0]], {})
+    return evaluate_call(tx, round, args, kwargs)
+
+
+@handles(abs)
+def _abs(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return unary(tx, "abs", args[0])
+
+
+def _extreme(fn: Any, symbol: str) -> None:
+    @handles(fn)
+    def extreme(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        items = unpack(tx, args[0]) if len(args) == 1 else list(args)
+        if not items:
+            if "default" in kwargs:
+                return kwargs["default"]
+            tx.raise_error(ValueError, f"{fn.__name__}() arg is an empty sequence")
+        key = kwargs.get("key")
+        if key is not None and isinstance(key, Constant) and key.value is None:
+            key = None
+        best, best_key = items[0], items[0] if key is None else tx.call(key, [items[0]], {})
+        for item in items[1:]:
+            item_key = item if key is None else tx.call(key, [item], {})
+            if binary(tx, symbol, item_key, best_key).truth(tx):
+                best, best_key = item, item_key
+        return best
+
+
+_extreme(min, "<")
+_extreme(max, ">")
+
+
+@handles(sum)
+def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = args[1] if len(args) > 1 else kwargs.get("start", Constant(0))
+    for item in unpack(tx, args[0]):
+        total = binary(tx, "+", total, item)
+    return total
+
+
+@handles(math.prod)
+def _prod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    total = kwargs.get("start", Constant(1))
+    for item in unpack(tx, args[0]):
+        total = binary(tx, "*", total, item)
+    return total
+
+
+@handles(any)
+def _any(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(any(item.truth(tx) for item in args[0].iterate(tx).drain(tx)))
+
+
+@handles(all)
+def _all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(all(item.truth(tx) for item in args[0].iterate(tx).drain(tx)))
+
+
+def _module_functions(module: types.ModuleType) -> list[Any]:
+    found = [getattr(module, name) for name in dir(module)]
+    return [f for f in found if isinstance(f, types.BuiltinFunctionType) and f is not math.prod]
+
+
+for _fn in (*_module_functions(math), *_module_functions(cmath)):
+
+    def _math(
+        tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn
+    ) -> Value:
+        for arg in args:
+            if isinstance(arg, TensorValue):
+                raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")
+        try:
+            return evaluate_call(tx, _fn, args, kwargs)
+        except NotConcrete as error:
+            raise Break("FB0005", f"math.{_fn.__name__}: {error}") from None
+
+    handles(_fn)(_math)
+
+pure(bin, hex, oct, chr, ord, str.maketrans, int.from_bytes, float.fromhex, bytes.fromhex)

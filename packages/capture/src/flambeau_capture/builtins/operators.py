@@ -1,0 +1,372 @@
+"""Operators: `a + b`, `a < b`, `-a`, `a is b`, and the functions of the module `operator`.
+
+In: a symbol and values. Out: `binary`, `unary`, `identical`. Invariant: an operator on a tensor is
+a node of the graph; on constants it is computed; on objects it is the program's own method.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
+from flambeau_capture.values.callables import HANDLERS, BuiltinValue, call_callable, handles, pure
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.dicts import DictValue, DictView, SetValue
+from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.opaque import OpaqueValue
+from flambeau_capture.values.sequences import ListValue, SequenceValue, TupleValue, tx_equal
+from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.wrap import PartialValue
+
+# symbol -> (function, special method, reflected special method)
+OPERATORS: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "+": (operator.add, "__add__", "__radd__"),
+    "-": (operator.sub, "__sub__", "__rsub__"),
+    "*": (operator.mul, "__mul__", "__rmul__"),
+    "/": (operator.truediv, "__truediv__", "__rtruediv__"),
+    "//": (operator.floordiv, "__floordiv__", "__rfloordiv__"),
+    "%": (operator.mod, "__mod__", "__rmod__"),
+    "**": (operator.pow, "__pow__", "__rpow__"),
+    "@": (operator.matmul, "__matmul__", "__rmatmul__"),
+    "<<": (operator.lshift, "__lshift__", "__rlshift__"),
+    ">>": (operator.rshift, "__rshift__", "__rrshift__"),
+    "&": (operator.and_, "__and__", "__rand__"),
+    "|": (operator.or_, "__or__", "__ror__"),
+    "^": (operator.xor, "__xor__", "__rxor__"),
+    "==": (operator.eq, "__eq__", "__eq__"),
+    "!=": (operator.ne, "__ne__", "__ne__"),
+    "<": (operator.lt, "__lt__", "__gt__"),
+    "<=": (operator.le, "__le__", "__ge__"),
+    ">": (operator.gt, "__gt__", "__lt__"),
+    ">=": (operator.ge, "__ge__", "__le__"),
+    "getitem": (operator.getitem, "__getitem__", ""),
+}
+IN_PLACE: dict[str, tuple[Callable[..., Any], str]] = {
+    "+=": (operator.iadd, "__iadd__"),
+    "-=": (operator.isub, "__isub__"),
+    "*=": (operator.imul, "__imul__"),
+    "/=": (operator.itruediv, "__itruediv__"),
+    "//=": (operator.ifloordiv, "__ifloordiv__"),
+    "%=": (operator.imod, "__imod__"),
+    "**=": (operator.ipow, "__ipow__"),
+    "@=": (operator.imatmul, "__imatmul__"),
+    "<<=": (operator.ilshift, "__ilshift__"),
+    ">>=": (operator.irshift, "__irshift__"),
+    "&=": (operator.iand, "__iand__"),
+    "|=": (operator.ior, "__ior__"),
+    "^=": (operator.ixor, "__ixor__"),
+}
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+UNARY: dict[str, tuple[Callable[..., Any], str]] = {
+    "-": (operator.neg, "__neg__"),
+    "+": (operator.pos, "__pos__"),
+    "~": (operator.invert, "__invert__"),
+    "abs": (abs, "__abs__"),
+}
+
+
+def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    """`left symbol right`, in place if the symbol ends in `=` and is no comparison."""
+    if symbol in IN_PLACE:
+        return _in_place(tx, symbol, left, right)
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        if symbol == "getitem" and not isinstance(left, TensorValue):
+            return left.get_item(tx, right)
+        return _tensor_operator(tx, OPERATORS[symbol][0], left, right)
+    if symbol == "getitem":
+        return left.get_item(tx, right)
+    if symbol in ("==", "!=") and _by_identity(left) and _by_identity(right):
+        return Constant(identical(left, right) == (symbol == "=="))
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], left.value, right.value))
+    for attempt in (_objects, _sequences, _tables, _known):
+        found = attempt(tx, symbol, left, right)
+        if found is not None:
+            return found
+    if symbol in ("==", "!="):
+        return Constant(identical(left, right) == (symbol == "=="))
+    raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
+
+
+def _by_identity(value: Value) -> bool:
+    return isinstance(value, ClassValue | BoundMethod | PartialValue | BuiltinValue) or (
+        type(value).__name__ == "FunctionValue"
+    )
+
+
+def _tensor_operator(
+    tx: Tracer, fn: Callable[..., Any], left: Value, right: Value
+) -> Value:
+    other = right if isinstance(left, TensorValue) else left
+    if fn in (operator.eq, operator.ne) and isinstance(other, Constant) and (
+        other.value is None or isinstance(other.value, str)
+    ):
+        return Constant(fn is operator.ne)
+    if isinstance(other, ObjectValue) and isinstance(right, ObjectValue):
+        name = next(row[2] for row in OPERATORS.values() if row[0] is fn)
+        if right.special(name):
+            return right.call_method(tx, name, [left], {})
+    if isinstance(other, ObjectValue) and isinstance(left, ObjectValue):
+        name = next(row[1] for row in OPERATORS.values() if row[0] is fn)
+        if left.special(name):
+            return left.call_method(tx, name, [right], {})
+    return graph_call(tx, "call_function", fn, [left, right], {})
+
+
+def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
+    fn, name = IN_PLACE[symbol]
+    if isinstance(left, TensorValue):
+        return graph_call(tx, "call_function", fn, [left, right], {})
+    if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
+        return left.call_method(tx, name, [right], {}) if not left.special(name) else tx.call(
+            tx.get_attr(left, name), [right], {}
+        )
+    if isinstance(left, ListValue) and symbol == "+=":
+        return left.call_method(tx, "__iadd__", [right], {})
+    if isinstance(left, DictValue) and symbol == "|=":
+        return left.call_method(tx, "__ior__", [right], {})
+    if isinstance(left, SetValue) and left.cls is set and symbol in _SET_IN_PLACE:
+        if symbol == "|=":
+            left.call_method(tx, "update", [right], {})
+            return left
+        result = left.call_method(tx, _SET_IN_PLACE[symbol], [right], {})
+        left.call_method(tx, "clear", [], {})
+        left.call_method(tx, "update", [result], {})
+        return left
+    if isinstance(left, ListValue) and symbol == "*=":
+        copies = binary(tx, "*", left, right)
+        assert isinstance(copies, ListValue)
+        left.replace(tx, copies.parts())
+        return left
+    return binary(tx, symbol[:-1], left, right)
+
+
+_SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
+                 "^=": "symmetric_difference"}  # fmt: skip
+
+
+def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    """The program's own special methods, the reflected one first if the class is a subclass."""
+    _, name, reflected = OPERATORS[symbol]
+    attempts = [(left, name, right), (right, reflected, left)]
+    if left.cls is not right.cls and issubclass(right.cls, left.cls):
+        attempts.reverse()
+    for receiver, method, argument in attempts:
+        if not isinstance(receiver, ObjectValue) and not _has_python_method(receiver, method):
+            continue
+        if isinstance(receiver, ObjectValue) and not receiver.special(method):
+            if receiver.payload is None:
+                continue
+            other = getattr(argument, "payload", None) or argument
+            found = binary(tx, symbol, receiver.payload, other) if receiver is left else binary(
+                tx, symbol, other, receiver.payload
+            )
+        else:
+            found = tx.call(tx.get_attr(receiver, method), [argument], {})
+        if not (isinstance(found, Constant) and found.value is NotImplemented):
+            return found
+    return None
+
+
+def _has_python_method(value: Value, name: str) -> bool:
+    import types
+
+    found = find_in_class(value.cls, name)
+    return (
+        found is not None
+        and isinstance(found[1], types.FunctionType)
+        and not isinstance(value, Constant)
+    )
+
+
+def _sequences(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
+        same_kind = isinstance(left, TupleValue) == isinstance(right, TupleValue)
+        if symbol == "+" and same_kind:
+            return left.like([*left.parts(), *right.parts()])
+        if symbol in COMPARISONS and same_kind:
+            return _compare(tx, symbol, left.parts(), right.parts())
+        if symbol in ("==", "!="):
+            return Constant(symbol == "!=")
+        if symbol == "+":
+            tx.raise_error(
+                TypeError,
+                f"can only concatenate {left.cls.__name__} (not "
+                f"\"{right.cls.__name__}\") to {left.cls.__name__}",
+            )
+    for one, other in ((left, right), (right, left)):
+        if symbol == "*" and isinstance(one, SequenceValue) and isinstance(other, Constant):
+            return one.like(one.parts() * int(other.value))
+    return None
+
+
+def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> Value:
+    if symbol in ("==", "!="):
+        equal = len(left) == len(right) and all(
+            tx_equal(tx, one, other) for one, other in zip(left, right)
+        )
+        return Constant(equal == (symbol == "=="))
+    for one, other in zip(left, right):
+        if not tx_equal(tx, one, other):
+            return binary(tx, symbol, one, other)
+    return Constant(OPERATORS[symbol][0](len(left), len(right)))
+
+
+def _tables(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    kinds = (DictValue, SetValue, DictView)
+    if not isinstance(left, kinds):
+        if symbol in ("==", "!=") and isinstance(right, kinds):
+            return Constant(symbol == "!=")
+        return None
+    name = OPERATORS[symbol][1]
+    if isinstance(left, DictValue) and symbol == "!=":
+        equal = left.call_method(tx, "__eq__", [right], {})
+        known = isinstance(equal, Constant) and isinstance(equal.value, bool)
+        return Constant(not equal.truth(tx)) if known else Constant(True)
+    found = left.call_method(tx, name, [right], {})
+    if isinstance(found, Constant) and found.value is NotImplemented:
+        if symbol in ("==", "!="):
+            return Constant(symbol == "!=")
+        tx.raise_error(
+            TypeError,
+            f"unsupported operand type(s) for {symbol}: '{left.cls.__name__}' and "
+            f"'{right.cls.__name__}'",
+        )
+    return found
+
+
+def _known(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    """Objects that are fully known, formatting with `%` included."""
+    try:
+        one, other = left.as_python(), right.as_python()
+    except NotConcrete:
+        return None
+    return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], one, other))
+
+
+def unary(tx: Tracer, symbol: str, value: Value) -> Value:
+    fn, name = UNARY[symbol]
+    if isinstance(value, TensorValue):
+        return graph_call(tx, "call_function", fn, [value], {})
+    if isinstance(value, Constant):
+        return tx.wrap_new(evaluate(tx, fn, value.value))
+    if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
+        return value.call_method(tx, name, [], {}) if not value.special(name) else tx.call(
+            tx.get_attr(value, name), [], {}
+        )
+    raise Break("FB0009", f"{symbol}{value.describe()}")
+
+
+def identical(left: Value, right: Value) -> bool:
+    """`left is right`."""
+    if left is right:
+        return True
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        one, other = left.value, right.value
+        return one is other or (type(one) is type(other) and one == other)
+    if isinstance(left, ClassValue) and isinstance(right, ClassValue):
+        return left.python_class is right.python_class
+    if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
+        return left.fn is right.fn
+    if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
+        return left.real is right.real
+    for value in (left, right):
+        if isinstance(value, MethodValue | BoundMethod):
+            return False
+        if isinstance(value, Constant) and value.value is not None:
+            _ = value.value
+    if isinstance(left, Constant) or isinstance(right, Constant):
+        for value in (left, right):
+            _ = value.cls  # the answer rests on what the other one is
+    return False
+
+
+def _register() -> None:
+    for symbol, (fn, _, _) in OPERATORS.items():
+        HANDLERS[fn] = _binary_handler(symbol)
+    for symbol, (fn, _) in IN_PLACE.items():
+        HANDLERS[fn] = _binary_handler(symbol)
+    for symbol, (fn, _) in UNARY.items():
+        HANDLERS[fn] = _unary_handler(symbol)
+
+
+def _binary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return binary(tx, symbol, args[0], args[1])
+
+    return handler
+
+
+def _unary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return unary(tx, symbol, args[0])
+
+    return handler
+
+
+_register()
+
+
+@handles(operator.not_)
+def _not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(not args[0].truth(tx))
+
+
+@handles(operator.is_)
+def _is(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(identical(args[0], args[1]))
+
+
+@handles(operator.is_not)
+def _is_not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(not identical(args[0], args[1]))
+
+
+@handles(operator.contains)
+def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].contains(tx, args[1]))
+
+
+@handles(operator.setitem)
+def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].set_item(tx, args[1], args[2])
+    return Constant(None)
+
+
+@handles(operator.delitem)
+def _delitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].del_item(tx, args[1])
+    return Constant(None)
+
+
+@handles(operator.truth)
+def _truth(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].truth(tx))
+
+
+@handles(divmod)
+def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return TupleValue([binary(tx, "//", args[0], args[1]), binary(tx, "%", args[0], args[1])])
+
+
+@handles(pow)
+def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 2:
+        return binary(tx, "**", args[0], args[1])
+    return tx.wrap_new(evaluate(tx, pow, *(arg.as_python() for arg in args)))
+
+
+@handles(operator.index)
+def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    from flambeau_capture.values.sequences import index_of
+
+    return Constant(index_of(tx, args[0]))
+
+
+pure(operator.length_hint)
+__all__ = ["OPERATORS", "UserError", "binary", "call_callable", "identical", "unary"]

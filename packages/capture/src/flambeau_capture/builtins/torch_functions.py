@@ -1,0 +1,143 @@
+"""Functions of torch that are no operators: questions about state, modes, and what must break.
+
+In: values. Out: values. Invariant: a question about torch's state is answered from the interpreted
+state, whose value at entry is guarded.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import (
+    HANDLERS,
+    breaks,
+    describe_call,
+    evaluate_call,
+    handles,
+    pure,
+)
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tensor import TensorValue, graph_call
+
+
+def _state(*fns: Any) -> None:
+    """Questions about the state of this thread: asked now, guarded by the state check."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            return evaluate_call(tx, _fn, args, kwargs)
+
+        HANDLERS[fn] = handler
+
+
+_state(
+    torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
+    torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
+    torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+    torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_default_device,
+    torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
+    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled, torch.backends.cudnn.is_available,
+    torch.backends.mkldnn.is_available, torch.backends.mps.is_available,
+    torch.distributed.is_available,
+)  # fmt: skip
+
+
+def _answer(value: Any, *fns: Any) -> None:
+    """Callables whose answer under capture is always the same."""
+    for fn in fns:
+        HANDLERS[fn] = lambda tx, args, kwargs: Constant(value)
+
+
+_answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+_answer(
+    False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
+    *compat.never_under_capture(),
+)  # fmt: skip
+_answer(None, *compat.nothing_under_capture())
+
+
+@handles(torch.is_tensor)
+def _is_tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(isinstance(args[0], TensorValue) or issubclass(args[0].cls, torch.Tensor))
+
+
+@handles(torch.overrides.is_tensor_like)
+def _is_tensor_like(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], TensorValue):
+        return Constant(True)
+    return Constant(hasattr(args[0].cls, "__torch_function__"))
+
+
+@handles(torch.is_storage)
+def _is_storage(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(issubclass(args[0].cls, torch.TypedStorage | torch.UntypedStorage))
+
+
+@handles(compat.set_grad_enabled)
+def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    mode = args[0].truth(tx)
+    if mode != torch.is_grad_enabled():
+        tx.heap.changed()
+        tx.graph.record(
+            "call_function", compat.set_grad_enabled, (mode,), {}, None, tx.stack_trace()
+        )
+        tx.graph.calls -= 1  # a mode switch alone is no work for a backend
+        compat.set_grad_enabled(mode)  # capture restores the mode when it is done
+    return Constant(None)
+
+
+@handles(torch.autograd.grad, torch.autograd.backward)
+def _autograd(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0007", f"torch.autograd.grad {[arg.describe() for arg in args]}")
+
+
+@handles(torch.Tensor.backward)
+def _backward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    raise Break("FB0007", "call_method backward")
+
+
+@handles(torch.numel)
+def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return args[0].call_method(tx, "numel", [], {})
+
+
+@handles(torch.from_numpy, torch.as_tensor, torch.asarray)
+def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, TensorValue) or hasattr(value, "parts") or isinstance(value, Constant):
+        return graph_call(tx, "call_function", torch.as_tensor, args, kwargs)
+    raise Break("FB0003", f"{describe_call(torch.from_numpy, args)}")
+
+
+for _name in dir(torch.Tensor):
+    _member = getattr(torch.Tensor, _name, None)
+    if isinstance(_member, types.FunctionType) and _member not in HANDLERS:
+
+        def _tensor_function(
+            tx: Tracer, args: Args, kwargs: Kwargs, _name: str = _name
+        ) -> Value:
+            return args[0].call_method(tx, _name, args[1:], kwargs)
+
+        HANDLERS[_member] = _tensor_function
+
+breaks(
+    "FB0024", torch.manual_seed, torch.seed, torch.set_default_dtype, torch.set_default_device,
+    torch.use_deterministic_algorithms, torch.set_num_threads, torch.set_rng_state,
+    torch.get_rng_state, torch.set_float32_matmul_precision, torch.cuda.synchronize,
+    torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
+)  # fmt: skip
+breaks("FB0004", torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
+breaks("FB0003", torch.save, torch.load)
+pure(torch.promote_types, torch.can_cast, torch.get_num_threads)
+
+
+@handles(torch.broadcast_shapes)
+def _broadcast_shapes(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return evaluate_call(tx, torch.broadcast_shapes, args, kwargs)

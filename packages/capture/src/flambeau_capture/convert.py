@@ -1,0 +1,359 @@
+"""From a frame to an entry: interpret, compile the graph, write the new code, gather the guards.
+
+In: a code object with the state it is entered in. Out: an `Entry` of the frame cache, or a word that
+the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would without
+compiling, unless it asked for an error.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture._native import SKIP, Entry, disabled
+from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
+from flambeau_capture.bytecode import AssembleError, StackError, listing
+from flambeau_capture.effects.heap import Heap
+from flambeau_capture.emit.frame import State, Stop, emit_break, emit_return
+from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.resume import CannotResume
+from flambeau_capture.errors import BackendError, CaptureWarning
+from flambeau_capture.graph import GraphInput, user_lines
+from flambeau_capture.interp.frame import NULL, Prepared
+from flambeau_capture.interp.session import Session
+from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
+from flambeau_capture.options import Options
+from flambeau_capture.skipping import skip_code, third_party
+from flambeau_capture.source import Held, Local, Source
+from flambeau_capture.values.base import Unreconstructible, Value
+from flambeau_capture.values.functions import GlobalsScope
+from flambeau_capture.values.tensor import TensorValue
+
+Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
+MAX_RESTARTS = 50
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """A graph that was given to the backend. `operations` counts its calls."""
+
+    name: str
+    module: fx.GraphModule
+    operations: int
+    function: str
+    inputs: tuple[str, ...]
+
+
+@dataclass
+class Records:
+    """What one compiled callable has met; `explain` reads it."""
+
+    graphs: list[GraphRecord] = field(default_factory=list)
+    breaks: list[BreakReport] = field(default_factory=list)
+    guards: list[Any] = field(default_factory=list)
+    internal_errors: list[BaseException] = field(default_factory=list)
+    backend_errors: list[BaseException] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Converter:
+    """The `convert` of one compiled callable's frame cache."""
+
+    def __init__(self, backend: Backend, backend_name: str, options: Options) -> None:
+        self.backend = backend
+        self.backend_name = backend_name
+        self.options = options
+        self.names = Names(self)
+        self.records = Records()
+        self._bodies: dict[CodeType, Prepared] = {}
+        self._user_names: dict[CodeType, str] = {}
+        self._lock = threading.Lock()
+
+    def __call__(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: Any,
+    ) -> Any:
+        if skip_code(code):
+            return SKIP
+        with self._lock:
+            return self._convert(code, func, arguments, free)
+
+    def _convert(
+        self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
+    ) -> Any:
+        try:
+            return _Conversion(self, code, func, arguments, free).run()
+        except (Unsupported, BackendError) as error:
+            if isinstance(error, Unsupported) or self.options.nopython:
+                raise
+            self.records.backend_errors.append(error)
+            warnings.warn(f"{error}; {code.co_name} runs eagerly", CaptureWarning, stacklevel=2)
+            return SKIP
+        except SkipFrame as reason:
+            self.records.skipped.append((code.co_name, str(reason)))
+            return SKIP
+        except Exception as error:
+            if self.options.raise_internal_errors:
+                raise
+            first = not self.records.internal_errors
+            self.records.internal_errors.append(error)
+            if first:
+                warnings.warn(
+                    f"capture failed on {code.co_name} ({type(error).__name__}: {error}); it runs "
+                    f"eagerly. This is a fault of flambeau-capture.",
+                    CaptureWarning,
+                    stacklevel=2,
+                )
+            return SKIP
+
+
+class _Conversion:
+    """One frame's conversion."""
+
+    def __init__(
+        self,
+        converter: Converter,
+        code: CodeType,
+        func: FunctionType,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+    ) -> None:
+        self.converter = converter
+        self.options = converter.options
+        self.code = code
+        self.func = func
+        self.arguments = arguments
+        self.free = free
+        self.origin = converter.names.origin(code)
+        converter._user_names[code] = self.origin.co_name
+
+    def run(self) -> Any:
+        stop_at: int | None = None
+        reason: BreakReport | None = None
+        for _ in range(MAX_RESTARTS):
+            try:
+                return self._attempt(stop_at, reason)
+            except Restart as restart:
+                if stop_at is not None and restart.step >= stop_at:
+                    raise SkipFrame("interpretation does not repeat itself") from None
+                stop_at, reason = restart.step, restart.report
+            except Unreconstructible as missing:
+                if missing.step < 1 or (stop_at is not None and missing.step >= stop_at):
+                    raise SkipFrame(str(missing)) from None
+                report = BreakReport(_unknown_reason(), str(missing), ())
+                stop_at, reason = missing.step, reason or report
+        raise SkipFrame("too many attempts")
+
+    def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
+        scope = GlobalsScope(self.func.__globals__, None)
+        converter = self.converter
+        grad_mode = torch.is_grad_enabled()
+        session = Session(
+            self.code, self.options, scope, converter._user_names, converter._bodies
+        )
+        session.guards.add_global_state()
+        try:
+            frame = TopFrame(
+                session, self.code, self.func, self.arguments, self.free, scope
+            )
+            ended = frame.execute(stop_at, reason)
+            mode_now = torch.is_grad_enabled()
+        except RecursionError:
+            raise SkipFrame("calls nested too deep") from None
+        finally:
+            compat.set_grad_enabled(grad_mode)
+        state = State(
+            body=frame.prepared.body,
+            namespace=self.func.__globals__,
+            variables=frame.variables.bound(),  # type: ignore[attr-defined]
+            cells=frame.cells,
+            effects=session.heap.effects(),
+            grad_mode=None if mode_now == grad_mode else mode_now,
+        )
+        if isinstance(ended, Finished):
+            return self._finished(session, state, ended)
+        return self._stopped(session, frame, state, ended)
+
+    def _finished(self, session: Session, state: State, ended: Finished) -> Any:
+        if session.graph.is_empty():
+            if not _saw_tensors(session.heap):
+                raise SkipFrame("nothing to compile")
+            return self._entry(session, self.code)
+        compiler = _GraphCompiler(self, session)
+        try:
+            code = emit_return(state, ended.value, compiler)
+        except (AssembleError, StackError, CannotResume) as error:
+            raise SkipFrame(str(error)) from error
+        return self._entry(session, code)
+
+    def _stopped(
+        self, session: Session, frame: TopFrame, state: State, ended: Stopped
+    ) -> Any:
+        report = ended.report
+        if self.options.nopython:
+            if report.reason.id in ("FB0010", "FB0011"):
+                return None  # the program itself raises here, or shows that it does not
+            raise Unsupported(report)
+        if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
+            raise SkipFrame(f"no tensor before a break: {report.what}")
+        stop = Stop(
+            ended.instruction,
+            _preparation(frame, ended.instruction),
+            ended.stack,
+            tuple(value is NULL for value in ended.stack),
+        )
+        compiler = _GraphCompiler(self, session)
+        try:
+            code = emit_break(state, stop, self.converter.names, compiler, None)
+        except (AssembleError, StackError, CannotResume) as error:
+            raise SkipFrame(str(error)) from error
+        except Break as error:
+            raise SkipFrame(str(error)) from error
+        self.converter.records.breaks.append(report)
+        return self._entry(session, code)
+
+    def _entry(self, session: Session, code: CodeType) -> Entry:
+        _guard_aliases(session)
+        guards = session.guards.finish()
+        converter = self.converter
+        converter.records.guards.append(guards)
+        if code is not self.code:
+            converter._user_names[code] = self.origin.co_name
+        if self.options.debug:
+            self._show(code, guards)
+        return Entry(code, guards.native, keepalive=converter.names, info=guards)
+
+    def _show(self, code: CodeType, guards: Any) -> None:
+        line = f"{self.code.co_name} {self.code.co_filename} line {self.code.co_firstlineno}"
+        show = self.options.show
+        show(f"ORIGINAL BYTECODE {line}\n{listing(self.code)}")
+        show(f"MODIFIED BYTECODE\n{listing(code)}")
+        show(f"GUARDS:\n{guards}")
+
+
+class _GraphCompiler:
+    """Finishes the graph, gives it to the backend, and names what comes back."""
+
+    def __init__(self, conversion: _Conversion, session: Session) -> None:
+        self.conversion = conversion
+        self.session = session
+        self.number: int | None = None
+        if not session.graph.is_empty():
+            self.number = conversion.converter.names.reserve()
+
+    def __call__(
+        self, outputs: Sequence[fx.Node]
+    ) -> tuple[str, Sequence[GraphInput]] | None:
+        if self.number is None:
+            return None
+        conversion, converter = self.conversion, self.conversion.converter
+        name = f"__compiled_fn_{self.number}"
+        order = _argument_order(conversion.code)
+        module, inputs = self.session.graph.finish(outputs, order, name)
+        compiled = self._call_backend(module, [given.tensor for given in inputs])
+        namespace = conversion.func.__globals__
+        installed = converter.names.install(namespace, name, disabled(compiled))
+        calls = sum(n.op in ("call_function", "call_method") for n in module.graph.nodes)
+        shown = tuple(given.source.name() for given in inputs)
+        record = GraphRecord(installed, module, calls, conversion.origin.co_name, shown)
+        converter.records.graphs.append(record)
+        if converter.options.debug:
+            converter.options.show(f"{installed}\n{_table(module)}")
+        return installed, inputs
+
+    def _call_backend(
+        self, module: fx.GraphModule, inputs: list[torch.Tensor]
+    ) -> Callable[..., Any]:
+        converter = self.conversion.converter
+        try:
+            compiled = converter.backend(module, inputs)
+        except Exception as error:
+            lines = "".join(user_lines(module))
+            raise BackendError(
+                f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"
+                f"the graph comes from\n{lines}"
+            ) from error
+        if not callable(compiled):
+            raise BackendError(
+                f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "
+                f"which cannot be called"
+            )
+        return compiled
+
+
+def _table(module: fx.GraphModule) -> str:
+    rows = [("opcode", "name", "target", "args", "kwargs")]
+    for node in module.graph.nodes:
+        rows.append((node.op, node.name, str(node.target), str(node.args), str(node.kwargs)))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    rows.insert(1, tuple("-" * width for width in widths))  # type: ignore[arg-type]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    )
+
+
+def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
+    places = {name: place for place, name in enumerate(code.co_varnames)}
+
+    def key(source: Source) -> tuple[int, ...]:
+        root = source.root()
+        if isinstance(root, Local):
+            return (0, places.get(root.variable, len(places)))
+        return (1, 0)
+
+    return key
+
+
+def _preparation(frame: TopFrame, instruction: Any) -> tuple[Any, ...]:
+    """KW_NAMES and PRECALL, which belong to a CALL."""
+    found: list[Any] = []
+    at = frame.prepared.index[instruction]
+    while instruction.opname == "CALL" and at > 0:
+        at -= 1
+        before = frame.prepared.body.instructions[at]
+        if before.opname not in ("KW_NAMES", "PRECALL"):
+            break
+        found.insert(0, before)
+    return tuple(found)
+
+
+def _saw_tensors(heap: Heap) -> bool:
+    return any(isinstance(value, TensorValue) for _, value in heap.known())
+
+
+def _guard_aliases(session: Session) -> None:
+    """Objects that were different stay different, where that matters."""
+    inputs = [given.source for given in session.graph.inputs if not isinstance(given.source, Held)]
+    if len(inputs) > 1:
+        session.guards.add_no_alias(inputs)
+    for effect in session.heap.effects():
+        if not isinstance(effect, Value) or isinstance(effect.source, Held | None):
+            continue
+        same = [
+            value.source
+            for _, value in session.heap.known()
+            if type(value) is type(effect)
+            and value.cls is effect.cls
+            and value.source is not None
+            and not isinstance(value.source, Held)
+        ]
+        if len(same) > 1:
+            session.guards.add_no_alias(same)
+
+
+def _unknown_reason() -> Any:
+    from flambeau_capture.breaks import REASONS
+
+    return REASONS["FB0021"]

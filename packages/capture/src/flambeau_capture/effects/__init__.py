@@ -1,0 +1,1 @@
+"""Side effects of the interpreted program, kept until the compiled code replays them."""

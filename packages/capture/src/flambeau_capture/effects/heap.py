@@ -1,0 +1,55 @@
+"""The objects that a capture has met, and which of them it has changed.
+
+In: objects of the program as they are wrapped, and changes to their values. Out: one value per
+object (so aliases stay aliases) and the log of what to write back, in order of the first change.
+Invariant: capture never touches an object of the program; every change lives here until the
+generated code makes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Replayable(Protocol):
+    """A value whose changes the generated code can make on the object itself."""
+
+    source: Any
+
+    def replay(self, writer: Any) -> None: ...
+
+
+class Heap:
+    """Identity of existing objects, and the mutation log."""
+
+    def __init__(self) -> None:
+        self._values: dict[int, tuple[Any, Any]] = {}
+        self._changed: dict[int, Replayable] = {}
+        self.version = 0
+
+    def find(self, obj: Any) -> Any | None:
+        """The value that already stands for an object."""
+        entry = self._values.get(id(obj))
+        return None if entry is None else entry[1]
+
+    def know(self, obj: Any, value: Any) -> None:
+        """Let a value stand for an object, which is kept alive so that its id stays its own."""
+        self._values[id(obj)] = (obj, value)
+
+    def changed(self, value: Replayable | None = None) -> None:
+        """Something in the interpreted state changed; a value given is to be replayed."""
+        self.version += 1
+        if value is not None and value.source is not None:
+            self._changed.setdefault(id(value), value)
+
+    def log(self, effect: Replayable) -> None:
+        """An effect on no object of its own (a global variable, a cell)."""
+        self.version += 1
+        self._changed.setdefault(id(effect), effect)
+
+    def effects(self) -> list[Replayable]:
+        return list(self._changed.values())
+
+    def known(self) -> list[tuple[Any, Any]]:
+        """Every object met, with its value."""
+        return list(self._values.values())

@@ -1,0 +1,1 @@
+"""Writes the code that runs in place of a captured frame."""

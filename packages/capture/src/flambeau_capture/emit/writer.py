@@ -1,0 +1,239 @@
+"""Bytecode that builds values again.
+
+In: values, one after the other. Out: instructions that push them, and which of the graph's results
+they need. Invariant: an object is built once and found again by its temporary, so aliases stay
+aliases; everything that exists is read before any effect is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType
+from typing import Any
+
+from torch import fx
+
+from flambeau_capture.bytecode import Instruction, spelling
+from flambeau_capture.source import Held, Local, Source, emit
+from flambeau_capture.values.base import Unreconstructible, Value
+from flambeau_capture.values.constant import Constant
+
+
+class Writer:
+    """Accumulates `early` (reads of the program's state) and `body` (everything after)."""
+
+    def __init__(self, code: CodeType) -> None:
+        self.code = code
+        self.early: list[Instruction] = []
+        self.body: list[Instruction] = []
+        self.outputs: dict[fx.Node, str] = {}
+        self.used_cells: set[str] = set()
+        self._cells = frozenset(code.co_cellvars) | frozenset(code.co_freevars)
+        self._temporaries: dict[int, tuple[Value, str]] = {}
+        self._sources: dict[Source, str] = {}
+        self._building: set[int] = set()
+        self._held: dict[str, Any] = {}
+        self._count = 0
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def load(self, value: Value) -> None:
+        """Push a value."""
+        known = self._temporaries.get(id(value))
+        if known is not None:
+            self.body += spelling.load_fast_bound(known[1])
+            return
+        if id(value) in self._building:
+            raise Unreconstructible(value, f"{value.describe()} holds itself")
+        value.reconstruct(self)
+
+    @contextmanager
+    def building(self, value: Value) -> Iterator[None]:
+        """The block pushes a new object, which is then kept for the next time it is loaded."""
+        self._building.add(id(value))
+        try:
+            yield
+        finally:
+            self._building.discard(id(value))
+        name = self._temporary()
+        self.body += [*spelling.dup_top(), *spelling.store_fast(name)]
+        self._temporaries[id(value)] = (value, name)
+
+    def load_const(self, value: Any) -> None:
+        self.body += spelling.load_const(value)
+
+    def load_source(self, source: Source) -> None:
+        """Push what the program holds at a source, as it was when the frame was entered."""
+        if isinstance(source, Held):
+            self.load_const(source.object)
+            return
+        if isinstance(source, Local):
+            self.body += self.read(source)
+            return
+        name = self._sources.get(source)
+        if name is None:
+            name = self._sources[source] = self._temporary()
+            self.early += [*self.read(source), *spelling.store_fast(name)]
+        self.body += spelling.load_fast_bound(name)
+
+    def read(self, source: Source) -> list[Instruction]:
+        """Instructions that push what a source holds now."""
+        found = emit(source, self)
+        for instruction in found:
+            if instruction.opname == "LOAD_GLOBAL" and instruction.argval in self._held:
+                instruction.opname = "LOAD_CONST"
+                instruction.argval = self._held[str(instruction.argval)]
+            elif instruction.opname.startswith("LOAD_FAST"):
+                in_cell = instruction.argval in self._cells
+                instruction.opname = "LOAD_DEREF" if in_cell else "LOAD_FAST"
+        return found
+
+    def held(self, obj: Any) -> str:
+        """A name that stands for an object in what `emit` spells; see `read`."""
+        name = f"__held_{len(self._held)}"
+        self._held[name] = obj
+        return name
+
+    def load_graph_output(self, node: fx.Node) -> None:
+        name = self.outputs.get(node)
+        if name is None:
+            name = self.outputs[node] = f"___out_{len(self.outputs)}"
+        self.body += spelling.load_fast_bound(name)
+
+    def load_cell(self, name: str) -> None:
+        self.used_cells.add(name)
+        self.body += spelling.load_closure(name)
+
+    def new_cell(self, cell: Any) -> None:
+        content = cell.content
+        self.call(_make_cell, [] if content is None else [content])
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def call(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
+        """Push `fn(*args)`."""
+        self.body += spelling.callable_from(spelling.load_const(fn))
+        for arg in args:
+            self.load(arg)
+        self.body += spelling.call(len(args))
+
+    def call_top(self, fn: Callable[[Any], Any]) -> None:
+        """Replace the top of the stack, x, by `fn(x)`."""
+        name = self._temporary()
+        self.body += spelling.store_fast(name)
+        self.body += spelling.callable_from(spelling.load_const(fn))
+        self.body += [*spelling.load_fast_bound(name), *spelling.call(1)]
+
+    def push_call_on_top(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
+        """Replace the top of the stack, x, by `fn(x, *args)`."""
+        name = self._temporary()
+        self.body += spelling.store_fast(name)
+        self.body += spelling.callable_from(spelling.load_const(fn))
+        self.body += spelling.load_fast_bound(name)
+        for arg in args:
+            self.load(arg)
+        self.body += spelling.call(1 + len(args))
+
+    def call_method_top(self, method: str) -> None:
+        """Replace the top of the stack, x, by `x.method()`."""
+        self.body += [*spelling.load_method(method), *spelling.call(0)]
+
+    def load_method_and_call(self, method: str, args: Sequence[Value]) -> None:
+        """Replace the top of the stack, x, by `x.method(*args)`."""
+        self.body += spelling.load_method(method)
+        for arg in args:
+            self.load(arg)
+        self.body += spelling.call(len(args))
+
+    def set_attr_on_top(self, name: str, value: Value) -> None:
+        """Pop an object and set an attribute of it, past its class's own `__setattr__`."""
+        self.push_call_on_top(object.__setattr__, [Constant(name), value])
+        self.pop_top()
+
+    # -- small instructions ---------------------------------------------------------------------
+
+    def begin_tuple(self) -> None:
+        """Items follow; `end_tuple` says how many they were."""
+
+    def end_tuple(self, count: int) -> None:
+        self.body += spelling.build_tuple(count)
+
+    def build_list(self, count: int) -> None:
+        self.body += spelling.build_list(count)
+
+    def build_tuple(self, count: int) -> None:
+        self.body += spelling.build_tuple(count)
+
+    def build_map(self, count: int) -> None:
+        self.body += spelling.build_map(count)
+
+    def load_attr(self, name: str) -> None:
+        self.body += spelling.load_attr(name)
+
+    def store_attr(self, name: str) -> None:
+        self.body += spelling.store_attr(name)
+
+    def store_subscr(self) -> None:
+        self.body += spelling.store_subscr()
+
+    def pop_top(self) -> None:
+        self.body += spelling.pop_top()
+
+    def duplicate_top(self) -> None:
+        self.body += spelling.dup_top()
+
+    def load_null(self) -> None:
+        self.body += spelling.push_null()
+
+    def test_top(self) -> None:
+        """Replace the top of the stack by its truth value."""
+        self.call_top(bool)
+
+    def store_global(self, scope: Any, name: str) -> None:
+        """Pop a value into a global variable."""
+        if scope.holder is None:
+            self.body += spelling.store_global(name)
+            return
+        self.load_const(scope.namespace)
+        self.load_const(name)
+        self.body += spelling.store_subscr()
+
+    def delete_global(self, scope: Any, name: str) -> None:
+        if scope.holder is None:
+            self.body += spelling.delete_global(name)
+            return
+        self.load_const(scope.namespace)
+        self.load_const(name)
+        self.body += spelling.delete_subscr()
+
+    def _temporary(self) -> str:
+        self._count += 1
+        return f"___tmp_{self._count - 1}"
+
+
+def _make_cell(*content: Any) -> Any:
+    import types
+
+    return types.CellType(*content)
+
+
+def without_unused_temporaries(instructions: list[Instruction]) -> list[Instruction]:
+    """Drop `COPY 1, STORE_FAST t` of temporaries that nobody loads."""
+    loaded = {
+        i.argval
+        for i in instructions
+        if i.opname in ("LOAD_FAST", "LOAD_FAST_CHECK") and str(i.argval).startswith("___tmp_")
+    }
+    kept: list[Instruction] = []
+    for instruction in instructions:
+        unused = (
+            instruction.opname == "STORE_FAST"
+            and str(instruction.argval).startswith("___tmp_")
+            and instruction.argval not in loaded
+        )
+        if unused and kept and kept[-1].opname == "COPY" and kept[-1].arg == 1:
+            kept.pop()
+            continue
+        kept.append(instruction)
+    return kept

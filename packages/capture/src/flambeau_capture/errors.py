@@ -1,0 +1,17 @@
+"""What capture raises and warns with, besides graph breaks.
+
+In: nothing. Out: exception and warning classes. Invariant: none of them reaches a program that did
+not ask for errors, except as a warning.
+"""
+
+
+class BackendError(RuntimeError):
+    """A backend raised, or gave back something that cannot be called."""
+
+
+class CaptureWarning(UserWarning):
+    """Something runs eagerly that was to be compiled."""
+
+
+class UnknownBackend(ValueError):
+    """No backend of that name; the text lists those there are."""

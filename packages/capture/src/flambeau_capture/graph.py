@@ -1,0 +1,173 @@
+"""The graph of one frame while it grows, and its fake tensors.
+
+In: tensor operations in program order. Out: an `fx.GraphModule` of Torch IR whose placeholders are
+the runtime inputs, with `meta["val"]` and `meta["stack_trace"]` on its nodes. Invariant: nodes are
+recorded in the order in which the program ran the operations, and none that may have an effect is
+dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.source import Source
+
+
+@dataclass(frozen=True)
+class GraphInput:
+    """A tensor that the graph takes when it runs."""
+
+    node: fx.Node
+    source: Source
+    tensor: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A point in the growth of a graph."""
+
+    nodes: int
+
+
+class GraphBuilder:
+    """Records operations; `finish` cuts what is not wanted and makes the module."""
+
+    def __init__(self) -> None:
+        self.fake_mode = compat.new_fake_mode()
+        self.graph = fx.Graph()
+        self.inputs: list[GraphInput] = []
+        self.attributes: dict[str, torch.Tensor] = {}
+        self._attribute_nodes: dict[int, fx.Node] = {}
+        self.calls = 0
+
+    def mark(self) -> int:
+        """A number that changes whenever a call is recorded."""
+        return self.calls
+
+    def add_input(self, tensor: torch.Tensor, source: Source) -> fx.Node:
+        node = self.graph.placeholder(_identifier(source))
+        node.meta["val"] = self.fake(tensor)
+        self.inputs.append(GraphInput(node, source, tensor))
+        return node
+
+    def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
+        known = self._attribute_nodes.get(id(tensor))
+        if known is not None:
+            return known
+        name = base = re.sub(r"\W", "_", hint).strip("_") or "tensor"
+        if name[0].isdigit():
+            name = base = f"p_{name}"
+        count = 0
+        while name in self.attributes or hasattr(fx.GraphModule, name):
+            count += 1
+            name = f"{base}_{count}"
+        self.attributes[name] = tensor
+        node = self.graph.create_node("get_attr", name, (), {}, name=name)
+        node.meta["val"] = self.fake(tensor)
+        self._attribute_nodes[id(tensor)] = node
+        return node
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        return compat.to_fake(self.fake_mode, tensor)
+
+    def run(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Compute an operation's result on fake tensors; arguments hold nodes."""
+        plain = fx.node.map_arg(args, _fake_of)
+        named = fx.node.map_arg(kwargs, _fake_of)
+        with self.fake_mode:
+            if op == "call_method":
+                return getattr(plain[0], target)(*plain[1:], **named)
+            return target(*plain, **named)
+
+    def record(
+        self,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        stack_trace: str,
+    ) -> fx.Node:
+        node = self.graph.create_node(op, target, args, kwargs)
+        node.meta["val"] = result
+        node.meta["stack_trace"] = stack_trace
+        self.calls += 1
+        return node
+
+    def is_empty(self) -> bool:
+        return self.calls == 0
+
+    def finish(
+        self,
+        outputs: Sequence[fx.Node],
+        order: Callable[[Source], tuple[int, ...]],
+        name: str,
+    ) -> tuple[fx.GraphModule, tuple[GraphInput, ...]]:
+        """The module, and its inputs in the order of its placeholders.
+
+        order: sort key of inputs by where they come from (arguments in their own order first).
+        """
+        self.graph.output(tuple(outputs))
+        _cut_dead_projections(self.graph)
+        kept = [given for given in self.inputs if given.node.users]
+        kept.sort(key=lambda given: order(given.source))
+        final = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = {given.node for given in self.inputs}
+        for node in [*(given.node for given in kept), *self.graph.nodes]:
+            unused = node in placeholders or (node.op == "get_attr" and not node.users)
+            if node in copies or (unused and node not in (given.node for given in kept)):
+                continue
+            copies[node] = final.node_copy(node, lambda n: copies[n])
+        module = fx.GraphModule(self._root(final), final, class_name=name)
+        inputs = tuple(GraphInput(copies[g.node], g.source, g.tensor) for g in kept)
+        return module, inputs
+
+    def _root(self, graph: fx.Graph) -> torch.nn.Module:
+        root = torch.nn.Module()
+        for node in graph.nodes:
+            if node.op != "get_attr":
+                continue
+            tensor = self.attributes[str(node.target)]
+            if isinstance(tensor, torch.nn.Parameter):
+                root.register_parameter(str(node.target), tensor)
+            else:
+                root.register_buffer(str(node.target), tensor)
+        return root
+
+
+def user_lines(module: fx.GraphModule) -> Iterator[str]:
+    """The user's lines of a graph, each once, in order."""
+    seen: set[str] = set()
+    for node in module.graph.nodes:
+        trace = node.meta.get("stack_trace")
+        if trace and trace not in seen:
+            seen.add(trace)
+            yield trace
+
+
+def _fake_of(node: fx.Node) -> Any:
+    return node.meta["val"]
+
+
+def _identifier(source: Source) -> str:
+    """A node's name for an input: the variable's own where it is one."""
+    text = source.name()
+    direct = re.fullmatch(r"[LFG]\['(\w+)'\]", text)
+    if direct is not None:
+        return direct.group(1)
+    return re.sub(r"\W+", "_", text).strip("_").lower()
+
+
+def _cut_dead_projections(graph: fx.Graph) -> None:
+    """Drop `getitem`s of tuple results that nobody uses: they are pure by construction."""
+    for node in reversed(list(graph.nodes)):
+        if node.meta.get("projection") and not node.users:
+            graph.erase_node(node)

@@ -1,0 +1,82 @@
+"""What happens to a call of a Python function before its code is interpreted.
+
+In: a function value and arguments. Out: a value if the call is answered otherwise (a handler, a
+node of the graph), or None: interpret it. Invariant: functions that must not be looked into break
+the graph by name.
+"""
+
+from __future__ import annotations
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
+from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.tensor import graph_call
+
+MARK = "__flambeau__"
+DISABLED, IN_GRAPH, BREAK = "disabled", "in graph", "break"
+
+# Modules of Python code that capture does not interpret, by prefix, with the reason to give.
+NOT_INTERPRETED: dict[str, str] = {
+    "logging": "FB0023",
+    "warnings": "FB0023",
+    "threading": "FB0017",
+    "multiprocessing": "FB0017",
+    "asyncio": "FB0017",
+    "subprocess": "FB0017",
+    "importlib": "FB0017",
+    "random": "FB0017",
+    "unittest": "FB0017",
+    "numpy": "FB0017",
+    "scipy": "FB0017",
+    "pandas": "FB0017",
+    "sklearn": "FB0017",
+    "matplotlib": "FB0017",
+    "tqdm": "FB0023",
+    "triton": "FB0017",
+    "sympy": "FB0017",
+    "torch._dynamo": "FB0017",
+    "torch._inductor": "FB0017",
+    "torch._functorch": "FB0017",
+    "torch._tensor_str": "FB0003",
+    "torch.autograd.function": "FB0007",
+    "torch.optim": "FB0017",
+    "torch.distributed": "FB0017",
+    "torch.multiprocessing": "FB0017",
+    "torch.utils.checkpoint": "FB0017",
+    "torch.utils.data": "FB0017",
+    "torch.serialization": "FB0017",
+    "torch.random": "FB0024",
+    "torch.jit": "FB0017",
+    "torch.fx": "FB0017",
+    "torch.cuda": "FB0017",
+    "torch.profiler": "FB0017",
+    "torch._subclasses": "FB0017",
+    "flambeau_capture.api": "FB0017",
+}
+
+
+def before_inlining(
+    tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs
+) -> Value | None:
+    real = fn.real
+    if real is None:
+        return None
+    handler = HANDLERS.get(real)
+    if handler is not None:
+        return handler(tx, args, kwargs)
+    reason = BREAKS.get(real)
+    mark = real.__dict__.get(MARK)
+    if mark in (DISABLED, BREAK):
+        reason = "FB0006"
+    if reason is not None:
+        raise Break(reason, f"call_function {describe_call(real, args)}")
+    if mark == IN_GRAPH or is_graph_function(real):
+        return graph_call(tx, "call_function", real, args, kwargs)
+    module = real.__module__ or ""
+    while module:
+        reason = NOT_INTERPRETED.get(module)
+        if reason is not None:
+            raise Break(reason, f"call_function {describe_call(real, args)}")
+        module = module.rpartition(".")[0]
+    return None

@@ -1,0 +1,141 @@
+"""Opcodes of calls, and the calls that need the calling frame: super, locals, globals.
+
+In: a frame and an instruction. Out: the frame, with the result on the stack. Invariant: keyword
+arguments keep their order.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.opcodes import VERSION
+from flambeau_capture.interp.frame import NULL, Frame
+from flambeau_capture.interp.opcodes import opcode
+from flambeau_capture.values.base import Value, unpack
+from flambeau_capture.values.callables import BuiltinValue
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.supers import SuperValue
+
+NULL_ABOVE = VERSION >= (3, 13)
+
+
+@opcode("KW_NAMES", until=(3, 12))
+def kw_names(frame: Frame, instruction: Instruction) -> None:
+    names = instruction.argval
+    assert isinstance(names, tuple)
+    frame.keyword_names = names
+
+
+@opcode("CALL")
+def call(frame: Frame, instruction: Instruction) -> None:
+    names, frame.keyword_names = frame.keyword_names, ()
+    args = frame.pop_many(int(instruction.arg or 0))
+    fn, first = _callable(frame)
+    kwargs = dict(zip(names, args[len(args) - len(names) :]))
+    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
+
+
+@opcode("CALL_KW", since=(3, 13))
+def call_kw(frame: Frame, instruction: Instruction) -> None:
+    names: tuple[str, ...] = constant_of_names(frame.pop())
+    args = frame.pop_many(int(instruction.arg or 0))
+    fn, first = _callable(frame)
+    kwargs = dict(zip(names, args[len(args) - len(names) :]))
+    frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
+
+
+def constant_of_names(value: Value) -> tuple[str, ...]:
+    names: tuple[str, ...] = value.as_python()
+    return names
+
+
+def _callable(frame: Frame) -> tuple[Value, list[Value]]:
+    """The callable below the arguments, and its self if it stands beside it."""
+    below, above = frame.pop_many(2)
+    if NULL_ABOVE:
+        return below, [] if above is NULL else [above]
+    return (above, []) if below is NULL else (below, [above])
+
+
+@opcode("CALL_FUNCTION_EX")
+def call_function_ex(frame: Frame, instruction: Instruction) -> None:
+    kwargs: dict[str, Value] = {}
+    if int(instruction.arg or 0) & 1:
+        for key, value in pairs_of(frame.tx, frame.pop()):
+            kwargs[constant_of(key)] = value
+    args = unpack(frame.tx, frame.pop())
+    fn, first = _callable(frame)
+    frame.push(invoke(frame, fn, [*first, *args], kwargs))
+
+
+@opcode("DICT_MERGE")
+def dict_merge(frame: Frame, instruction: Instruction) -> None:
+    given = frame.pop()
+    target = frame.stack[-int(instruction.arg or 0)]
+    assert isinstance(target, DictValue)
+    for key, value in pairs_of(frame.tx, given):
+        if target.contains(frame.tx, key):
+            frame.tx.raise_error(
+                TypeError, f"got multiple values for keyword argument '{constant_of(key)}'"
+            )
+        target.store(frame.tx, key, value)
+
+
+def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    """Call a value; a few built-ins look at the frame that calls them."""
+    special = None
+    if isinstance(fn, ClassValue) and fn.python_class is super:
+        special = _super
+    elif isinstance(fn, BuiltinValue):
+        special = _FRAME_BUILTINS.get(fn.fn)
+    if special is not None:
+        return special(frame, args)
+    return frame.tx.call(fn, args, kwargs)
+
+
+def _super(frame: Frame, args: list[Value]) -> Value:
+    if args:
+        receiver = args[1] if len(args) > 1 else None
+        if receiver is None or not isinstance(args[0], ClassValue):
+            raise Break("FB0009", "super() with one argument")
+        return SuperValue(args[0], receiver)
+    owner = frame.cells["__class__"].content
+    name = frame.code.co_varnames[0]
+    first = frame.variables.get(name)
+    if first is None and name in frame.cells:
+        first = frame.cells[name].content
+    if not isinstance(owner, ClassValue) or first is None:
+        raise Break("FB0009", "super() without arguments outside of a method")
+    return SuperValue(owner, first)
+
+
+def _locals(frame: Frame, args: list[Value]) -> Value:
+    names = [n for n in (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars)]
+    found: dict[str, Value] = {}
+    for name in names:
+        value = frame.variables.get(name)
+        if value is None and name in frame.cells:
+            value = frame.cells[name].content
+        if value is not None:
+            found.setdefault(name, value)
+    return DictValue([(Constant(name), value) for name, value in found.items()], tx=frame.tx)
+
+
+def _globals(frame: Frame, args: list[Value]) -> Value:
+    raise Break("FB0009", "globals()")
+
+
+def _vars(frame: Frame, args: list[Value]) -> Value:
+    return frame.tx.get_attr(args[0], "__dict__") if args else _locals(frame, args)
+
+
+_FRAME_BUILTINS: dict[object, Callable[[Frame, list[Value]], Value]] = {
+    builtins.locals: _locals,
+    builtins.globals: _globals,
+    builtins.vars: _vars,
+}

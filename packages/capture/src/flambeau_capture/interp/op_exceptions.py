@@ -1,0 +1,99 @@
+"""Opcodes of exceptions and `with`.
+
+In: a frame and an instruction. Out: the frame, one instruction later, or a `UserError` on its way
+to the handler. Invariant: the exception being handled is part of the session's state, restored when
+its handler ends.
+"""
+
+from __future__ import annotations
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.inspecting import class_of
+from flambeau_capture.bytecode import Instruction
+from flambeau_capture.interp.frame import ErrorState, Frame
+from flambeau_capture.interp.opcodes import opcode
+from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.exceptions import ExceptionValue
+from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.objects import ObjectValue, class_attribute, find_in_class
+from flambeau_capture.values.sequences import TupleValue
+
+
+@opcode("RAISE_VARARGS")
+def raise_varargs(frame: Frame, instruction: Instruction) -> None:
+    count = int(instruction.arg or 0)
+    cause = frame.pop() if count == 2 else None
+    if count == 0:
+        if frame.tx.error is None:
+            frame.tx.raise_error(RuntimeError, "No active exception to reraise")
+        raise UserError(frame.tx.error)
+    error = frame.pop()
+    if isinstance(error, ClassValue):
+        error = frame.tx.call(error, [], {})
+    if not isinstance(error, ExceptionValue):
+        raise Break("FB0010", f"raise of {error.describe()}")
+    if cause is not None and not isinstance(cause, Constant):
+        error.attributes["__cause__"] = cause
+    raise UserError(error)
+
+
+@opcode("PUSH_EXC_INFO")
+def push_exc_info(frame: Frame, instruction: Instruction) -> None:
+    error = frame.pop()
+    frame.push(ErrorState(frame.tx.error, frame.tx.top_step))
+    frame.push(error)
+    frame.tx.error = error
+
+
+@opcode("POP_EXCEPT")
+def pop_except(frame: Frame, instruction: Instruction) -> None:
+    state = frame.pop()
+    assert isinstance(state, ErrorState)
+    frame.tx.error = state.value
+
+
+@opcode("RERAISE")
+def reraise(frame: Frame, instruction: Instruction) -> None:
+    raise UserError(frame.pop())
+
+
+@opcode("CHECK_EXC_MATCH")
+def check_exc_match(frame: Frame, instruction: Instruction) -> None:
+    wanted = frame.pop()
+    error = frame.stack[-1]
+    kinds = wanted.parts() if isinstance(wanted, TupleValue) else [wanted]
+    frame.push(Constant(any(issubclass(error.cls, class_of(kind)) for kind in kinds)))
+
+
+@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+def exception_group(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0008", "except*")
+
+
+@opcode("BEFORE_WITH")
+def before_with(frame: Frame, instruction: Instruction) -> None:
+    manager = frame.pop()
+    frame.push(_bound(frame, manager, "__exit__"))
+    frame.push(frame.tx.call(_bound(frame, manager, "__enter__"), [], {}))
+
+
+def _bound(frame: Frame, manager: Value, name: str) -> Value:
+    if isinstance(manager, ObjectValue):
+        if find_in_class(manager.cls, name) is None:
+            frame.tx.raise_error(
+                TypeError,
+                f"'{manager.cls.__name__}' object does not support the context manager protocol",
+            )
+        found = class_attribute(frame.tx, manager, manager.cls, name)
+        if isinstance(found, MethodValue | BoundMethod):
+            return found
+    raise Break("FB0013", f"with {manager.describe()}")
+
+
+@opcode("WITH_EXCEPT_START")
+def with_except_start(frame: Frame, instruction: Instruction) -> None:
+    error, exit_method = frame.stack[-1], frame.stack[-4]
+    kind = frame.tx.wrap_new(error.cls)
+    frame.push(frame.tx.call(exit_method, [kind, error, Constant(None)], {}))

@@ -1,0 +1,44 @@
+"""The registry of opcode handlers.
+
+In: handlers by name, with the Python versions they are for. Out: `handler_of`. Invariant: an opcode
+of the running version without a handler is a graph break, found by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.opcodes import VERSION
+
+if TYPE_CHECKING:
+    from flambeau_capture.interp.frame import Frame
+
+OpHandler = Callable[["Frame", Instruction], None]
+H = TypeVar("H", bound=OpHandler)
+
+_HANDLERS: dict[str, OpHandler] = {}
+
+
+def opcode(
+    *names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = (3, 13)
+) -> Callable[[H], H]:
+    """Register a handler for opcodes, from one version of Python to another, both included."""
+
+    def register(handler: H) -> H:
+        if since <= VERSION <= until:
+            for name in names:
+                _HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+def handler_of(name: str) -> OpHandler:
+    return _HANDLERS.get(name, _unknown)
+
+
+def _unknown(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0008", f"{instruction.opname} ({instruction.argval!r})")

@@ -1,0 +1,207 @@
+"""What all frames of one capture share: graph, guards, heap, and the stack of frames.
+
+In: the frame under capture. Out: a `Session`, which is the `Tracer` that values talk to. Invariant:
+a session changes nothing outside itself, except torch's grad mode, which `convert` restores.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import types
+from types import CodeType
+from typing import Any, NoReturn
+
+from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.builtins import operators
+from flambeau_capture.effects.heap import Heap
+from flambeau_capture.graph import GraphBuilder
+from flambeau_capture.guards import GuardSet
+from flambeau_capture.interp.binding import bind
+from flambeau_capture.interp.frame import Frame, Prepared, prepare
+from flambeau_capture.interp.inlining import before_inlining
+from flambeau_capture.options import Options
+from flambeau_capture.source import Held, Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.exceptions import new_exception
+from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
+from flambeau_capture.values.iterators import GeneratorValue
+from flambeau_capture.values.wrap import scope_of_function, wrap_new, wrap_object
+
+_GENERATOR = inspect.CO_GENERATOR
+_ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class Session(Tracer):
+    def __init__(
+        self,
+        code: CodeType,
+        options: Options,
+        scope: GlobalsScope,
+        names: dict[CodeType, str],
+        bodies: dict[CodeType, Prepared],
+    ) -> None:
+        self.graph = GraphBuilder()
+        self.guards = GuardSet(code)
+        self.heap = Heap()
+        self.options = options
+        self.frames: list[Frame] = []
+        self.steps = 0
+        self.top_step = 0
+        self.error: Value | None = None
+        self.no_aliasing: list[Source] = []
+        self._names = names
+        self._bodies = bodies
+        self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
+        self._lines: dict[tuple[CodeType, int | None], str] = {}
+
+    # -- frames ---------------------------------------------------------------------------------
+
+    def enter(self, frame: Frame) -> None:
+        self.frames.append(frame)
+
+    def leave(self, frame: Frame) -> None:
+        self.frames.pop()
+
+    def prepared(self, code: CodeType) -> Prepared:
+        found = self._bodies.get(code)
+        if found is None:
+            found = self._bodies[code] = prepare(code)
+        return found
+
+    def count_step(self) -> None:
+        self.steps += 1
+        if self.steps > self.options.step_limit:
+            raise Break("FB0022", f"{self.steps} instructions")
+
+    def step(self) -> int:
+        return self.top_step
+
+    def name_of(self, code: CodeType) -> str:
+        """A function's name as the user knows it: a resume function has its origin's."""
+        return self._names.get(code, code.co_name)
+
+    def frame_code(self) -> CodeType:
+        return self.frames[-1].code
+
+    def user_lines(self) -> tuple[UserLine, ...]:
+        return tuple(frame.line() for frame in self.frames)
+
+    def stack_trace(self) -> str:
+        parts = []
+        for frame in self.frames:
+            positions = frame.current.positions
+            line = positions.lineno if positions is not None else None
+            key = (frame.code, line)
+            text = self._lines.get(key)
+            if text is None:
+                source = linecache.getline(frame.code.co_filename, line or 0).strip()
+                name = self.name_of(frame.code)
+                text = f'  File "{frame.code.co_filename}", line {line}, in {name}\n    {source}\n'
+                self._lines[key] = text
+            parts.append(text)
+        return "".join(parts)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        return wrap_object(self, obj, source)
+
+    def wrap_new(self, obj: Any) -> Value:
+        return wrap_new(self, obj)
+
+    def scope_of(self, fn: types.FunctionType) -> GlobalsScope:
+        scope = self._scopes.get(id(fn.__globals__))
+        if scope is None:
+            scope = self._scopes[id(fn.__globals__)] = scope_of_function(fn)
+        return scope
+
+    def get_attr(self, obj: Value, name: str) -> Value:
+        return obj.get_attr(self, name)
+
+    def binary(self, symbol: str, left: Value, right: Value) -> Value:
+        return operators.binary(self, symbol, left, right)
+
+    def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
+        raise UserError(new_exception(kind, [self.wrap_new(arg) for arg in args]))
+
+    def current_error(self) -> Value | None:
+        return self.error
+
+    # -- guards ---------------------------------------------------------------------------------
+
+    def guard(self, source: Source | None, kind: str, *params: Any) -> None:
+        if source is None:
+            return
+        if kind == "LENGTH_OF_HELD":
+            self.guards.add(source, "LENGTH", *params)
+            return
+        if isinstance(source, Held):
+            return  # the entry itself keeps the object
+        self.guards.add(source, kind, *params, user_line=self._user_line())
+
+    def guard_tensor(self, source: Source, tensor: Any) -> None:
+        if not isinstance(source, Held):
+            self.guards.add_tensor(source, tensor, user_line=self._user_line())
+
+    def guard_alias(self, one: Source, other: Source) -> None:
+        if one != other and not (isinstance(one, Held) and isinstance(other, Held)):
+            self.guards.add_alias(one, other)
+
+    def guard_equal(self, source: Source, value: Any) -> None:
+        self.guard(source, "CALL", _Equals(value), f"== {value!r}")
+
+    def _user_line(self) -> str | None:
+        if not self.frames:
+            return None
+        line = self.frames[0].line()
+        return f"{line.filename}:{line.lineno}"
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+        return fn.call(self, args, kwargs)
+
+    def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
+        return self.call(self.wrap(fn, Held(fn, fn.__name__)), args, kwargs or {})
+
+    def inline(self, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
+        instead = before_inlining(self, fn, args, kwargs)
+        if instead is not None:
+            return instead
+        if len(self.frames) > self.options.inline_depth:
+            raise Break("FB0018", f"{len(self.frames)} frames deep in {fn.name}")
+        code = fn.code
+        if code.co_flags & _ASYNC:
+            raise Break("FB0021", f"coroutine {fn.name}")
+        variables = bind(self, fn, args, kwargs)
+        frame = Frame(self, code, fn.scope, variables, {}, fn)
+        make_cells(frame)
+        if code.co_flags & _GENERATOR:
+            return GeneratorValue(frame, self.top_step)
+        return frame.run()
+
+
+def make_cells(frame: Frame) -> None:
+    """Cells of the frame's own variables (arguments among them) and of its function's closure."""
+    code = frame.code
+    for name in code.co_cellvars:
+        frame.cells[name] = CellValue(frame.variables.pop(name, None), name=name, tx=frame.tx)
+    if frame.function is not None and code.co_freevars:
+        for name, cell in zip(code.co_freevars, frame.function.closure()):
+            frame.cells[name] = cell
+
+
+class _Equals:
+    """A guard's question: equality with a constant."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __call__(self, other: Any) -> bool:
+        return bool(type(self.value)(other) == self.value)
+
+
+def constant_none() -> Constant:
+    return Constant(None)

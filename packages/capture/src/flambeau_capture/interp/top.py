@@ -1,0 +1,136 @@
+"""The frame under capture: arguments with sources, and where interpretation stops.
+
+In: a frame as the hook met it. Out: `Finished` or `Stopped`, or `Restart` when the state at the
+break has to be reached again. Invariant: at a stop, every value is as it was before the instruction
+that could not be interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any
+
+from flambeau_capture.breaks import Break, BreakReport
+from flambeau_capture.bytecode import Instruction
+from flambeau_capture.interp.frame import Frame
+from flambeau_capture.interp.session import Session
+from flambeau_capture.source import Free, Local, Source
+from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.functions import CellValue, GlobalsScope
+
+
+@dataclass(frozen=True)
+class Finished:
+    value: Value
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """`step` counts the frame's instructions; the stack is the one before `instruction`."""
+
+    instruction: Instruction
+    step: int
+    stack: tuple[Value, ...]
+    report: BreakReport
+
+
+class Restart(Exception):
+    """Interpret again from the start and stop before this step: later state was already changed."""
+
+    def __init__(self, step: int, report: BreakReport) -> None:
+        super().__init__(step)
+        self.step = step
+        self.report = report
+
+
+class Variables(dict[str, Value]):
+    """Local variables; an argument is wrapped, and guarded, when it is first read."""
+
+    def __init__(self, session: Session, arguments: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._session = session
+        self._pending: dict[str, tuple[Any, Source]] = {
+            name: (value, Local(name)) for name, value in arguments.items()
+        }
+
+    def get(self, name: str, default: Any = None) -> Any:
+        pending = self._pending.pop(name, None)
+        if pending is not None:
+            dict.__setitem__(self, name, self._session.wrap(*pending))
+        return dict.get(self, name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self.get(name)
+        return dict.pop(self, name, *default)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        self._pending.pop(name, None)
+        dict.__setitem__(self, name, value)
+
+    def bound(self) -> dict[str, Value | None]:
+        """Every bound variable; None for an argument that nothing has touched."""
+        untouched: dict[str, Value | None] = dict.fromkeys(self._pending)
+        return {**untouched, **self}
+
+
+class TopFrame(Frame):
+    def __init__(
+        self,
+        session: Session,
+        code: CodeType,
+        function: FunctionType,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+        scope: GlobalsScope,
+    ) -> None:
+        super().__init__(session, code, scope, Variables(session, arguments), {})
+        for name in code.co_cellvars:
+            content = self.variables.pop(name, None)
+            self.cells[name] = CellValue(content, name=name, own=True, tx=session)
+        cells = function.__closure__ or ()
+        for name, real in zip(code.co_freevars, cells):
+            pending = (free[name], Free(name)) if name in free else None
+            cell = CellValue(
+                name=name, own=True, real=real, source=Free(name), pending=pending, tx=session
+            )
+            self.cells[name] = cell
+            session.heap.know(real, cell)
+
+    def execute(self, stop_at: int | None, reason: BreakReport | None) -> Finished | Stopped:
+        """Interpret; `stop_at` and `reason` come from a `Restart`."""
+        tx = self.tx
+        tx.enter(self)
+        try:
+            while not self.finished:
+                tx.count_step()
+                tx.top_step += 1
+                instruction = self.prepared.body.instructions[self.position]
+                stack = tuple(self.stack)
+                if tx.top_step == stop_at:
+                    assert reason is not None
+                    return Stopped(instruction, tx.top_step, stack, reason)
+                before = (tx.heap.version, tx.graph.mark())
+                try:
+                    self.step()
+                except UserError as error:
+                    if not self.unwind(error):
+                        return self._stop(self._uncaught(error), instruction, stack, before)
+                except Break as error:
+                    return self._stop(error, instruction, stack, before)
+            return Finished(self.returned)
+        finally:
+            tx.leave(self)
+
+    def _uncaught(self, error: UserError) -> Break:
+        return Break("FB0010", error.value.describe())
+
+    def _stop(
+        self, error: Break, instruction: Instruction, stack: tuple[Value, ...], before: Any
+    ) -> Stopped:
+        if not error.lines:
+            error.lines = self.tx.user_lines()
+        if (self.tx.heap.version, self.tx.graph.mark()) != before:
+            raise Restart(self.tx.top_step, error.report())
+        return Stopped(instruction, self.tx.top_step, stack, error.report())

@@ -1,0 +1,49 @@
+"""The truth of a tensor, put off until a branch needs it.
+
+In: a value. Out: `test`, its truth as a value. Invariant: only a conditional jump asks a
+`TruthValue`, and it breaks the graph there; everything else sees the bool that Python makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tensor import TensorValue
+
+
+class TruthValue(Value):
+    """`bool(tensor)`, or its negation, to be computed in Python."""
+
+    def __init__(self, tensor: TensorValue, negated: bool = False) -> None:
+        self.tensor = tensor
+        self.negated = negated
+
+    @property
+    def cls(self) -> type:
+        return bool
+
+    def describe(self) -> str:
+        return f"truth of {self.tensor.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        raise Break("FB0001", self.describe())
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.tensor)
+        writer.call_top(_negation if self.negated else bool)
+
+
+def _negation(value: Any) -> bool:
+    return not value
+
+
+def test(tx: Tracer, value: Value) -> Value:
+    """bool(value)."""
+    if isinstance(value, TensorValue):
+        return TruthValue(value)
+    if isinstance(value, TruthValue):
+        return value
+    return Constant(value.truth(tx))

@@ -1,0 +1,1 @@
+"""Pure-Python equivalents of C functions: capture interprets them in their place."""

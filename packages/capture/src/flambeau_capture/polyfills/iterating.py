@@ -1,0 +1,168 @@
+"""itertools and functools.reduce in Python.
+
+In, out: what the functions of the same name take and give. Invariant: same items in the same
+order, and no argument iterated further than the original iterates it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_MISSING = object()
+
+
+def islice(iterable: Iterable[Any], *bounds: Any) -> Iterator[Any]:
+    where = slice(*bounds)
+    start = 0 if where.start is None else where.start
+    step = 1 if where.step is None else where.step
+    stop = where.stop
+    position = 0
+    wanted = start
+    iterator = iter(iterable)
+    while stop is None or wanted < stop:
+        for item in iterator:
+            position += 1
+            if position > wanted:
+                yield item
+                break
+        else:
+            return
+        wanted += step
+    if stop is not None:
+        while position < stop:
+            for _ in iterator:
+                position += 1
+                break
+            else:
+                return
+
+
+def product(*iterables: Iterable[Any], repeat: int = 1) -> Iterator[Any]:
+    results: list[tuple[Any, ...]] = [()]
+    for pool in [tuple(iterable) for iterable in iterables] * repeat:
+        results = [(*result, item) for result in results for item in pool]
+    yield from results
+
+
+def accumulate(
+    iterable: Iterable[Any], func: Callable[[Any, Any], Any] | None = None, *, initial: Any = None
+) -> Iterator[Any]:
+    combine = operator.add if func is None else func
+    iterator = iter(iterable)
+    total = initial
+    if initial is None:
+        for item in iterator:
+            total = item
+            break
+        else:
+            return
+    yield total
+    for item in iterator:
+        total = combine(total, item)
+        yield total
+
+
+def starmap(function: Callable[..., Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for args in iterable:
+        yield function(*args)
+
+
+def takewhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not predicate(item):
+            return
+        yield item
+
+
+def dropwhile(predicate: Callable[[Any], Any], iterable: Iterable[Any]) -> Iterator[Any]:
+    dropping = True
+    for item in iterable:
+        if dropping and predicate(item):
+            continue
+        dropping = False
+        yield item
+
+
+def zip_longest(*iterables: Iterable[Any], fillvalue: Any = None) -> Iterator[Any]:
+    iterators = [iter(iterable) for iterable in iterables]
+    live = len(iterators)
+    done = [False] * live
+    while live:
+        items = []
+        for index, iterator in enumerate(iterators):
+            if done[index]:
+                items.append(fillvalue)
+                continue
+            for item in iterator:
+                items.append(item)
+                break
+            else:
+                done[index] = True
+                live -= 1
+                if not live:
+                    return
+                items.append(fillvalue)
+        yield tuple(items)
+
+
+def pairwise(iterable: Iterable[Any]) -> Iterator[Any]:
+    previous = _MISSING
+    for item in iterable:
+        if previous is not _MISSING:
+            yield previous, item
+        previous = item
+
+
+def combinations(iterable: Iterable[Any], r: int) -> Iterator[Any]:
+    pool = tuple(iterable)
+    if r > len(pool):
+        return
+    picked = list(range(r))
+    yield tuple([pool[index] for index in picked])
+    while True:
+        place = r - 1
+        while place >= 0 and picked[place] == place + len(pool) - r:
+            place -= 1
+        if place < 0:
+            return
+        picked[place] += 1
+        for later in range(place + 1, r):
+            picked[later] = picked[later - 1] + 1
+        yield tuple([pool[index] for index in picked])
+
+
+def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]:
+    pool = tuple(iterable)
+    size = len(pool) if r is None else r
+    results: list[tuple[int, ...]] = [()]
+    for _ in range(size):
+        results = [
+            (*result, index) for result in results for index in range(len(pool))
+            if index not in result
+        ]
+    for result in results:
+        yield tuple([pool[index] for index in result])
+
+
+def compress(data: Iterable[Any], selectors: Iterable[Any]) -> Iterator[Any]:
+    for item, keep in zip(data, selectors):
+        if keep:
+            yield item
+
+
+def reduce(
+    function: Callable[[Any, Any], Any], sequence: Iterable[Any], initial: Any = _MISSING
+) -> Any:
+    iterator = iter(sequence)
+    result = initial
+    if initial is _MISSING:
+        for item in iterator:
+            result = item
+            break
+        else:
+            raise TypeError("reduce() of empty iterable with no initial value")
+    for item in iterator:
+        result = function(result, item)
+    return result

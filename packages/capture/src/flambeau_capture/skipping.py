@@ -1,0 +1,75 @@
+"""Which frames capture leaves to Python.
+
+In: a code object. Out: whether to look at it. Invariant: code of torch (its modules' `forward`
+apart), of the standard library and of this project is never captured on its own; it is interpreted
+where captured code calls it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import sys
+import sysconfig
+from types import CodeType
+
+_LIBRARIES = (
+    "numpy", "scipy", "pandas", "sklearn", "PIL", "matplotlib", "tqdm", "triton", "sympy",
+    "networkx", "pytest", "_pytest", "pluggy", "hypothesis", "IPython", "flambeau_capture",
+    "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau", "tokenizers", "filelock",
+    "huggingface_hub", "safetensors", "rich",
+)  # fmt: skip
+
+
+def _folder(package: str) -> str | None:
+    module = sys.modules.get(package)
+    file = getattr(module, "__file__", None)
+    if file is None:
+        try:
+            found = importlib.util.find_spec(package)
+        except (ImportError, ValueError):
+            return None
+        file = found.origin if found is not None else None
+    if file is None:
+        return None
+    return os.path.dirname(file) + os.sep
+
+
+@functools.cache
+def _skipped_folders() -> tuple[str, ...]:
+    found = [_folder(package) for package in ("torch", *_LIBRARIES)]
+    return tuple(folder for folder in found if folder is not None)
+
+
+@functools.cache
+def _library_folders() -> tuple[str, str]:
+    paths = sysconfig.get_paths()
+    return paths["stdlib"] + os.sep, paths["purelib"] + os.sep
+
+
+@functools.cache
+def _torch_modules() -> str:
+    folder = _folder("torch")
+    return os.path.join(folder or os.sep, "nn", "modules") + os.sep
+
+
+def skip_file(filename: str) -> bool:
+    """Whether a file's functions are never captured on their own."""
+    if filename.startswith("<"):
+        return filename.startswith("<frozen")
+    if filename.startswith(_torch_modules()):
+        return filename.endswith(os.sep + "module.py")
+    standard, packages = _library_folders()
+    if filename.startswith(standard) and not filename.startswith(packages):
+        return "site-packages" not in filename and "dist-packages" not in filename
+    return filename.startswith(_skipped_folders())
+
+
+def third_party(code: CodeType) -> bool:
+    """Whether a code object belongs to an installed package rather than to the user."""
+    return "site-packages" in code.co_filename or "dist-packages" in code.co_filename
+
+
+def skip_code(code: CodeType) -> bool:
+    return code.co_name in ("<module>", "<lambda_of_capture>") or skip_file(code.co_filename)

@@ -1,0 +1,1 @@
+"""Kinds of values of the symbolic interpreter, one per file."""

@@ -1,0 +1,208 @@
+"""What the symbolic interpreter computes with: one class per kind of value.
+
+In: nothing. Out: `Value`, the protocol that every kind answers, `Tracer`, what a value may ask of
+the interpreter, and `UserError`, a Python exception of the program under capture. Invariant: a
+value's Python identity is the identity of its `Value`; two values are the same object for the
+program exactly if they are the same `Value` (constants excepted).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+
+if TYPE_CHECKING:
+    from flambeau_capture.effects.heap import Heap
+    from flambeau_capture.graph import GraphBuilder
+    from flambeau_capture.guards import GuardSet
+    from flambeau_capture.options import Options
+
+Args = Sequence["Value"]
+Kwargs = Mapping[str, "Value"]
+
+
+class Tracer(Protocol):
+    """What a value may ask of the interpreter."""
+
+    graph: GraphBuilder
+    guards: GuardSet
+    heap: Heap
+    options: Options
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        """The value of an object that exists, guarded by where it came from."""
+
+    def wrap_new(self, obj: Any) -> Value:
+        """The value of an object that an evaluation at capture time has made."""
+
+    def guard(self, source: Source | None, kind: str, *params: Any) -> None:
+        """Assume something about what a source holds."""
+
+    def guard_alias(self, one: Source, other: Source) -> None:
+        """Assume that two sources hold the same object."""
+
+    def guard_tensor(self, source: Source, tensor: Any) -> None:
+        """Assume class, dtype, device, sizes and so on of a tensor."""
+
+    def guard_equal(self, source: Source, value: Any) -> None:
+        """Assume that what a source holds equals a constant, whatever its class."""
+
+    def scope_of(self, fn: Any) -> Any:
+        """The globals of an existing function; functions of one module share them."""
+
+    def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
+        """Call a value."""
+
+    def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
+        """Call a Python function of capture's own (a polyfill), interpreted like the user's."""
+
+    def inline(self, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+        """Interpret a Python function's code."""
+
+    def get_attr(self, obj: Value, name: str) -> Value: ...
+
+    def binary(self, symbol: str, left: Value, right: Value) -> Value: ...
+
+    def stack_trace(self) -> str: ...
+
+    def raise_error(self, kind: type[BaseException], *args: Any) -> NoReturn:
+        """Raise an exception of the program."""
+
+    def current_error(self) -> Value | None: ...
+
+    def frame_code(self) -> CodeType: ...
+
+    def step(self) -> int:
+        """Which instruction of the outermost frame is running, counted from the start."""
+
+
+class UserError(Exception):
+    """An exception of the program, on its way to a handler. `value` is its exception object."""
+
+    def __init__(self, value: Value) -> None:
+        super().__init__(value)
+        self.value = value
+
+
+class NotConcrete(Exception):
+    """A value has no Python object that stands for it at capture time."""
+
+
+class Unreconstructible(Exception):
+    """A value that bytecode cannot build again; `step` is where it came to be."""
+
+    def __init__(self, value: Value, why: str) -> None:
+        super().__init__(why)
+        self.value = value
+        self.step = getattr(value, "step", -1)
+
+
+class Value:
+    """A value of the program. Every operation that a kind does not know is a graph break."""
+
+    source: Source | None = None
+
+    @property
+    def cls(self) -> type:
+        """The Python class."""
+        raise NotImplementedError(type(self).__name__)
+
+    def describe(self) -> str:
+        """A few words for messages."""
+        return f"{type(self).__name__}({self.cls.__name__})"
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
+
+    def unknown(self, operation: str) -> NoReturn:
+        raise Break("FB0009", f"{operation} of {self.describe()}")
+
+    def as_python(self) -> Any:
+        """The Python object, where all of it is known; a container is a copy.
+
+        Raises NotConcrete otherwise.
+        """
+        raise NotConcrete(self.describe())
+
+    def truth(self, tx: Tracer) -> bool:
+        self.unknown("truth")
+
+    def length(self, tx: Tracer) -> int:
+        self.unknown("len")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        self.unknown(f"attribute {name!r}")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        self.unknown(f"assignment to attribute {name!r}")
+
+    def del_attr(self, tx: Tracer, name: str) -> None:
+        self.unknown(f"deletion of attribute {name!r}")
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        self.unknown("subscript")
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.unknown("assignment to a subscript")
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        self.unknown("deletion of a subscript")
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        self.unknown("containment test")
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        raise Break("FB0014", f"iteration over {self.describe()}")
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0005", f"call of {self.describe()}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return tx.call(tx.get_attr(self, name), args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        """Write the bytecode that makes or finds the value and pushes it."""
+        raise Unreconstructible(self, f"{self.describe()} cannot be rebuilt")
+
+
+class IteratorValue(Value):
+    """An iterator. `advance` answers the next item, or None at the end."""
+
+    def advance(self, tx: Tracer) -> Value | None:
+        raise NotImplementedError
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return self
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.methods import BoundMethod  # a bound method is a value too
+
+        if name in ("__next__", "__iter__"):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__iter__":
+            return self
+        if name == "__next__":
+            item = self.advance(tx)
+            if item is None:
+                tx.raise_error(StopIteration)
+            return item
+        self.unknown(f"method {name!r}")
+
+    def drain(self, tx: Tracer) -> Iterator[Value]:
+        while (item := self.advance(tx)) is not None:
+            yield item
+
+
+def unpack(tx: Tracer, value: Value) -> list[Value]:
+    """All items of an iterable."""
+    return list(value.iterate(tx).drain(tx))

@@ -1,0 +1,200 @@
+"""Callables that are not Python functions: built-ins, torch's operators, slots of classes.
+
+In: callables of the program. Out: `BuiltinValue`, and the table `HANDLERS` that the `builtins`
+package fills: what calling one does under capture. Invariant: a callable with no handler, no rule
+and no known purity is a graph break; capture never calls what it does not know.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.tensor import graph_call
+
+Handler = Callable[[Tracer, Args, Kwargs], Value]
+H = TypeVar("H", bound=Handler)
+
+HANDLERS: dict[Any, Handler] = {}
+PURE: set[Any] = set()
+BREAKS: dict[Any, str] = {}
+
+
+def handles(*fns: Any) -> Callable[[H], H]:
+    """Register what calling these callables does."""
+
+    def register(handler: H) -> H:
+        for fn in fns:
+            HANDLERS[fn] = handler
+        return handler
+
+    return register
+
+
+def pure(*fns: Any) -> None:
+    """Declare callables without side effects, whose result depends on the arguments alone."""
+    PURE.update(fns)
+
+
+def breaks(id: str, *fns: Any) -> None:
+    """Declare callables that always end the graph."""
+    BREAKS.update(dict.fromkeys(fns, id))
+
+
+def find(table: Any, fn: Any) -> Any:
+    """A table's entry for a callable; None for one that cannot be hashed."""
+    try:
+        return table.get(fn)
+    except TypeError:
+        return None
+
+
+class BuiltinValue(Value):
+    def __init__(self, fn: Any, source: Source | None = None) -> None:
+        self.fn = fn
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.fn)
+
+    def describe(self) -> str:
+        return f"BuiltinVariable({getattr(self.fn, '__name__', type(self.fn).__name__)})"
+
+    def as_python(self) -> Any:
+        return self.fn
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(self.fn, name):
+            tx.raise_error(
+                AttributeError, f"'{type(self.fn).__name__}' object has no attribute '{name}'"
+            )
+        found = getattr(self.fn, name)
+        if isinstance(found, types.MethodWrapperType | types.BuiltinMethodType) and (
+            getattr(found, "__self__", None) is self.fn
+        ):
+            return BoundMethod(self, name)
+        source = self.source or Held(self.fn, "callable")
+        return tx.wrap(found, Attr(source, name))
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return call_callable(tx, self.fn, args, kwargs)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        if name == "__get__" and isinstance(self.fn, functools._lru_cache_wrapper):
+            from flambeau_capture.values.methods import MethodValue
+
+            return MethodValue(args[0], self)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.fn)
+
+
+def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Call something that has no Python code to interpret."""
+    handler = find(HANDLERS, fn)
+    if handler is not None:
+        found: Value = handler(tx, args, kwargs)
+        return found
+    reason = find(BREAKS, fn)
+    if reason is not None:
+        raise Break(reason, f"call_function {describe_call(fn, args)}")
+    if is_operator(fn):
+        return graph_call(tx, "call_function", fn, args, kwargs)
+    if isinstance(fn, functools._lru_cache_wrapper):
+        wrapped = fn.__wrapped__
+        return tx.call(tx.wrap(wrapped, Held(wrapped, wrapped.__name__)), args, kwargs)
+    owner = getattr(fn, "__objclass__", None)
+    if owner is not None and args:
+        return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
+    receiver = getattr(fn, "__self__", None)
+    if isinstance(fn, types.MethodWrapperType | types.BuiltinMethodType) and not isinstance(
+        receiver, types.ModuleType | type(None)
+    ):
+        value = tx.wrap(receiver, Held(receiver, "receiver"))
+        if not isinstance(value, BuiltinValue):
+            return value.call_method(tx, fn.__name__, args, kwargs)
+    if is_pure(fn):
+        return evaluate_call(tx, fn, args, kwargs)
+    raise Break("FB0005", f"call_function {describe_call(fn, args)}")
+
+
+def is_pure(fn: Any) -> bool:
+    try:
+        return fn in PURE
+    except TypeError:
+        return False
+
+
+def describe_call(fn: Any, args: Args) -> str:
+    """A call as break reasons show it."""
+    name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    module = getattr(fn, "__module__", None)
+    full = name if module in (None, "builtins") else f"{module}.{name}"
+    return f"BuiltinVariable({full}) [{', '.join(arg.describe() for arg in args)}]"
+
+
+def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Run a pure callable now, on arguments that are all known."""
+    try:
+        plain = [arg.as_python() for arg in args]
+        named = {key: arg.as_python() for key, arg in kwargs.items()}
+    except NotConcrete as error:
+        raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
+    return tx.wrap_new(evaluate(tx, fn, *plain, **named))
+
+
+@functools.cache
+def _operator_builtins() -> frozenset[int]:
+    found = set()
+    for namespace in compat.operator_namespaces():
+        for name in dir(namespace):
+            member = getattr(namespace, name, None)
+            if isinstance(member, types.BuiltinFunctionType | types.BuiltinMethodType):
+                found.add(id(member))
+    return frozenset(found)
+
+
+def is_operator(fn: Any) -> bool:
+    """Whether a callable is an operator on tensors, recorded as one call of the graph."""
+    if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
+        return True
+    if isinstance(fn, types.BuiltinFunctionType | types.BuiltinMethodType):
+        owner = getattr(fn, "__self__", None)
+        if owner is compat.VARIABLE_FUNCTIONS or owner in compat.variable_function_owners():
+            return True
+        return id(fn) in _operator_builtins()
+    return False
+
+
+def is_graph_function(fn: types.FunctionType) -> bool:
+    """Python functions of torch that are one call of the graph, not interpreted."""
+    return fn.__module__ in GRAPH_MODULES and fn.__name__ not in NOT_IN_GRAPH
+
+
+GRAPH_MODULES = frozenset(
+    {"torch.nn.functional", "torch.functional", "torch._VF"}
+)
+NOT_IN_GRAPH = frozenset(
+    {"triplet_margin_with_distance_loss", "is_scripting", "broadcast_shapes", "boolean_dispatch"}
+)
+
+
+def none() -> Constant:
+    return Constant(None)

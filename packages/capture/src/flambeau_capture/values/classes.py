@@ -1,0 +1,184 @@
+"""Classes as values.
+
+In: classes of the program. Out: `ClassValue`: attribute access and instance creation. Invariant: a
+class is identified by the object; what is read from it is guarded on the class itself.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.trust import trusted_class
+
+
+class ClassValue(Value):
+    def __init__(self, python_class: type, source: Source | None = None) -> None:
+        self.python_class = python_class
+        self.source = source or Held(python_class, python_class.__name__)
+
+    @property
+    def cls(self) -> type:
+        return type(self.python_class)
+
+    def describe(self) -> str:
+        return f"class {self.python_class.__name__}"
+
+    def as_python(self) -> Any:
+        return self.python_class
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def length(self, tx: Tracer) -> int:
+        if isinstance(self.python_class, enum.EnumMeta):
+            return len(self.python_class)
+        self.unknown("len")
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.iterators import SequenceIterator
+        from flambeau_capture.values.sequences import TupleValue
+
+        if isinstance(self.python_class, enum.EnumMeta):
+            return SequenceIterator(TupleValue([tx.wrap_new(m) for m in self.python_class]))
+        return super().iterate(tx)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        if isinstance(self.python_class, enum.EnumMeta):
+            return item.as_python() in self.python_class
+        return super().contains(tx, item)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return tx.wrap_new(self.python_class[key.as_python()])  # type: ignore[index]
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        python_class = self.python_class
+        if name in _FIXED or (name == "__members__" and isinstance(python_class, enum.EnumMeta)):
+            return tx.wrap_new(getattr(python_class, name))
+        if name == "__class__":
+            return tx.wrap_new(type(python_class))
+        if name == "__dict__":
+            return ClassDict(self)
+        owner = next((k for k in python_class.__mro__ if name in k.__dict__), None)
+        if owner is None:
+            return self._from_metaclass(tx, name)
+        found = owner.__dict__[name]
+        where = Attr(Held(owner, owner.__name__), name)
+        if isinstance(found, types.FunctionType):
+            if not trusted_class(owner):
+                tx.guard(where, "FUNCTION_MATCH", found)
+            return tx.wrap(found, Held(found, found.__qualname__))
+        if isinstance(found, staticmethod):
+            return tx.wrap(found.__func__, Held(found.__func__, name))
+        if isinstance(found, classmethod):
+            return MethodValue(self, tx.wrap(found.__func__, Held(found.__func__, name)))
+        if isinstance(found, property | types.MemberDescriptorType | types.GetSetDescriptorType):
+            return tx.wrap(found, Held(found, name))
+        if isinstance(found, types.ClassMethodDescriptorType):
+            bound = getattr(python_class, name)
+            return tx.wrap(bound, Held(bound, name))
+        value = getattr(python_class, name)
+        trusted = trusted_class(owner) or isinstance(python_class, enum.EnumMeta)
+        return tx.wrap(value, Held(value, name) if trusted else where)
+
+    def _from_metaclass(self, tx: Tracer, name: str) -> Value:
+        meta = type(self.python_class)
+        owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
+        if owner is None:
+            tx.raise_error(
+                AttributeError, f"type object '{self.python_class.__name__}' has no attribute '{name}'"
+            )
+        found = owner.__dict__[name]
+        if isinstance(found, types.FunctionType):
+            return MethodValue(self, tx.wrap(found, Held(found, name)))
+        if owner in (type, object) and callable(found):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r} of the metaclass")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        from flambeau_capture.builtins.creation import instantiate
+
+        return instantiate(tx, self, args, kwargs)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__subclasses__":
+            return tx.wrap_new(self.python_class.__subclasses__())
+        if name == "mro":
+            return tx.wrap_new(self.python_class.mro())
+        if name == "__instancecheck__" and len(args) == 1:
+            return Constant(issubclass(args[0].cls, self.python_class))
+        if name == "__call__":
+            return self.call(tx, args, kwargs)
+        if name in ("__eq__", "__ne__"):
+            same = isinstance(args[0], ClassValue) and args[0].python_class is self.python_class
+            return Constant(same == (name == "__eq__"))
+        if name == "__or__":
+            return tx.wrap_new(self.python_class | args[0].as_python())
+        if name in ("__repr__", "__str__"):
+            return Constant(repr(self.python_class))
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.python_class)
+
+
+_FIXED = frozenset(
+    {"__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__"}
+)
+
+
+class ClassDict(Value):
+    """`cls.__dict__`."""
+
+    def __init__(self, owner: ClassValue) -> None:
+        self.owner = owner
+
+    @property
+    def cls(self) -> type:
+        return types.MappingProxyType
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return item.as_python() in self.owner.python_class.__dict__
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        name = key.as_python()
+        found = self.owner.python_class.__dict__.get(name, None)
+        if name not in self.owner.python_class.__dict__:
+            from flambeau_capture.values.dicts import raise_key_error
+
+            raise_key_error(tx, key)
+        return tx.wrap(found, Held(found, name))
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            if self.contains(tx, args[0]):
+                return self.get_item(tx, args[0])
+            return args[1] if len(args) > 1 else Constant(None)
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        self.unknown(f"method {name!r}")
+
+
+@wraps_if(lambda obj: isinstance(obj, type), 20)
+def wrap_class(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    known = tx.heap.find(obj)
+    if known is not None:
+        found: Value = known
+        return found
+    made = ClassValue(obj, Held(obj, obj.__name__))
+    tx.heap.know(obj, made)
+    return made

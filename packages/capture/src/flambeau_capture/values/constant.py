@@ -1,0 +1,148 @@
+"""Constants: values that are the same whenever they are equal.
+
+In: numbers, strings, None, dtypes, devices, slices of constants. Out: `Constant`. Invariant: a
+constant that came from the program's state is guarded before anything that capture decides depends
+on it, and not if it is only passed along.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from flambeau_capture.values.methods import BoundMethod
+
+LITERALS: frozenset[type] = frozenset(
+    {
+        int, float, bool, str, bytes, complex, type(None), type(Ellipsis), type(NotImplemented),
+        range, torch.dtype, torch.device, torch.layout, torch.memory_format,
+    }
+)  # fmt: skip
+
+
+class Constant(Value):
+    """A literal. Reading `value` commits to it: its guard is added then."""
+
+    def __init__(
+        self, value: Any, source: Source | None = None, commit: Callable[[], None] | None = None
+    ) -> None:
+        self._value = value
+        self._commit = commit
+        self.source = source
+
+    @property
+    def value(self) -> Any:
+        if self._commit is not None:
+            commit, self._commit = self._commit, None
+            commit()
+        return self._value
+
+    @property
+    def cls(self) -> type:
+        return type(self.value)
+
+    def describe(self) -> str:
+        return f"Constant({self._value!r:.60})"
+
+    def as_python(self) -> Any:
+        return self.value
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.value)
+
+    def length(self, tx: Tracer) -> int:
+        return self._evaluate(tx, len, self.value)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        try:
+            member = item.as_python()
+        except NotConcrete:
+            self.unknown(f"test whether it contains {item.describe()}")
+        return self._evaluate(tx, operator.contains, self.value, member)
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        try:
+            index = key.as_python()
+        except NotConcrete:
+            self.unknown(f"subscript {key.describe()}")
+        return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.iterators import RangeIterator, SequenceIterator
+
+        value = self.value
+        if isinstance(value, range):
+            return RangeIterator(value)
+        if isinstance(value, str | bytes):
+            return SequenceIterator(self)
+        tx.raise_error(TypeError, f"'{type(value).__name__}' object is not iterable")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        value = self.value
+        try:
+            found = getattr(value, name)
+        except AttributeError as error:
+            tx.raise_error(AttributeError, *error.args)
+        if callable(found) and not isinstance(found, type):
+            from flambeau_capture.values.methods import BoundMethod
+
+            return BoundMethod(self, name)
+        return tx.wrap_new(found)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        method = getattr(self.value, name)
+        try:
+            plain = [arg.as_python() for arg in args]
+            named = {key: arg.as_python() for key, arg in kwargs.items()}
+        except NotConcrete as error:
+            if name in _REFLECTED and len(args) == 1:
+                return Constant(NotImplemented)
+            raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
+        return tx.wrap_new(self._evaluate(tx, method, *plain, **named))
+
+    def _evaluate(self, tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return evaluate(tx, fn, *args, **kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None and self._commit is not None:
+            writer.load_source(self.source)
+        else:
+            writer.load_const(self._value)
+
+
+_REFLECTED = frozenset(
+    {"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__mul__"}
+)
+
+
+def evaluate(tx: Tracer, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a pure function now; what it raises is raised in the program."""
+    try:
+        return fn(*args, **kwargs)
+    except Exception as error:
+        tx.raise_error(type(error), *error.args)
+
+
+def constant_of(value: Value) -> Any:
+    """The literal of a `Constant`; a break for any other kind."""
+    if isinstance(value, Constant):
+        return value.value
+    raise Break("FB0009", f"{value.describe()} where a constant is needed")
+
+
+NONE = Constant(None)

@@ -1,0 +1,184 @@
+"""Built-in containers of the program as values.
+
+In: lists, tuples, dicts, sets, deques, and the built-in part of instances that derive from them.
+Out: their values, items still pending. Invariant: the length or the keys are guarded here; items
+are guarded when they are read.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, DictKey, Item, Source
+from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.registry import wraps_if, wraps_type
+from flambeau_capture.values.sequences import (
+    DequeValue,
+    ListValue,
+    Pending,
+    SliceValue,
+    TupleValue,
+    existing_sequence,
+)
+
+
+def _known(tx: Tracer, obj: Any, source: Source) -> Value | None:
+    known: Value | None = tx.heap.find(obj)
+    if known is not None and known.source is not None:
+        tx.guard_alias(source, known.source)
+    return known
+
+
+@wraps_type(list)
+def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
+    known = _known(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "LIST_LENGTH", len(obj))
+    made = ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_if(lambda obj: isinstance(obj, tuple) and _plain_tuple(type(obj)), 30)
+def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
+    known = _known(tx, obj, source) if obj else None
+    if known is not None:
+        return known
+    if type(obj) is tuple:
+        tx.guard(source, "TUPLE_LENGTH", len(obj))
+    else:
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        tx.guard(source, "LENGTH", len(obj))
+    made = TupleValue(existing_sequence(tx, obj, source, "tuple"), type(obj), source, tx)
+    if obj:
+        tx.heap.know(obj, made)
+    return made
+
+
+def _plain_tuple(kind: type) -> bool:
+    """Tuples whose items are all there is to them."""
+    return (
+        kind in (tuple, torch.Size)
+        or hasattr(kind, "n_sequence_fields")
+        or (hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ())
+        or (hasattr(kind, "_fields") and kind.__bases__ == (tuple,))
+    )
+
+
+_DICTS: tuple[type, ...] = (dict, collections.OrderedDict, collections.defaultdict)
+
+
+@wraps_type(*_DICTS)
+def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
+    known = _known(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    made = dict_payload(tx, obj, source, type(obj))
+    made.source = source
+    if isinstance(obj, collections.defaultdict):
+        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
+    tx.heap.know(obj, made)
+    return made
+
+
+def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
+    """The entries of a dict of the program."""
+    keys = tuple(dict.keys(obj))
+    tx.guard(source, "DICT_KEYS", keys, True)
+    entries: list[tuple[Value, Value | Pending]] = []
+    for index, (key, value) in enumerate(dict.items(obj)):
+        entries.append((_key(tx, key, source, index), Pending(value, Item(source, key, "dict"))))
+    return DictValue(entries, kind, None, tx)
+
+
+def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
+    if type(key) in LITERALS:
+        return Constant(key)
+    if isinstance(key, tuple) and all(type(part) in LITERALS for part in key):
+        return tx.wrap_new(key)
+    return tx.wrap(key, DictKey(source, index))
+
+
+@wraps_type(set, frozenset)
+def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
+    known = _known(tx, obj, source)
+    if known is not None:
+        return known
+    if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
+        raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
+    tx.guard(source, "CONSTANT_MATCH", type(obj)(obj))
+    made = SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_type(collections.deque)
+def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
+    known = _known(tx, obj, source)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    tx.guard(source, "LENGTH", len(obj))
+    tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
+    items = existing_sequence(tx, obj, source, "any")
+    made = DequeValue(items, obj.maxlen, source, tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+@wraps_type(slice)
+def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", slice)
+    bounds = [tx.wrap(getattr(obj, n), Attr(source, n)) for n in ("start", "stop", "step")]
+    return SliceValue(bounds[0], bounds[1], bounds[2], source)
+
+
+@wraps_type(types.MappingProxyType)
+def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    try:
+        plain = dict(obj)
+    except TypeError:
+        raise NotConcrete("mapping proxy") from None
+    entries = [
+        (tx.wrap_new(key), tx.wrap(value, Item(source, key, "any"))) for key, value in plain.items()
+    ]
+    return DictValue(entries, dict, None, tx)
+
+
+def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
+    """The built-in part of an instance: None if it has none, NotImplemented if not understood."""
+    base = _builtin_base(type(obj))
+    if base is object:
+        return None
+    if base in (dict, collections.OrderedDict):
+        return dict_payload(tx, obj, source, base)
+    if base is list:
+        tx.guard(source, "LENGTH", len(obj))
+        return ListValue(existing_sequence(tx, list(obj), source, "list"), None, tx)
+    if base is tuple:
+        tx.guard(source, "LENGTH", len(obj))
+        return TupleValue(existing_sequence(tx, tuple(obj), source, "tuple"), tuple, None, tx)
+    if base in (str, int, float):
+        plain = base(obj)
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        tx.guard_equal(source, plain)
+        return Constant(plain)
+    return NotImplemented
+
+
+def _builtin_base(kind: type) -> type:
+    """The built-in class that an instance's layout comes from."""
+    for base in kind.__mro__:
+        if not base.__flags__ & (1 << 9) and base.__module__ != "typing":
+            return base
+    return object

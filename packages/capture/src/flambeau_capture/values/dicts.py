@@ -1,0 +1,615 @@
+"""Dictionaries, their views, and sets.
+
+In: dicts and sets of the program or new ones. Out: `DictValue`, `DictView`, `SetValue`. Invariant:
+keys compare as Python's do: constants by equality, everything else by identity; a key whose
+equality runs the program's code is a graph break.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.iterators import KeysIterator, SequenceIterator
+from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.sequences import ListValue, Pending, TupleValue, tx_equal
+
+
+class Identity:
+    """A key that is equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+
+def key_of(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as a key."""
+    if isinstance(value, Constant):
+        return _hashable(tx, value.value)
+    if isinstance(value, TupleValue):
+        return tuple(key_of(tx, part) for part in value.parts())
+    try:
+        return _hashable(tx, value.as_python())
+    except NotConcrete:
+        pass
+    if isinstance(value, ListValue | DictValue | SetValue):
+        tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
+    if value.cls.__hash__ is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
+        raise Break("FB0009", f"hash of {value.describe()}")
+    return Identity(value)
+
+
+def _hashable(tx: Tracer, key: Any) -> Hashable:
+    try:
+        hash(key)
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+    found: Hashable = key
+    return found
+
+
+class DictValue(Value):
+    """dict, OrderedDict and defaultdict."""
+
+    def __init__(
+        self,
+        entries: Iterable[tuple[Value, Value | Pending]] = (),
+        python_class: type = dict,
+        source: Source | None = None,
+        tx: Any = None,
+        factory: Value | None = None,
+    ) -> None:
+        self._class = python_class
+        self._tx = tx
+        self.source = source
+        self.factory = factory
+        self._entries: dict[Hashable, tuple[Value, Value | Pending]] = {}
+        for key, value in entries:
+            self._entries[key_of(tx, key)] = (key, value)
+
+    @property
+    def cls(self) -> type:
+        return self._class
+
+    def describe(self) -> str:
+        return f"{self._class.__name__} of {len(self._entries)}"
+
+    def as_python(self) -> Any:
+        items = {key.as_python(): value.as_python() for key, value in self.entries()}
+        if self._class is dict:
+            return items
+        if self._class is collections.OrderedDict:
+            return collections.OrderedDict(items)
+        raise NotConcrete(self.describe())
+
+    def graph_argument(self) -> Any:
+        from flambeau_capture.values.tensor import graph_argument
+
+        return {constant_of(key): graph_argument(value) for key, value in self.entries()}
+
+    def parts(self) -> list[Value]:
+        return self.values()
+
+    def keys(self) -> list[Value]:
+        return [key for key, _ in self._entries.values()]
+
+    def values(self) -> list[Value]:
+        return [value for _, value in self.entries()]
+
+    def entries(self) -> list[tuple[Value, Value]]:
+        return [(key, self._read(hashed)) for hashed, (key, _) in list(self._entries.items())]
+
+    def _read(self, hashed: Hashable) -> Value:
+        key, value = self._entries[hashed]
+        if isinstance(value, Pending):
+            value = self._tx.wrap(value.real, value.source)
+            self._entries[hashed] = (key, value)
+        return value
+
+    def lookup(self, tx: Tracer, key: Value) -> Value | None:
+        hashed = key_of(tx, key)
+        return self._read(hashed) if hashed in self._entries else None
+
+    def store(self, tx: Tracer, key: Value, value: Value) -> None:
+        hashed = key_of(tx, key)
+        tx.heap.changed(self)
+        old = self._entries.get(hashed)
+        self._entries[hashed] = (old[0] if old is not None else key, value)
+
+    def remove(self, tx: Tracer, key: Value) -> Value | None:
+        found = self.lookup(tx, key)
+        if found is not None:
+            tx.heap.changed(self)
+            del self._entries[key_of(tx, key)]
+        return found
+
+    def clear(self, tx: Tracer) -> None:
+        tx.heap.changed(self)
+        self._entries.clear()
+
+    def move(self, tx: Tracer, key: Value, last: bool) -> None:
+        """OrderedDict.move_to_end."""
+        tx.heap.changed(self)
+        entry = self._entries.pop(key_of(tx, key))
+        if last:
+            self._entries[key_of(tx, key)] = entry
+        else:
+            self._entries = {key_of(tx, key): entry, **self._entries}
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self._entries)
+
+    def length(self, tx: Tracer) -> int:
+        return len(self._entries)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return key_of(tx, item) in self._entries
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return KeysIterator(self, self.keys())
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        found = self.lookup(tx, key)
+        if found is not None:
+            return found
+        factory = self.factory
+        if factory is not None and not (
+            isinstance(factory, Constant) and factory.value is None
+        ):
+            made = tx.call(factory, [], {})
+            self.store(tx, key, made)
+            return made
+        raise_key_error(tx, key)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.store(tx, key, value)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        if self.remove(tx, key) is None:
+            raise_key_error(tx, key)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(self._class)
+        if name == "default_factory" and self.factory is not None:
+            return self.factory
+        if not hasattr(self._class, name):
+            tx.raise_error(
+                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
+            )
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        handler = _DICT_METHODS.get(name)
+        if handler is None:
+            self.unknown(f"method {name!r}")
+        return handler(self, tx, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            if self._class is collections.defaultdict:
+                factory = self.factory or Constant(None)
+                writer.call(collections.defaultdict, [factory, DictValue(self.entries(), tx=self._tx)])
+            elif self._class is not dict:
+                writer.call(self._class, [DictValue(self.entries(), tx=self._tx)])
+            else:
+                for key, value in self.entries():
+                    writer.load(key)
+                    writer.load(value)
+                writer.build_map(len(self._entries))
+
+    def replay(self, writer: Any) -> None:
+        """Write the entries back: `found.clear(); found.update(entries)`."""
+        copy = DictValue(self.entries(), tx=self._tx)
+        writer.call(_refill, [self, copy])
+        writer.pop_top()
+
+
+def _refill(target: Any, entries: dict[Any, Any]) -> None:
+    dict.clear(target) if not isinstance(target, collections.OrderedDict) else target.clear()
+    for key, value in entries.items():
+        target[key] = value
+
+
+def raise_key_error(tx: Tracer, key: Value) -> Any:
+    from flambeau_capture.values.base import UserError
+    from flambeau_capture.values.exceptions import new_exception
+
+    raise UserError(new_exception(KeyError, [key]))
+
+
+class DictView(Value):
+    """dict.keys(), values() and items(): they follow the dict."""
+
+    def __init__(self, target: DictValue, kind: str) -> None:
+        self.target = target
+        self.kind = kind
+
+    @property
+    def cls(self) -> type:
+        return type(getattr({}, self.kind)())
+
+    def parts(self) -> list[Value]:
+        if self.kind == "keys":
+            return self.target.keys()
+        if self.kind == "values":
+            return self.target.values()
+        return [TupleValue([key, value]) for key, value in self.target.entries()]
+
+    def as_python(self) -> Any:
+        return getattr(self.target.as_python(), self.kind)()
+
+    def truth(self, tx: Tracer) -> bool:
+        return self.target.truth(tx)
+
+    def length(self, tx: Tracer) -> int:
+        return self.target.length(tx)
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return KeysIterator(self.target, self.parts())
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        if self.kind == "keys":
+            return self.target.contains(tx, item)
+        return any(tx_equal(tx, part, item) for part in self.parts())
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__iter__":
+            return self.iterate(tx)
+        if name == "__len__":
+            return Constant(self.length(tx))
+        if name == "__contains__":
+            return Constant(self.contains(tx, args[0]))
+        if name == "__reversed__":
+            return SequenceIterator(TupleValue(self.parts()[::-1]))
+        if self.kind == "keys":
+            return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
+        self.unknown(f"method {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.target)
+        writer.call_method_top(self.kind)
+
+
+Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
+
+
+def _get(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = self.lookup(tx, args[0])
+    if found is not None:
+        return found
+    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+
+
+def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = self.remove(tx, args[0])
+    if found is not None:
+        return found
+    if len(args) > 1:
+        return args[1]
+    if "default" in kwargs:
+        return kwargs["default"]
+    raise_key_error(tx, args[0])
+    raise AssertionError
+
+
+def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not self.truth(tx):
+        tx.raise_error(KeyError, "popitem(): dictionary is empty")
+    last = args[0] if args else kwargs.get("last")
+    entries = self.entries()
+    key, value = entries[-1 if last is None or last.truth(tx) else 0]
+    self.remove(tx, key)
+    return TupleValue([key, value])
+
+
+def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    found = self.lookup(tx, args[0])
+    if found is None:
+        found = args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
+        self.store(tx, args[0], found)
+    return found
+
+
+def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for given in args:
+        for key, value in pairs_of(tx, given):
+            self.store(tx, key, value)
+    for name, value in kwargs.items():
+        self.store(tx, Constant(name), value)
+    return Constant(None)
+
+
+def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
+    """Key and value pairs of a mapping or of an iterable of pairs."""
+    payload = getattr(given, "payload", None)
+    if isinstance(payload, DictValue) and given.cls.__iter__ in _PLAIN_ITERS:
+        return payload.entries()
+    if isinstance(given, DictValue):
+        return given.entries()
+    if hasattr(given.cls, "keys"):
+        keys = unpack(tx, tx.call(tx.get_attr(given, "keys"), [], {}))
+        return [(key, given.get_item(tx, key)) for key in keys]
+    found = []
+    for pair in unpack(tx, given):
+        key, value = unpack(tx, pair)
+        found.append((key, value))
+    return found
+
+
+_PLAIN_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
+
+
+def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if self._class is collections.defaultdict and args:
+        self.factory, args = args[0], args[1:]
+    return _update(self, tx, args, kwargs)
+
+
+def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    _update(self, tx, args, {})
+    return self
+
+
+def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    merged = _copy(self, tx, [], {})
+    assert isinstance(merged, DictValue)
+    _update(merged, tx, args, {})
+    return merged
+
+
+def _copy(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
+
+
+def _clear(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.clear(tx)
+    return Constant(None)
+
+
+def _set_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.store(tx, args[0], args[1])
+    return Constant(None)
+
+
+def _del_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    self.del_item(tx, args[0])
+    return Constant(None)
+
+
+def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    last = args[1] if len(args) > 1 else kwargs.get("last", Constant(True))
+    if not self.contains(tx, args[0]):
+        raise_key_error(tx, args[0])
+    self.move(tx, args[0], last.truth(tx))
+    return Constant(None)
+
+
+def _reversed(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return SequenceIterator(TupleValue(self.keys()[::-1]))
+
+
+def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    other = args[0]
+    other = getattr(other, "payload", None) or other
+    if not isinstance(other, DictValue):
+        return Constant(NotImplemented)
+    if self.length(tx) != other.length(tx):
+        return Constant(False)
+    for key, value in self.entries():
+        theirs = other.lookup(tx, key)
+        if theirs is None or not tx_equal(tx, value, theirs):
+            return Constant(False)
+    return Constant(True)
+
+
+def _view(kind: str) -> Handler:
+    def make(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return DictView(self, kind)
+
+    return make
+
+
+_DICT_METHODS: dict[str, Handler] = {
+    "get": _get,
+    "pop": _pop,
+    "popitem": _popitem,
+    "setdefault": _setdefault,
+    "update": _update,
+    "__init__": _init,
+    "__ior__": _ior,
+    "__or__": _or,
+    "copy": _copy,
+    "clear": _clear,
+    "keys": _view("keys"),
+    "values": _view("values"),
+    "items": _view("items"),
+    "move_to_end": _move_to_end,
+    "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
+    "__setitem__": _set_item,
+    "__delitem__": _del_item,
+    "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
+    "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
+    "__iter__": lambda s, tx, a, k: s.iterate(tx),
+    "__reversed__": _reversed,
+    "__eq__": _equal,
+    "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
+}
+
+
+class SetValue(Value):
+    """set and frozenset; in order of insertion, which a program cannot rely on."""
+
+    def __init__(
+        self,
+        items: Iterable[Value],
+        python_class: type = set,
+        source: Source | None = None,
+        tx: Any = None,
+    ) -> None:
+        self._class = python_class
+        self._tx = tx
+        self.source = source
+        self._items = {key_of(tx, item): item for item in items}
+
+    @property
+    def cls(self) -> type:
+        return self._class
+
+    def parts(self) -> list[Value]:
+        return list(self._items.values())
+
+    def describe(self) -> str:
+        return f"{self._class.__name__} of {len(self._items)}"
+
+    def as_python(self) -> Any:
+        return self._class(part.as_python() for part in self.parts())
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self._items)
+
+    def length(self, tx: Tracer) -> int:
+        return len(self._items)
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        return key_of(tx, item) in self._items
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return KeysIterator(self, self.parts())
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(self._class, name):
+            tx.raise_error(
+                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
+            )
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in _SET_MUTATIONS and self._class is set:
+            tx.heap.changed(self)
+            return _SET_MUTATIONS[name](self, tx, args)
+        if name in _SET_QUERIES:
+            return _SET_QUERIES[name](self, tx, args)
+        if name in _SET_ALGEBRA:
+            return self._algebra(tx, name, args)
+        self.unknown(f"method {name!r}")
+
+    def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
+        """Set operators, by running them on the keys."""
+        found = dict(self._items)
+        keys: set[Any] = set(found)
+        others = []
+        for arg in args:
+            if name.startswith("__") and not isinstance(arg, SetValue | DictView):
+                return Constant(NotImplemented)
+            given = {key_of(tx, item): item for item in unpack(tx, arg)}
+            found = {**given, **found}
+            others.append(set(given))
+        result: Any = getattr(keys, name)(*others)
+        if isinstance(result, bool):
+            return Constant(result)
+        return SetValue([found[k] for k in found if k in result], self._class, tx=tx)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        with writer.building(self):
+            writer.call(self._class, [TupleValue(self.parts())])
+
+    def replay(self, writer: Any) -> None:
+        for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
+            writer.load(self)
+            writer.load_method_and_call(method, args)
+            writer.pop_top()
+
+
+SetHandler = Callable[[SetValue, Tracer, Args], Value]
+
+
+def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self._items.setdefault(key_of(tx, args[0]), args[0])
+    return Constant(None)
+
+
+def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for given in args:
+        for item in unpack(tx, given):
+            self._items.setdefault(key_of(tx, item), item)
+    return Constant(None)
+
+
+def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self._items.pop(key_of(tx, args[0]), None)
+    return Constant(None)
+
+
+def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
+    if not self.contains(tx, args[0]):
+        raise_key_error(tx, args[0])
+    return _set_discard(self, tx, args)
+
+
+def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self._items.clear()
+    return Constant(None)
+
+
+def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
+    raise Break("FB0009", "set.pop: the item depends on the order of hashes")
+
+
+def _set_init(self: SetValue, tx: Tracer, args: Args) -> Value:
+    self._items.clear()
+    return _set_update(self, tx, args)
+
+
+_SET_MUTATIONS: dict[str, SetHandler] = {
+    "add": _set_add,
+    "update": _set_update,
+    "discard": _set_discard,
+    "remove": _set_remove,
+    "clear": _set_clear,
+    "pop": _set_pop,
+    "__init__": _set_init,
+}
+_SET_QUERIES: dict[str, SetHandler] = {
+    "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
+    "__len__": lambda s, tx, a: Constant(s.length(tx)),
+    "__iter__": lambda s, tx, a: s.iterate(tx),
+    "copy": lambda s, tx, a: SetValue(s.parts(), s.cls, tx=tx),
+}
+_SET_ALGEBRA = frozenset(
+    {
+        "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
+        "isdisjoint", "__or__", "__and__", "__sub__", "__xor__", "__le__", "__lt__", "__ge__",
+        "__gt__", "__eq__", "__ne__",
+    }
+)  # fmt: skip

@@ -1,0 +1,405 @@
+"""Python functions, their cells, and the globals they see.
+
+In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`,
+`CellValue`, `GlobalsScope`. Invariant: a function of the program that was guarded by identity is
+read through the object itself; one guarded by its code only, through the path that led to it.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import (
+    Attr,
+    ClosureCell,
+    Default,
+    Global,
+    GlobalOf,
+    Held,
+    Item,
+    KwDefault,
+    Source,
+)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.methods import BoundMethod, MethodValue
+
+
+class CellValue(Value):
+    """A closure cell. `content` is None while it is empty."""
+
+    def __init__(
+        self,
+        content: Value | None = None,
+        *,
+        name: str = "",
+        own: bool = False,
+        real: Any = None,
+        source: Source | None = None,
+        pending: tuple[Any, Source] | None = None,
+        tx: Any = None,
+    ) -> None:
+        self._content = content
+        self.name = name
+        self.own = own
+        self.real = real
+        self.source = source
+        self.pending = pending
+        self._tx = tx
+        self.written = False
+
+    @property
+    def cls(self) -> type:
+        return types.CellType
+
+    @property
+    def content(self) -> Value | None:
+        if self._content is None and self.pending is not None:
+            real, source = self.pending
+            self.pending = None
+            self._content = self._tx.wrap(real, source)
+        return self._content
+
+    def write(self, tx: Tracer, value: Value | None) -> None:
+        self.pending = None
+        self._content = value
+        self.written = True
+        if self.source is not None:
+            tx.heap.changed(self)
+        else:
+            tx.heap.changed()
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "cell_contents":
+            content = self.content
+            if content is None:
+                tx.raise_error(ValueError, "Cell is empty")
+            return content
+        self.unknown(f"attribute {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.own:
+            writer.load_cell(self.name)
+        elif self.source is not None:
+            writer.load_source(self.source)
+        else:
+            with writer.building(self):
+                writer.new_cell(self)
+
+    def replay(self, writer: Any) -> None:
+        content = self.content
+        if content is None:
+            raise Break("FB0019", "deletion of a variable of an enclosing function")
+        writer.load(content)
+        writer.load(self)
+        writer.store_attr("cell_contents")
+
+
+class GlobalsScope:
+    """The global variables that code sees: reads are guarded, writes kept for replay."""
+
+    def __init__(self, namespace: dict[str, Any], holder: Source | None) -> None:
+        self.namespace = namespace
+        self.holder = holder
+        self.written: dict[str, Value | None] = {}
+        self.source = Held(namespace, "globals")
+
+    def source_of(self, name: str) -> Source:
+        return Global(name) if self.holder is None else GlobalOf(self.holder, name)
+
+    def load(self, tx: Tracer, name: str) -> Value | None:
+        if name in self.written:
+            return self.written[name]
+        if name not in self.namespace:
+            return None
+        return tx.wrap(self.namespace[name], self.source_of(name))
+
+    def store(self, tx: Tracer, name: str, value: Value | None) -> None:
+        self.written[name] = value
+        tx.heap.log(self)
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.written.items():
+            if value is None:
+                writer.delete_global(self, name)
+            else:
+                writer.load(value)
+                writer.store_global(self, name)
+
+
+class FunctionValue(Value):
+    """A Python function. `real` is None for one that the program made under capture."""
+
+    def __init__(
+        self,
+        code: types.CodeType,
+        scope: GlobalsScope,
+        *,
+        name: str,
+        qualname: str,
+        real: types.FunctionType | None = None,
+        source: Source | None = None,
+        pinned: bool = False,
+        defaults: Sequence[Value] | None = None,
+        kwdefaults: dict[str, Value] | None = None,
+        closure: Sequence[CellValue] = (),
+        tx: Any = None,
+    ) -> None:
+        self.code = code
+        self.scope = scope
+        self.name = name
+        self.qualname = qualname
+        self.real = real
+        self.source = source
+        self.pinned = pinned
+        self._defaults = defaults
+        self._kwdefaults = kwdefaults
+        self._closure = list(closure)
+        self._tx = tx
+        self.attributes: dict[str, Value] = {}
+
+    @property
+    def cls(self) -> type:
+        return types.FunctionType
+
+    def describe(self) -> str:
+        return f"UserFunctionVariable({self.name})"
+
+    def as_python(self) -> Any:
+        if self.real is None or self.attributes:
+            raise NotConcrete(self.describe())
+        return self.real
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def base(self) -> Source:
+        """What parts of an existing function are read through."""
+        assert self.real is not None and self.source is not None
+        return Held(self.real, self.name) if self.pinned else self.source
+
+    def defaults(self) -> list[Value]:
+        if self._defaults is None:
+            reals = () if self.real is None else (self.real.__defaults__ or ())
+            self._defaults = [
+                self._tx.wrap(item, Default(self.base(), index)) for index, item in enumerate(reals)
+            ]
+        return list(self._defaults)
+
+    def kwdefaults(self) -> dict[str, Value]:
+        if self._kwdefaults is None:
+            reals = {} if self.real is None else (self.real.__kwdefaults__ or {})
+            self._kwdefaults = {
+                name: self._tx.wrap(item, KwDefault(self.base(), name))
+                for name, item in reals.items()
+            }
+        return dict(self._kwdefaults)
+
+    def closure(self) -> list[CellValue]:
+        if not self._closure and self.real is not None and self.real.__closure__:
+            cells = zip(self.code.co_freevars, self.real.__closure__)
+            self._closure = [
+                self._existing_cell(index, name, cell) for index, (name, cell) in enumerate(cells)
+            ]
+        return self._closure
+
+    def _existing_cell(self, index: int, name: str, cell: Any) -> CellValue:
+        known = self._tx.heap.find(cell)
+        if known is not None:
+            assert isinstance(known, CellValue)
+            return known
+        base = self.base()
+        source = (
+            Held(cell, f"cell {name}")
+            if self.pinned
+            else Item(Attr(base, "__closure__"), index, "tuple")
+        )
+        try:
+            content = cell.cell_contents
+        except ValueError:
+            made = CellValue(name=name, real=cell, source=source, tx=self._tx)
+        else:
+            made = CellValue(
+                name=name,
+                real=cell,
+                source=source,
+                pending=(content, ClosureCell(base, index)),
+                tx=self._tx,
+            )
+        self._tx.heap.know(cell, made)
+        return made
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in self.attributes:
+            return self.attributes[name]
+        simple = {
+            "__name__": self.name,
+            "__qualname__": self.qualname,
+            "__code__": self.code,
+        }
+        if name in simple:
+            return tx.wrap_new(simple[name])
+        handler = _FUNCTION_PARTS.get(name)
+        if handler is not None:
+            return handler(self, tx)
+        if self.real is not None:
+            if not hasattr(self.real, name):
+                tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+            found = getattr(self.real, name)
+            if isinstance(found, types.MethodWrapperType):
+                return BoundMethod(self, name)
+            return tx.wrap(found, Attr(self.base(), name))
+        if name in ("__doc__", "__module__", "__annotations__"):
+            return _new_function_part(self, tx, name)
+        tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self.real is not None:
+            raise Break("FB0019", f"attribute {name!r} of a function is set")
+        tx.heap.changed()
+        if name in ("__name__", "__qualname__") and isinstance(value, Constant):
+            setattr(self, name.strip("_"), value.value)
+        self.attributes[name] = value
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.inline(self, args, kwargs)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__get__":
+            nothing = isinstance(args[0], Constant) and args[0].value is None
+            return self if nothing else MethodValue(args[0], self)
+        if name == "__call__":
+            return tx.inline(self, args, kwargs)
+        return super().call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+            return
+        from flambeau_capture.values.dicts import DictValue
+        from flambeau_capture.values.sequences import TupleValue
+
+        named = {"__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])}
+        attributes = [(Constant(k), v) for k, v in self.attributes.items()]
+        if self.kwdefaults():
+            attributes += [(Constant(k), v) for k, v in named.items()]
+        with writer.building(self):
+            writer.call(
+                _build_function,
+                [
+                    Constant(self.code),
+                    Constant(self.scope.namespace),
+                    Constant(self.name),
+                    Constant(self.qualname),
+                    TupleValue(self.defaults()),
+                    TupleValue(self.closure()),
+                    DictValue(attributes),
+                ],
+            )
+
+
+def _build_function(
+    code: types.CodeType,
+    namespace: dict[str, Any],
+    name: str,
+    qualname: str,
+    defaults: tuple[Any, ...],
+    closure: tuple[Any, ...],
+    attributes: dict[str, Any],
+) -> types.FunctionType:
+    made = types.FunctionType(code, namespace, name, defaults or None, closure or None)
+    made.__qualname__ = qualname
+    for key, value in attributes.items():
+        setattr(made, key, value)
+    return made
+
+
+def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
+    from flambeau_capture.values.sequences import TupleValue
+
+    found = fn.defaults()
+    return TupleValue(found) if found else Constant(None)
+
+
+def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
+    from flambeau_capture.values.dicts import DictValue
+
+    found = fn.kwdefaults()
+    return DictValue([(Constant(k), v) for k, v in found.items()]) if found else Constant(None)
+
+
+def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
+    from flambeau_capture.values.sequences import TupleValue
+
+    found = fn.closure()
+    return TupleValue(found) if found else Constant(None)
+
+
+def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
+    from flambeau_capture.values.dicts import DictValue
+
+    if fn.real is None:
+        hidden = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
+        shown = [(Constant(k), v) for k, v in fn.attributes.items() if k not in hidden]
+        return FunctionDict(shown, fn)
+    items = [
+        (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
+        for key, value in fn.real.__dict__.items()
+    ]
+    return DictValue(items, tx=tx)
+
+
+def _class_part(fn: FunctionValue, tx: Tracer) -> Value:
+    return tx.wrap_new(types.FunctionType)
+
+
+def _wrapper_part(fn: FunctionValue, tx: Tracer) -> Value:
+    return BoundMethod(fn, "__get__")
+
+
+_FUNCTION_PARTS = {
+    "__defaults__": _defaults_part,
+    "__kwdefaults__": _kwdefaults_part,
+    "__closure__": _closure_part,
+    "__dict__": _dict_part,
+    "__class__": _class_part,
+    "__get__": _wrapper_part,
+}
+
+
+def _new_function_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
+    from flambeau_capture.values.dicts import DictValue
+
+    if name == "__annotations__":
+        return DictValue(tx=tx)
+    if name == "__module__":
+        return tx.wrap_new(fn.scope.namespace.get("__name__"))
+    first = fn.code.co_consts[0] if fn.code.co_consts else None
+    return tx.wrap_new(first if isinstance(first, str) else None)
+
+
+class FunctionDict(Value):
+    """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
+
+    def __init__(self, shown: list[tuple[Value, Value]], fn: FunctionValue) -> None:
+        self.fn = fn
+        self.shown = shown
+
+    @property
+    def cls(self) -> type:
+        return dict
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        from flambeau_capture.values.dicts import DictValue, pairs_of
+
+        if name == "update":
+            for key, value in pairs_of(tx, args[0]):
+                self.fn.set_attr(tx, key.as_python(), value)
+            return Constant(None)
+        return DictValue(self.shown, tx=tx).call_method(tx, name, args, kwargs)

@@ -1,0 +1,417 @@
+"""Iterators: over sequences, ranges, several at once, generators, and those the program made.
+
+In: values to iterate. Out: one class per kind of iterator. Invariant: an iterator's position is
+part of the interpreted program's state; `reconstruct` builds an iterator at the same position.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    Unreconstructible,
+    Value,
+    unpack,
+)
+from flambeau_capture.values.constant import Constant
+
+
+class RangeIterator(IteratorValue):
+    def __init__(self, numbers: range) -> None:
+        self.numbers = numbers
+
+    @property
+    def cls(self) -> type:
+        return type(iter(self.numbers))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        if not self.numbers:
+            return None
+        tx.heap.changed()
+        first, self.numbers = self.numbers[0], self.numbers[1:]
+        return Constant(first)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(iter, [Constant(self.numbers)])
+
+
+class SequenceIterator(IteratorValue):
+    """Over a list, tuple or string: by index, so it sees what is appended on the way."""
+
+    def __init__(self, sequence: Value, index: int = 0) -> None:
+        self.sequence = sequence
+        self.index: int | None = index
+
+    @property
+    def cls(self) -> type:
+        kind = self.sequence.cls
+        return type(iter(kind())) if kind in (list, tuple, str) else type(iter([]))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.index is None or self.index >= self.sequence.length(tx):
+            self.index = None
+            return None
+        item = self.sequence.get_item(tx, Constant(self.index))
+        self.index += 1
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.index is None:
+            writer.call(iter, [Constant(())])
+            return
+        if self.index == 0:
+            writer.call(iter, [self.sequence])
+            return
+        writer.call(_iterator_at, [self.sequence, Constant(self.index)])
+
+
+def _iterator_at(sequence: Any, index: int) -> Any:
+    iterator = iter(sequence)
+    iterator.__setstate__(index)
+    return iterator
+
+
+class KeysIterator(IteratorValue):
+    """Over a snapshot of items; the container is asked whether it changed size."""
+
+    def __init__(self, container: Value, items: list[Value]) -> None:
+        self.container = container
+        self.items = items
+        self.index = 0
+
+    @property
+    def cls(self) -> type:
+        return type(iter({}))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.index >= len(self.items):
+            return None
+        if self.container.length(tx) != len(self.items):
+            tx.raise_error(RuntimeError, "dictionary changed size during iteration")
+        item = self.items[self.index]
+        self.index += 1
+        return item
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.begin_tuple()
+        for item in self.items[self.index :]:
+            writer.load(item)
+        writer.end_tuple(len(self.items) - self.index)
+        writer.call_top(iter)
+
+
+class ZipIterator(IteratorValue):
+    def __init__(self, sources: list[IteratorValue], strict: bool = False) -> None:
+        self.sources = sources
+        self.strict = strict
+
+    @property
+    def cls(self) -> type:
+        return zip
+
+    def advance(self, tx: Tracer) -> Value | None:
+        from flambeau_capture.values.sequences import TupleValue
+
+        items: list[Value] = []
+        for position, source in enumerate(self.sources):
+            item = source.advance(tx)
+            if item is None:
+                if self.strict and (position > 0 or self._any_left(tx)):
+                    tx.raise_error(ValueError, "zip() arguments have different lengths")
+                return None
+            items.append(item)
+        return TupleValue(items) if items else None
+
+    def _any_left(self, tx: Tracer) -> bool:
+        return any(source.advance(tx) is not None for source in self.sources[1:])
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.strict:
+            raise Unreconstructible(self, "a strict zip")
+        writer.call(zip, self.sources)
+
+
+class EnumerateIterator(IteratorValue):
+    def __init__(self, source: IteratorValue, start: int) -> None:
+        self.source_iterator = source
+        self.next = start
+
+    @property
+    def cls(self) -> type:
+        return enumerate
+
+    def advance(self, tx: Tracer) -> Value | None:
+        from flambeau_capture.values.sequences import TupleValue
+
+        item = self.source_iterator.advance(tx)
+        if item is None:
+            return None
+        self.next += 1
+        return TupleValue([Constant(self.next - 1), item])
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(enumerate, [self.source_iterator, Constant(self.next)])
+
+
+class MapIterator(IteratorValue):
+    def __init__(self, fn: Value, sources: list[IteratorValue]) -> None:
+        self.fn = fn
+        self.sources = sources
+
+    @property
+    def cls(self) -> type:
+        return map
+
+    def advance(self, tx: Tracer) -> Value | None:
+        items = []
+        for source in self.sources:
+            item = source.advance(tx)
+            if item is None:
+                return None
+            items.append(item)
+        return tx.call(self.fn, items, {})
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(map, [self.fn, *self.sources])
+
+
+class FilterIterator(IteratorValue):
+    def __init__(self, fn: Value, source: IteratorValue) -> None:
+        self.fn = fn
+        self.source_iterator = source
+
+    @property
+    def cls(self) -> type:
+        return filter
+
+    def advance(self, tx: Tracer) -> Value | None:
+        while (item := self.source_iterator.advance(tx)) is not None:
+            keep = item
+            if not (isinstance(self.fn, Constant) and self.fn.value is None):
+                keep = tx.call(self.fn, [item], {})
+            if keep.truth(tx):
+                return item
+        return None
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(filter, [self.fn, self.source_iterator])
+
+
+class ChainIterator(IteratorValue):
+    def __init__(self, sources: list[Value]) -> None:
+        self.sources = sources
+        self.current: IteratorValue | None = None
+
+    @property
+    def cls(self) -> type:
+        return itertools.chain
+
+    def advance(self, tx: Tracer) -> Value | None:
+        while True:
+            tx.heap.changed()
+            if self.current is None:
+                if not self.sources:
+                    return None
+                self.current = self.sources.pop(0).iterate(tx)
+            item = self.current.advance(tx)
+            if item is not None:
+                return item
+            self.current = None
+
+    def reconstruct(self, writer: Any) -> None:
+        rest = [*([self.current] if self.current is not None else []), *self.sources]
+        writer.call(itertools.chain, rest)
+
+
+class CountIterator(IteratorValue):
+    """itertools.count and itertools.repeat: `step` None repeats."""
+
+    def __init__(self, value: Value, step: Value | None, times: int | None = None) -> None:
+        self.value = value
+        self.step_value = step
+        self.times = times
+
+    @property
+    def cls(self) -> type:
+        return itertools.repeat if self.step_value is None else itertools.count
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        if self.times is not None:
+            if self.times <= 0:
+                return None
+            self.times -= 1
+        current = self.value
+        if self.step_value is not None:
+            self.value = tx.binary("+", self.value, self.step_value)
+        return current
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.step_value is not None:
+            writer.call(itertools.count, [self.value, self.step_value])
+        elif self.times is None:
+            writer.call(itertools.repeat, [self.value])
+        else:
+            writer.call(itertools.repeat, [self.value, Constant(self.times)])
+
+
+class CallIterator(IteratorValue):
+    """Python-level iterators: objects with `__next__`."""
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+    @property
+    def cls(self) -> type:
+        return self.target.cls
+
+    def advance(self, tx: Tracer) -> Value | None:
+        from flambeau_capture.values.base import UserError
+
+        try:
+            return tx.call(tx.get_attr(self.target, "__next__"), [], {})
+        except UserError as error:
+            if issubclass(error.value.cls, StopIteration):
+                return None
+            raise
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return tx.get_attr(self.target, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return self.target.call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.target)
+
+
+class ForeignIterator(IteratorValue):
+    """An iterator that existed before the frame: to advance it is a side effect Python must do."""
+
+    def __init__(self, real: Any, source: Any) -> None:
+        self.real = real
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.real)
+
+    def advance(self, tx: Tracer) -> Value | None:
+        raise Break("FB0014", f"next item of an existing {self.cls.__name__}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)
+
+
+class GeneratorValue(IteratorValue):
+    """A generator whose frame is interpreted step by step."""
+
+    def __init__(self, frame: Any, step: int) -> None:
+        self.frame = frame
+        self.step = step
+        self.started = False
+        self.finished = False
+        self.returned: Value = Constant(None)
+
+    @property
+    def cls(self) -> type:
+        import types
+
+        return types.GeneratorType
+
+    def describe(self) -> str:
+        return f"generator {self.frame.code.co_name}"
+
+    def advance(self, tx: Tracer) -> Value | None:
+        return self.send(tx, Constant(None))
+
+    def send(self, tx: Tracer, sent: Value) -> Value | None:
+        tx.heap.changed()
+        if self.finished:
+            return None
+        item: Value | None = self.frame.resume(tx, sent, self.started)
+        self.started = True
+        if item is None:
+            self.finished = True
+            self.returned = self.frame.returned
+        return item
+
+    def throw(self, tx: Tracer, error: Value) -> Value | None:
+        from flambeau_capture.values.base import UserError
+
+        tx.heap.changed()
+        if self.finished or not self.started:
+            self.finished = True
+            raise UserError(error)
+        try:
+            item: Value | None = self.frame.throw(tx, error)
+        except UserError:
+            self.finished = True
+            raise
+        if item is None:
+            self.finished = True
+            self.returned = self.frame.returned
+        return item
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.methods import BoundMethod
+
+        if name in ("__next__", "__iter__", "send", "throw", "close"):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in ("send", "__next__", "throw"):
+            if name == "throw":
+                error = args[-1] if len(args) > 1 else args[0]
+                if isinstance(error.cls, type) and issubclass(error.cls, type):
+                    error = tx.call(error, [], {})
+                item = self.throw(tx, error)
+            else:
+                item = self.send(tx, args[0] if args else Constant(None))
+            if item is None:
+                returned = self.returned
+                nothing = isinstance(returned, Constant) and returned.value is None
+                from flambeau_capture.values.exceptions import new_exception
+                from flambeau_capture.values.base import UserError
+
+                raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
+            return item
+        if name == "close":
+            self._close(tx)
+            return Constant(None)
+        if name == "__iter__":
+            return self
+        self.unknown(f"method {name!r}")
+
+    def _close(self, tx: Tracer) -> None:
+        from flambeau_capture.values.base import UserError
+        from flambeau_capture.values.exceptions import new_exception
+
+        if self.finished:
+            return
+        try:
+            self.throw(tx, new_exception(GeneratorExit, []))
+        except UserError as error:
+            if not issubclass(error.value.cls, GeneratorExit | StopIteration):
+                raise
+        else:
+            if not self.finished:
+                tx.raise_error(RuntimeError, "generator ignored GeneratorExit")
+        self.finished = True
+
+    def reconstruct(self, writer: Any) -> None:
+        raise Unreconstructible(self, f"the {self.describe()} outlives the compiled part")
+
+
+def rest(tx: Tracer, iterator: IteratorValue) -> list[Value]:
+    """What is left of an iterator."""
+    return unpack(tx, iterator)

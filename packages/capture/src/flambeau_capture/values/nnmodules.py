@@ -1,0 +1,160 @@
+"""Instances of nn.Module.
+
+In: modules of the program and new ones. Out: `ModuleValue`. Invariant: parameters and buffers found
+through a module become attributes of the graph, guarded by identity and metadata; a module is
+called the way `nn.Module.__call__` would, hooks included.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.sequences import Pending
+
+TABLES = ("_parameters", "_buffers", "_modules")
+
+
+class ModuleValue(ObjectValue):
+    def describe(self) -> str:
+        return f"NNModule({self.python_class.__name__})"
+
+    def as_python(self) -> Any:
+        return super().as_python()
+
+    def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
+        if name not in TABLES or type(found) is not dict:
+            return super().wrap_attribute(tx, name, found)
+        known: Value | None = tx.heap.find(found)
+        if known is not None:
+            return known
+        assert self.source is not None
+        source = InstanceAttr(self.source, name)
+        tx.guard(source, "DICT_KEYS", tuple(found), True)
+        entries: list[tuple[Value, Value | Pending]] = [
+            (Constant(key), Pending(value, ModuleEntry(self.source, name, key)))  # type: ignore
+            for key, value in found.items()
+        ]
+        made = DictValue(entries, dict, source, tx)
+        tx.heap.know(found, made)
+        return made
+
+    def table_entry(self, tx: Tracer, name: str) -> Value | None:
+        """A parameter, buffer or submodule of that name."""
+        for table in TABLES:
+            own = self.written.get(table, self._read.get(table))
+            if isinstance(own, DictValue):
+                found = own.lookup(tx, Constant(name))
+                if found is not None:
+                    return found
+            elif self.real is not None and self.source is not None:
+                entries = self.real.__dict__.get(table) or {}
+                if name in entries:
+                    return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore
+        return None
+
+    def missing_attr(self, tx: Tracer, name: str) -> Value:
+        hook = find_in_class(self.python_class, "__getattr__")
+        if hook is not None and hook[1] is not compat.MODULE_GETATTR:
+            return super().missing_attr(tx, name)
+        return self.module_getattr(tx, name)
+
+    def module_getattr(self, tx: Tracer, name: str) -> Value:
+        """nn.Module.__getattr__."""
+        found = self.table_entry(tx, name)
+        if found is not None:
+            return found
+        if self.source is not None:
+            tx.guard(self.source, "NOT_HASATTR", name)
+        tx.raise_error(
+            AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
+        )
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        hook = find_in_class(self.python_class, "__setattr__")
+        if hook is not None and hook[1] is compat.MODULE_SETATTR:
+            self.module_setattr(tx, name, value)
+        else:
+            super().set_attr(tx, name, value)
+
+    def module_setattr(self, tx: Tracer, name: str, value: Value) -> None:
+        """nn.Module.__setattr__, for what it does with plain values and known entries."""
+        from flambeau_capture.values.tensor import TensorValue
+
+        if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        table = self._table_of(tx, name)
+        if isinstance(value, ModuleValue):
+            if table not in (None, "_modules"):
+                raise Break("FB0019", f"submodule {name!r} of {self.describe()} is set")
+            table = "_modules"
+        if table is None:
+            self.generic_set_attr(tx, name, value)
+            return
+        if table == "_parameters" and not (isinstance(value, Constant) and value.value is None):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        entries = self.instance_get(tx, table)
+        if not isinstance(entries, DictValue):
+            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
+        entries.store(tx, Constant(name), value)
+
+    def _table_of(self, tx: Tracer, name: str) -> str | None:
+        for table in TABLES:
+            own = self.written.get(table, self._read.get(table))
+            if isinstance(own, DictValue):
+                if own.contains(tx, Constant(name)):
+                    return table
+            elif self.real is not None and name in (self.real.__dict__.get(table) or {}):
+                return table
+        return None
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        if self.python_class.__call__ not in compat.MODULE_CALLS:
+            return super().call(tx, args, kwargs)
+        if self._hooked(tx):
+            impl = compat.MODULE_CALLS[-1]
+            return tx.call(tx.wrap(impl, Held(impl, "_call_impl")), [self, *args], kwargs)
+        return tx.call(tx.get_attr(self, "forward"), args, kwargs)
+
+    def _hooked(self, tx: Tracer) -> bool:
+        for table in compat.global_hook_tables():
+            tx.guard(Held(table, "global hooks"), "LENGTH_OF_HELD", len(table))
+            if table:
+                return True
+        for name in compat.HOOK_TABLES:
+            hooks = self.instance_get(tx, name)
+            if hooks is not None and hooks.length(tx):
+                return True
+        return False
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        return super().iterate(tx)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return super().call_method(tx, name, args, kwargs)
+
+
+@wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)
+def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        return known
+    made = ModuleValue(type(obj), real=obj, source=source)
+    tx.heap.know(obj, made)
+    return made
+
+
+def is_module_method(fn: Any, name: str) -> bool:
+    """Whether a function is nn.Module's own method of a name."""
+    return isinstance(fn, types.FunctionType) and getattr(torch.nn.Module, name, None) is fn

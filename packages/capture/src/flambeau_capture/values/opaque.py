@@ -1,0 +1,134 @@
+"""Objects that capture does not look into, and modules of Python.
+
+In: objects of classes written in C, files, locks and the like; modules. Out: `OpaqueValue`,
+`PyModuleValue`. Invariant: an opaque object can be passed along and compared by identity; any other
+operation is a graph break.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.trust import trusted_name
+
+
+class OpaqueValue(Value):
+    def __init__(self, real: Any, source: Source) -> None:
+        self.real = real
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return type(self.real)
+
+    def describe(self) -> str:
+        return f"{type(self.real).__module__}.{type(self.real).__qualname__} object"
+
+    def truth(self, tx: Tracer) -> bool:
+        kind = type(self.real)
+        if not hasattr(kind, "__bool__") and not hasattr(kind, "__len__"):
+            return True
+        self.unknown("truth")
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "__class__":
+            return tx.wrap_new(type(self.real))
+        found = getattr(type(self.real), name, None)
+        if found is None and not hasattr(type(self.real), name):
+            self.unknown(f"attribute {name!r}")
+        if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0005", f"call_method {name} of {self.describe()}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)
+
+
+class FrozenValue(OpaqueValue):
+    """An object that never changes (finfo, compiled pattern): asking it is safe at any time."""
+
+    def as_python(self) -> Any:
+        return self.real
+
+    def truth(self, tx: Tracer) -> bool:
+        return bool(self.real)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if not hasattr(self.real, name):
+            tx.raise_error(
+                AttributeError, f"'{type(self.real).__name__}' object has no attribute '{name}'"
+            )
+        found = getattr(self.real, name)
+        return BoundMethod(self, name) if callable(found) else tx.wrap_new(found)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        try:
+            plain = [arg.as_python() for arg in args]
+            named = {key: arg.as_python() for key, arg in kwargs.items()}
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
+        from flambeau_capture.values.constant import evaluate
+
+        return tx.wrap_new(evaluate(tx, getattr(self.real, name), *plain, **named))
+
+
+class PyModuleValue(Value):
+    """A module: its attributes are global variables of the program."""
+
+    def __init__(self, module: types.ModuleType, source: Source) -> None:
+        self.module = module
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return types.ModuleType
+
+    def describe(self) -> str:
+        return f"module {self.module.__name__}"
+
+    def as_python(self) -> Any:
+        return self.module
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        try:
+            found = getattr(self.module, name)
+        except AttributeError as error:
+            tx.raise_error(AttributeError, *error.args)
+        if trusted_name(self.module.__name__):
+            return tx.wrap(found, Held(found, f"{self.module.__name__}.{name}"))
+        return tx.wrap(found, Attr(Held(self.module, self.module.__name__), name))
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.module)
+
+
+@wraps_type(types.ModuleType)
+def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "FUNCTION_MATCH", obj)
+    known = tx.heap.find(obj)
+    if known is None:
+        known = PyModuleValue(obj, source)
+        tx.heap.know(obj, known)
+    found: Value = known
+    return found
+
+
+def constant_or_none(value: Value) -> Any:
+    """A constant's object, or None."""
+    return value.value if isinstance(value, Constant) else None

@@ -1,0 +1,78 @@
+"""`super()`: attribute access behind a class in the method resolution order.
+
+In: a class and a receiver. Out: `SuperValue`, `super_attribute`. Invariant: what is found is bound
+to the receiver itself, not to the super object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.objects import ObjectValue, class_attribute
+
+
+class SuperValue(Value):
+    def __init__(self, owner: ClassValue, receiver: Value) -> None:
+        self.owner = owner
+        self.receiver = receiver
+
+    @property
+    def cls(self) -> type:
+        return super
+
+    def describe(self) -> str:
+        return f"super of {self.owner.describe()}"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return super_attribute(tx, self.owner, self.receiver, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        self.unknown(f"assignment to attribute {name!r}")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(super, [self.owner, self.receiver])
+
+
+def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:
+    """`super(owner, receiver).name`."""
+    assert isinstance(owner, ClassValue)
+    if isinstance(receiver, ClassValue):
+        start = receiver.python_class
+    else:
+        start = receiver.cls
+    if name == "__class__":
+        return tx.wrap_new(super)
+    found = class_attribute(tx, receiver, start, name, after=owner.python_class)
+    if isinstance(found, BoundMethod):
+        return SlotOfBase(receiver, name)
+    if isinstance(receiver, ClassValue):
+        from flambeau_capture.values.methods import MethodValue
+
+        # a function found on a class through a class is not bound, a classmethod is to the class
+        if isinstance(found, MethodValue) and found.receiver is receiver:
+            return found.function
+    return found
+
+
+class SlotOfBase(BoundMethod):
+    """A built-in class's own method, reached past the overriding ones of the receiver's class."""
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        receiver = self.receiver
+        if self.name == "__new__":
+            from flambeau_capture.builtins.creation import new_object
+
+            assert isinstance(args[0], ClassValue)
+            return new_object(args[0])
+        if isinstance(receiver, ObjectValue):
+            if self.name in ("__init_subclass__", "__init__") and receiver.payload is None:
+                return Constant(None)
+            return receiver.call_method(tx, self.name, args, kwargs)
+        return receiver.call_method(tx, self.name, args, kwargs)

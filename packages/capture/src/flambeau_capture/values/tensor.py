@@ -1,0 +1,363 @@
+"""Tensors: nodes of the graph with fake metadata.
+
+In: tensors of the program, and operations on them. Out: `TensorValue`, `graph_call`, which records
+one operation. Invariant: an operation whose result is one of its arguments answers that argument's
+value, so in-place operators keep the identity that the program sees.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Source
+from flambeau_capture.values.base import (
+    Args,
+    IteratorValue,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    Value,
+)
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.methods import BoundMethod
+
+
+class TensorValue(Value):
+    """A tensor. One that the program already has becomes an input only when it is used."""
+
+    def __init__(
+        self,
+        node: fx.Node | None = None,
+        *,
+        source: Source | None = None,
+        enter: Callable[[], fx.Node] | None = None,
+        python_class: type = torch.Tensor,
+        real: torch.Tensor | None = None,
+    ) -> None:
+        self._node = node
+        self._enter = enter
+        self._class = python_class
+        self.source = source
+        self.real = real
+
+    @property
+    def node(self) -> fx.Node:
+        if self._node is None:
+            assert self._enter is not None
+            self._node = self._enter()
+        return self._node
+
+    @property
+    def fake(self) -> torch.Tensor:
+        fake: torch.Tensor = self.node.meta["val"]
+        return fake
+
+    @property
+    def cls(self) -> type:
+        if self._node is None:
+            _ = self.node  # what is asked about is guarded
+        return self._class
+
+    def describe(self) -> str:
+        if self._node is None and self.real is not None:
+            return f"TensorVariable({tuple(self.real.shape)})"
+        return f"TensorVariable({tuple(self.fake.shape)})"
+
+    def truth(self, tx: Tracer) -> bool:
+        raise Break("FB0001", f"truth of {self.describe()}")
+
+    def length(self, tx: Tracer) -> int:
+        if self.fake.dim() == 0:
+            tx.raise_error(TypeError, "len() of a 0-d tensor")
+        return int(self.fake.shape[0])
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return tx.binary("getitem", self, key)
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        graph_call(tx, "call_function", operator.setitem, [self, key, value], {})
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        raise Break("FB0001", f"containment test in {self.describe()}")
+
+    def iterate(self, tx: Tracer) -> IteratorValue:
+        from flambeau_capture.values.iterators import SequenceIterator
+
+        if self.fake.dim() == 0:
+            tx.raise_error(TypeError, "iteration over a 0-d tensor")
+        return SequenceIterator(graph_call(tx, "call_function", torch.unbind, [self], {}))
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return _attribute(self, tx, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if name == "data":
+            raise Break("FB0016", "assignment to .data of a tensor")
+        if name in ("grad", "requires_grad"):
+            raise Break("FB0007", f"assignment to .{name} of a tensor")
+        self.unknown(f"assignment to attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        return _method(self, tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+        else:
+            writer.load_graph_output(self.node)
+
+
+CONSTANT_ATTRIBUTES = frozenset(
+    {
+        "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized",
+        "is_mkldnn", "is_mps", "is_xpu", "is_meta", "is_nested", "requires_grad", "is_leaf",
+        "shape", "names", "itemsize", "nbytes", "is_sparse_csr", "is_ipu", "is_vulkan",
+        "output_nr", "is_inference",
+    }
+)  # fmt: skip
+GRAPH_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
+
+# Methods that answer plain Python about metadata.
+CONSTANT_METHODS = frozenset(
+    {
+        "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous",
+        "element_size", "is_floating_point", "is_complex", "is_signed", "get_device",
+        "storage_offset", "is_same_size", "is_inference", "is_conj", "is_neg", "type",
+        "__len__", "is_set_to", "is_coalesced", "dense_dim", "sparse_dim", "dim_order",
+        "is_pinned", "is_shared", "has_names",
+    }
+)  # fmt: skip
+
+BREAKING_METHODS: dict[str, tuple[str, ...]] = {
+    "FB0002": ("item", "__int__", "__float__", "__index__", "__bool__", "__complex__",
+               "is_nonzero", "equal", "allclose"),
+    "FB0003": ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__",
+               "data_ptr", "storage", "untyped_storage", "__repr__", "__str__", "__format__"),
+    "FB0004": ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"),
+    "FB0007": ("backward", "requires_grad_", "retain_grad", "register_hook",
+               "register_post_accumulate_grad_hook"),
+    "FB0016": ("resize_", "resize_as_", "set_", "t_", "transpose_", "squeeze_", "unsqueeze_",
+               "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
+               "detach_", "swap_"),
+}  # fmt: skip
+_BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
+
+# Tensor methods that are operators with another spelling: the function is what the graph records.
+_ITERATION = frozenset({"__iter__"})
+
+
+def _attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
+    if name in CONSTANT_ATTRIBUTES:
+        return tx.wrap_new(getattr(tensor.fake, name))
+    if name in GRAPH_ATTRIBUTES:
+        return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
+    if name == "grad":
+        if tensor.source is not None and tensor.real is not None:
+            return tx.wrap(tensor.real.grad, Attr(tensor.source, "grad"))
+        if not tensor.fake.requires_grad or not tensor.fake.is_leaf:
+            return Constant(None)
+        raise Break("FB0007", "reading .grad of a tensor made in the graph")
+    if name == "grad_fn":
+        if not tensor.fake.requires_grad or (tensor.fake.is_leaf and tensor.fake.dim() >= 0):
+            return Constant(None)
+        raise Break("FB0007", "reading .grad_fn of a tensor made in the graph")
+    if name == "__class__":
+        return tx.wrap_new(tensor.cls)
+    if name == "__dict__":
+        tensor.unknown("attribute '__dict__'")
+    found = getattr(torch.Tensor, name, _MISSING)
+    if found is _MISSING:
+        if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
+            return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
+        tx.raise_error(AttributeError, f"'Tensor' object has no attribute '{name}'")
+    if callable(found):
+        return BoundMethod(tensor, name)
+    if tensor.real is not None and tensor.source is not None:
+        return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
+    tensor.unknown(f"attribute {name!r}")
+
+
+_MISSING = object()
+
+
+def _method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+    if name in _BREAK_OF:
+        raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
+    if name in CONSTANT_METHODS and not (name == "type" and args):
+        if name == "__len__":
+            return Constant(tensor.length(tx))
+        return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
+    if name in _ITERATION:
+        return tensor.iterate(tx)
+    if name == "__getitem__":
+        return tensor.get_item(tx, args[0])
+    if name == "__setitem__":
+        tensor.set_item(tx, args[0], args[1])
+        return Constant(None)
+    if name == "new":
+        raise Break("FB0009", "legacy method new() of a tensor")
+    if name == "size_":
+        tensor.unknown("size_")
+    return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwargs) -> Any:
+    try:
+        plain = [_fake_or_python(arg) for arg in args]
+        named = {key: _fake_or_python(arg) for key, arg in kwargs.items()}
+    except NotConcrete as error:
+        raise Break("FB0009", f"call_method {name} with {error}") from None
+    fake = tensor.fake
+    if name == "type":
+        kind = fake.type()  # a fake tensor answers for its own device
+        return kind
+    try:
+        return getattr(fake, name)(*plain, **named)
+    except (TypeError, IndexError, ValueError, RuntimeError) as error:
+        raise Break("FB0011", f"{name}: {error}") from None
+
+
+def _fake_or_python(value: Value) -> Any:
+    return value.fake if isinstance(value, TensorValue) else value.as_python()
+
+
+def graph_argument(value: Value) -> Any:
+    """What a graph's node holds for a value; a break where it can hold nothing for it."""
+    converted = value.graph_argument() if hasattr(value, "graph_argument") else _MISSING
+    if converted is not _MISSING:
+        return converted
+    if isinstance(value, TensorValue):
+        return value.node
+    try:
+        plain = value.as_python()
+    except NotConcrete:
+        raise Break("FB0015", value.describe()) from None
+    if not _holdable(plain):
+        raise Break("FB0015", value.describe())
+    return plain
+
+
+_HOLDABLE = (
+    int, float, bool, str, bytes, complex, type(None), type(Ellipsis), torch.dtype, torch.device,
+    torch.layout, torch.memory_format, slice, range,
+)  # fmt: skip
+
+
+def _holdable(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_holdable(item) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
+    return isinstance(value, _HOLDABLE) or value in _CLASSES
+
+
+_CLASSES = (float, int, bool, complex)
+
+
+def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
+    """Record one operation; answer its result."""
+    values: dict[int, TensorValue] = {}
+    for value in [*args, *kwargs.values()]:
+        _collect(value, values)
+    node_args = tuple(graph_argument(arg) for arg in args)
+    node_kwargs = {key: graph_argument(arg) for key, arg in kwargs.items()}
+    by_fake = {id(value.fake): value for value in values.values()}
+    versions = [(value.fake, _version(value.fake)) for value in values.values()]
+    shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
+    result = _run(tx, op, target, node_args, node_kwargs)
+    if result is NotImplemented:
+        return Constant(NotImplemented)
+    if [(f.shape, f.stride()) for f, _ in versions] != shapes:
+        raise Break("FB0016", f"{_name(target)} changed the metadata of its argument")
+    same = by_fake.get(id(result))
+    if same is not None and all(_version(f) == v and v >= 0 for f, v in versions):
+        return same  # nothing happened: `x.contiguous()` of a contiguous tensor
+    node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
+    if same is not None:
+        return same
+    return _result(tx, node, result, by_fake)
+
+
+def _collect(value: Value, into: dict[int, TensorValue]) -> None:
+    if isinstance(value, TensorValue):
+        into[id(value)] = value
+    else:
+        for inner in getattr(value, "parts", tuple)():
+            _collect(inner, into)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def _run(
+    tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    try:
+        return tx.graph.run(op, target, args, kwargs)
+    except Break:
+        raise
+    except Exception as error:
+        raise _as_break(_name(target), error) from error
+
+
+def _as_break(name: str, error: Exception) -> Break:
+    causes = [error, error.__cause__, error.__context__]
+    for cause in causes:
+        if isinstance(cause, compat.data_dependent_errors()):
+            return Break("FB0002", f"call_function {name}")
+        if isinstance(cause, compat.dynamic_shape_errors()):
+            return Break("FB0004", f"call_function {name}")
+        if isinstance(cause, compat.unsupported_fake_errors()):
+            return Break("FB0011", f"{name} has no rule for fake tensors")
+    text = re.sub(r"\s+", " ", str(error)).strip()
+    return Break("FB0011", f"call_function {name}: {type(error).__name__}: {text[:300]}")
+
+
+def _name(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _result(
+    tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]
+) -> Value:
+    from flambeau_capture.values.sequences import ListValue, TupleValue
+
+    if isinstance(result, torch.Tensor):
+        known = by_fake.get(id(result))
+        if known is not None:
+            return known
+        return TensorValue(node, python_class=_public_class(result))
+    if isinstance(result, tuple | list):
+        items = []
+        for index, item in enumerate(result):
+            if isinstance(item, torch.Tensor | tuple | list):
+                part = tx.graph.graph.call_function(operator.getitem, (node, index))
+                part.meta.update(val=item, projection=True)
+                part.meta["stack_trace"] = node.meta.get("stack_trace", "")
+                items.append(_result(tx, part, item, by_fake))
+            else:
+                items.append(tx.wrap_new(item))
+        if isinstance(result, list):
+            return ListValue(items)
+        return TupleValue(items, type(result))
+    if result is None:
+        return Constant(None)
+    if isinstance(result, bool | int | float | str | torch.dtype | torch.device):
+        return tx.wrap_new(result)
+    raise Break("FB0011", f"{_name(node.target)} answers a {type(result).__name__}")
+
+
+def _public_class(fake: torch.Tensor) -> type:
+    if isinstance(fake, torch.nn.Parameter):
+        return torch.nn.Parameter
+    return torch.Tensor
+

@@ -1,0 +1,358 @@
+"""Wrappers of constants, tensors, functions, methods, partials and enum members.
+
+In: objects of those types. Out: their values. Invariant: importing this module fills the registry;
+`wrap_any` is the one way from an object of the program to a value.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import re
+import types
+from typing import Any
+
+import torch
+
+from flambeau_capture.source import Attr, Held, ModuleEntry, Source
+from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.callables import BuiltinValue
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import LITERALS, Constant
+from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
+from flambeau_capture.values.methods import MethodValue
+from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
+from flambeau_capture.values.registry import wrap_object, wraps_if, wraps_type
+from flambeau_capture.values.sequences import ListValue, SliceValue, TupleValue
+from flambeau_capture.values.tensor import TensorValue
+from flambeau_capture.values.trust import trusted_callable
+
+__all__ = ["wrap_new", "wrap_object"]
+
+_FROZEN: tuple[type, ...] = (
+    torch.finfo,
+    torch.iinfo,
+    re.Pattern,
+    inspect.Signature,
+    inspect.Parameter,
+    types.CodeType,
+)
+
+
+@wraps_type(*LITERALS)
+def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
+    def commit() -> None:
+        if obj is None:
+            tx.guard(source, "NONE_MATCH")
+        elif isinstance(obj, bool):
+            tx.guard(source, "BOOL_MATCH", obj)
+        else:
+            tx.guard(source, "CONSTANT_MATCH", obj)
+
+    return Constant(obj, source, commit)
+
+
+@wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
+def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    known: Value | None = tx.heap.find(obj)
+    if known is None:
+        known = EnumMember(obj, Held(obj, str(obj)))
+        tx.heap.know(obj, known)
+    return known
+
+
+class EnumMember(FrozenValue):
+    """A member of an enum; one that is also a string or a number behaves as such."""
+
+    def length(self, tx: Tracer) -> int:
+        return len(self.real)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        found = objects.find_in_class(type(self.real), name)
+        if found is not None and isinstance(found[1], types.FunctionType | property):
+            if not trusted_callable(found[0]):
+                return objects.class_attribute(tx, self, type(self.real), name)
+        return super().get_attr(tx, name)
+
+    def graph_argument(self) -> Any:
+        if isinstance(self.real, str | int | float):
+            return self.real.value
+        raise NotConcrete(self.describe())
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.real)
+
+
+@wraps_if(lambda obj: isinstance(obj, torch.Tensor), 10)
+def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        if known.source is not None and known.source != source:
+            tx.guard_alias(source, known.source)
+        return known
+    if type(obj) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        return OpaqueTensor(obj, source)
+    made = TensorValue(
+        source=source,
+        enter=lambda: _enter(tx, obj, source),
+        python_class=type(obj),
+        real=obj,
+    )
+    tx.heap.know(obj, made)
+    return made
+
+
+def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
+    tx.guard_tensor(source, obj)
+    if isinstance(source, ModuleEntry):
+        tx.guard(source, "ID_MATCH", obj)
+        return tx.graph.add_attribute(obj, source.name())
+    return tx.graph.add_input(obj, source)
+
+
+class OpaqueTensor(OpaqueValue):
+    """A tensor of a subclass: whatever is done with it happens in Python."""
+
+
+@wraps_type(types.FunctionType)
+def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
+    pinned = not _made_per_call(source)
+    if pinned:
+        tx.guard(source, "FUNCTION_MATCH", obj)
+    else:
+        tx.guard(Attr(source, "__code__"), "ID_MATCH", obj.__code__)
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        if not pinned and known.source is not None:
+            tx.guard_alias(source, known.source)
+        return known
+    made = function_value(tx, obj, source, pinned)
+    tx.heap.know(obj, made)
+    return made
+
+
+def function_value(
+    tx: Tracer, obj: types.FunctionType, source: Source, pinned: bool
+) -> FunctionValue:
+    return FunctionValue(
+        obj.__code__,
+        tx.scope_of(obj),
+        name=obj.__name__,
+        qualname=obj.__qualname__,
+        real=obj,
+        source=Held(obj, obj.__qualname__) if pinned else source,
+        pinned=pinned,
+        tx=tx,
+    )
+
+
+def _made_per_call(source: Source) -> bool:
+    """Functions among a frame's arguments or closures are often made anew for each call."""
+    return source.is_local()
+
+
+@wraps_type(types.MethodType)
+def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", types.MethodType)
+    receiver = tx.wrap(obj.__self__, Attr(source, "__self__"))
+    function = tx.wrap(obj.__func__, Attr(source, "__func__"))
+    return MethodValue(receiver, function, source)
+
+
+@wraps_type(types.CellType)
+def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", types.CellType)
+    pending = (obj.cell_contents, Attr(source, "cell_contents"))
+    made = CellValue(real=obj, source=source, pending=pending, tx=tx)
+    tx.heap.know(obj, made)
+    return made
+
+
+class PartialValue(Value):
+    """functools.partial."""
+
+    def __init__(
+        self, fn: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None
+    ) -> None:
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+        self.source = source
+
+    @property
+    def cls(self) -> type:
+        return functools.partial
+
+    def describe(self) -> str:
+        return f"partial({self.fn.describe()})"
+
+    def as_python(self) -> Any:
+        return functools.partial(
+            self.fn.as_python(),
+            *(arg.as_python() for arg in self.args),
+            **{key: arg.as_python() for key, arg in self.kwargs.items()},
+        )
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name == "func":
+            return self.fn
+        if name == "args":
+            return TupleValue(self.args)
+        if name == "keywords":
+            return DictValue([(Constant(k), v) for k, v in self.kwargs.items()], tx=tx)
+        if not hasattr(functools.partial, name):
+            tx.raise_error(
+                AttributeError, f"'functools.partial' object has no attribute '{name}'"
+            )
+        self.unknown(f"attribute {name!r}")
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.source is not None:
+            writer.load_source(self.source)
+        else:
+            writer.call(_make_partial, [
+                self.fn,
+                TupleValue(self.args),
+                DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
+            ])
+
+
+def _make_partial(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return functools.partial(fn, *args, **kwargs)
+
+
+@wraps_type(functools.partial)
+def wrap_partial(tx: Tracer, obj: functools.partial[Any], source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", functools.partial)
+    args = tx.wrap(obj.args, Attr(source, "args"))
+    keywords = tx.wrap(obj.keywords, Attr(source, "keywords"))
+    assert isinstance(args, TupleValue) and isinstance(keywords, DictValue)
+    named = {key.as_python(): value for key, value in keywords.entries()}
+    return PartialValue(tx.wrap(obj.func, Attr(source, "func")), args.parts(), named, source)
+
+
+@wraps_if(lambda obj: isinstance(obj, _FROZEN), 50)
+def wrap_frozen(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return FrozenValue(obj, Held(obj, type(obj).__name__))
+
+
+@wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
+def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return OpaqueValue(obj, source)
+
+
+_BUILTIN_CALLABLES = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    functools._lru_cache_wrapper,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+    type(torch.ops.aten),
+)
+
+
+@wraps_if(lambda obj: isinstance(obj, _BUILTIN_CALLABLES), 70)
+def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
+    owner = getattr(obj, "__self__", None)
+    if (
+        isinstance(obj, types.BuiltinFunctionType | types.MethodWrapperType)
+        and owner is not None
+        and not isinstance(owner, types.ModuleType | type)
+        and not trusted_callable(obj)
+    ):
+        tx.guard(source, "TYPE_MATCH", type(obj))
+        receiver = tx.wrap(owner, Attr(source, "__self__"))
+        return tx.get_attr(receiver, obj.__name__)
+    tx.guard(source, "FUNCTION_MATCH", obj)
+    return BuiltinValue(obj, Held(obj, getattr(obj, "__name__", type(obj).__name__)))
+
+
+_TYPING = (types.GenericAlias, types.UnionType)
+
+
+@wraps_if(lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80)
+def wrap_typing(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return FrozenValue(obj, Held(obj, str(obj)))
+
+
+@wraps_if(lambda obj: isinstance(obj, property | classmethod | staticmethod), 90)
+def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return OpaqueValue(obj, Held(obj, type(obj).__name__))
+
+
+@wraps_if(
+    lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100
+)
+def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
+    from flambeau_capture.values.iterators import ForeignIterator
+
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    made = ForeignIterator(obj, source)
+    tx.heap.know(obj, made)
+    return made
+
+
+def wrap_new(tx: Tracer, obj: Any) -> Value:
+    """The value of an object that evaluation at capture time has made or found.
+
+    Containers are new objects of the program; everything else stands for itself.
+    """
+    kind = type(obj)
+    if kind in LITERALS:
+        return Constant(obj)
+    if kind is list:
+        return ListValue([wrap_new(tx, item) for item in obj])
+    if isinstance(obj, tuple) and containers._plain_tuple(kind):
+        return TupleValue([wrap_new(tx, item) for item in obj], kind)
+    if kind is dict:
+        entries = [(wrap_new(tx, key), wrap_new(tx, value)) for key, value in obj.items()]
+        return DictValue(entries, tx=tx)
+    if kind in (set, frozenset):
+        return SetValue([wrap_new(tx, item) for item in obj], kind, tx=tx)
+    if kind is slice:
+        bounds = [wrap_new(tx, bound) for bound in (obj.start, obj.stop, obj.step)]
+        return SliceValue(bounds[0], bounds[1], bounds[2])
+    if isinstance(obj, type):
+        known: Value | None = tx.heap.find(obj)
+        if known is None:
+            known = ClassValue(obj)
+            tx.heap.know(obj, known)
+        return known
+    return tx.wrap(obj, Held(obj, kind.__name__))
+
+
+def concrete(value: Value) -> Any:
+    """The Python object of a value, or NotImplemented."""
+    try:
+        return value.as_python()
+    except NotConcrete:
+        return NotImplemented
+
+
+def scope_of_function(obj: types.FunctionType) -> GlobalsScope:
+    """The globals of an existing function."""
+    return GlobalsScope(obj.__globals__, Held(obj, obj.__qualname__))
