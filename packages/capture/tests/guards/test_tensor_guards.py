@@ -24,6 +24,7 @@ from flambeau_capture._native import (  # noqa: E402
 from flambeau_capture.guards import GlobalState, GuardSet, NotYetSymbolic, TensorSpec  # noqa: E402
 from flambeau_capture.guards import _state_probes as probes  # noqa: E402
 from flambeau_capture.guards import _tensor_layout as layouts  # noqa: E402
+from flambeau_capture.guards.state import readers  # noqa: E402
 from flambeau_capture.source import Local, Scope  # noqa: E402
 
 
@@ -347,6 +348,35 @@ def test_probes_pass_their_trials_here():
         "autocast_cuda",
     }
     assert probes._key_sets_address_works()
+    assert sorted(probes._torch_function_numbers()) == [0, 1, 2]
+
+
+def test_nothing_is_asked_of_python_in_the_usual_state(monkeypatch):
+    def refuse():
+        raise AssertionError("a reader was called")
+
+    state = GlobalState.now()
+    table = dict.fromkeys(readers(), refuse)
+    monkeypatch.setattr(probes, "readers", lambda: table)
+    assert state.pattern().check()
+    with torch.no_grad():
+        assert not state.pattern().check()
+
+
+def test_trials_run_whatever_modes_are_on():
+    caches = (
+        layouts.tensor_layout,
+        probes._probes,
+        probes._key_sets_address_works,
+        probes._torch_function_numbers,
+    )
+    for name, change in STATES.items():
+        for cache in caches:
+            cache.cache_clear()
+        with change():
+            assert layouts.tensor_layout() is not None, name
+            assert len(probes._probes()) == 9, name
+            assert probes._key_sets_address_works(), name
 
 
 def test_missing_symbols_leave_the_question_to_python(monkeypatch):

@@ -59,9 +59,11 @@ def state_pattern(values: tuple[tuple[str, Any], ...]) -> StatePattern:
 @cache
 def _probes() -> dict[str, tuple[Probe, ...]]:
     """The probes of each row that passed its trial."""
-    with compat.plain_torch():
-        rows = dict(_candidates())
-        return {name: row for name, row in rows.items() if _follows(name, row)}
+    return compat.in_plain_state(_tried_candidates)
+
+
+def _tried_candidates() -> dict[str, tuple[Probe, ...]]:
+    return {name: row for name, row in _candidates() if _follows(name, row)}
 
 
 def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:
@@ -119,6 +121,10 @@ def _torch_function_number(state: int) -> int | None:
 
 @cache
 def _torch_function_numbers() -> dict[int, int]:
+    return compat.in_plain_state(_learn_torch_function)
+
+
+def _learn_torch_function() -> dict[int, int]:
     address = _address("torch_function")
     numbers: dict[int, int] = {}
     for change in _CHANGES["torch_function"]():
@@ -169,19 +175,22 @@ _CHANGES: dict[str, Callable[[], list[AbstractContextManager[Any]]]] = {
 @cache
 def _key_sets_address_works() -> bool:
     """Whether the words of the variable change exactly when the key sets do."""
-    with compat.plain_torch():
-        seen: dict[tuple[int, int], bytes] = {}
-        for change in (
-            nullcontext(),
-            torch.inference_mode(),
-            torch.autocast("cpu", torch.bfloat16),
-            nullcontext(),
-        ):
-            with change:
-                words = _key_set_bytes()
-                if words is None or seen.setdefault(compat.dispatch_key_sets(), words) != words:
-                    return False
-        return len(set(seen.values())) == len(seen) == 3
+    return compat.in_plain_state(_words_follow_key_sets)
+
+
+def _words_follow_key_sets() -> bool:
+    seen: dict[tuple[int, int], bytes] = {}
+    for change in (
+        nullcontext(),
+        torch.inference_mode(),
+        torch.autocast("cpu", torch.bfloat16),
+        nullcontext(),
+    ):
+        with change:
+            words = _key_set_bytes()
+            if words is None or seen.setdefault(compat.dispatch_key_sets(), words) != words:
+                return False
+    return len(set(seen.values())) == len(seen) == 3
 
 
 def _key_set_bytes() -> bytes | None:

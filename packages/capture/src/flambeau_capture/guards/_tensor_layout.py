@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture._native import TensorLayout, read_bytes
-from flambeau_capture._torch_compat import dispatch_keys, implementation_address, plain_torch
+from flambeau_capture._torch_compat import dispatch_keys, implementation_address, in_plain_state
 
 # How far the object itself, its C++ implementation, and the autograd part of that are searched.
 # They were at least this large (allocated size) where looked at: torch 2.13.
@@ -64,12 +64,15 @@ def encode(cls: type, dtype: torch.dtype, device: torch.device) -> Fields | None
 @cache
 def tensor_layout() -> TensorLayout | None:
     """The layout of the installed torch, looked for once. None: tensors are asked through torch."""
-    with plain_torch():
-        try:
-            layout = _find()
-        except _Unknown:
-            return None
-        return layout if all(_agrees(layout, tensor) for tensor in _trials()) else None
+    return in_plain_state(_find_and_try)
+
+
+def _find_and_try() -> TensorLayout | None:
+    try:
+        layout = _find()
+    except _Unknown:
+        return None
+    return layout if all(_agrees(layout, tensor) for tensor in _trials()) else None
 
 
 class _Unknown(Exception):
@@ -171,14 +174,15 @@ def _dims_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
         return False
     ndim, *dims = struct.unpack_from("<11q", page, offset)
     rank = tensor.dim()
-    return bool(ndim == rank) and (*dims[:rank], *dims[5 : 5 + rank]) == (
-        *tensor.shape,
-        *tensor.stride(),
+    if ndim != rank:
+        return False
+    return tuple(dims[:rank]) == tuple(tensor.shape) and (
+        tuple(dims[5 : 5 + rank]) == tuple(tensor.stride())
     )
 
 
 def _key_set_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
-    return bool(struct.unpack_from("<Q", page, offset)[0] == dispatch_keys(tensor))
+    return _pointer(page, offset) == dispatch_keys(tensor)
 
 
 def _dtype_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
@@ -192,7 +196,7 @@ def _device_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
 
 def _meta_at(tensor: torch.Tensor, page: bytes, offset: int) -> bool:
     """Null for these tensors exactly where they know nothing of autograd."""
-    return (struct.unpack_from("<Q", page, offset)[0] != 0) == tensor.requires_grad
+    return (_pointer(page, offset) != 0) == tensor.requires_grad
 
 
 def _find_in_meta(meta: int) -> tuple[int, int]:
