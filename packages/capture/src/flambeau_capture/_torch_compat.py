@@ -7,13 +7,16 @@ Invariant: no other module of this package imports a name of torch that begins w
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.modules import module as _module
+
+T = TypeVar("T")
 
 # -- fake tensors --------------------------------------------------------------------------------
 
@@ -182,18 +185,11 @@ def implementation_address(tensor: torch.Tensor) -> int:
     return address
 
 
-@contextmanager
-def plain_torch() -> Iterator[None]:
-    """No mode of any kind on this thread, and gradients on."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with (
-        _disable_current_modes(),
-        torch._C.DisableTorchFunction(),
-        torch.inference_mode(False),
-        torch.enable_grad(),
-    ):
-        yield
+def in_plain_state(function: Callable[[], T]) -> T:
+    """What the function returns on a thread of its own, where no mode of torch is on: modes, and
+    all that they change, are the thread's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
 
 
 def dispatch_key_sets() -> tuple[int, int]:
