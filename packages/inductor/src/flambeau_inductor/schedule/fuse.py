@@ -138,7 +138,9 @@ def _best(state: Fusion, group: Group) -> Group | None:
         other = state.steps[-negative]
         if not isinstance(other, Group):
             continue
-        reason = _cycle(state, other, group) or refusal(other, group, state.limits)
+        reason = _cycle(state, other, group) or refusal(
+            other, group, state.limits, state.plan.checks
+        )
         if reason is None:
             return other
         state.refusals.append(

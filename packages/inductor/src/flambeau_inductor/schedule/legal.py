@@ -19,6 +19,7 @@ The rules, in the order they are tried:
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from flambeau_inductor.indexing import Expr, simplify
@@ -77,8 +78,14 @@ def is_element(anchor: Anchor, blocks: tuple[Block, ...]) -> bool:
     return anchor.numel == size_of(blocks, None)
 
 
-def refusal(a: Group, b: Group, limits: Limits) -> str | None:
-    """Why the loops of `a` and `b` may not be one (rules 1 to 5)."""
+def refusal(
+    a: Group, b: Group, limits: Limits, checked: Container[Node] = ()
+) -> str | None:
+    """Why the loops of `a` and `b` may not be one (rules 1 to 5).
+
+    `checked` are index tensors that must be complete, and checked, before anyone reads through
+    them.
+    """
     if a.members[0].node.device != b.members[0].node.device:
         return "device: on different devices"
     blocks = joint_space(a, b)
@@ -97,6 +104,8 @@ def refusal(a: Group, b: Group, limits: Limits) -> str | None:
                 producer = by_node.get(node)
                 if producer is None:
                     continue
+                if node in checked:
+                    return f"index: {node.name} is checked before {consumer.node.name} reads it"
                 reason = _read_refusal(producer, consumer, blocks)
                 if reason is not None:
                     return reason
