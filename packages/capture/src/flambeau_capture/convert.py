@@ -26,6 +26,7 @@ from flambeau_capture.emit.frame import State, Stop, emit_break, emit_return
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, CaptureWarning
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.interp.frame import NULL, Prepared
 from flambeau_capture.interp.session import Session
@@ -73,8 +74,8 @@ class Converter:
         self.options = options
         self.names = Names(self)
         self.records = Records()
-        self._bodies: dict[CodeType, Prepared] = {}
-        self._user_names: dict[CodeType, str] = {}
+        self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
+        self.user_names: IdentityMap[CodeType, str] = IdentityMap()
         self._lock = threading.Lock()
 
     def __call__(
@@ -137,7 +138,7 @@ class _Conversion:
         self.arguments = arguments
         self.free = free
         self.origin = converter.names.origin(code)
-        converter._user_names[code] = self.origin.co_name
+        converter.user_names[code] = self.origin.co_name
 
     def run(self) -> Any:
         stop_at: int | None = None
@@ -161,7 +162,7 @@ class _Conversion:
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
         session = Session(
-            self.code, self.options, scope, converter._user_names, converter._bodies
+            self.code, self.options, scope, converter.user_names, converter.bodies
         )
         session.guards.add_global_state()
         try:
@@ -230,7 +231,7 @@ class _Conversion:
         converter = self.converter
         converter.records.guards.append(guards)
         if code is not self.code:
-            converter._user_names[code] = self.origin.co_name
+            converter.user_names[code] = self.origin.co_name
         if self.options.debug:
             self._show(code, guards)
         return Entry(code, guards.native, keepalive=converter.names, info=guards)

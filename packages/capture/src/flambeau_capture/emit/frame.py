@@ -206,13 +206,14 @@ class _Tail:
         """Call the function that goes on at `target` and return what it returns."""
         state = self.state
         arguments = live_at(state.body, target, tuple(self._bound()))
-        key = (state.body.code, target.offset, tuple(mask), arguments)
-        known = self.names.resumptions.get(key)
+        key = (target.offset, tuple(mask), arguments)
+        made = self.names.made_from(state.body.code)
+        known = made.get(key)
         if known is None:
             offset = target.offset if target.offset is not None else 0
             name = f"__resume_at_{offset}_{self.names.reserve()}"
             known = make_resumption(state.body, target, mask, arguments, name)
-            self.names.resumptions[key] = known
+            made[key] = known
             self.names.origins[known.code] = self.names.origin(state.body.code)
         free = known.code.co_freevars
         if free:

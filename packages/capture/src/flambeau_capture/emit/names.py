@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.emit.resume import Resumption
 
 
@@ -23,8 +24,8 @@ class Names:
         self._numbers: Iterator[int] = itertools.count()
         self._lock = threading.Lock()
         self._taken: list[tuple[dict[str, Any], str, Any]] = []
-        self.resumptions: dict[Any, Resumption] = {}
-        self.origins: dict[CodeType, CodeType] = {}
+        self.resumptions: IdentityMap[CodeType, dict[Any, Resumption]] = IdentityMap()
+        self.origins: IdentityMap[CodeType, CodeType] = IdentityMap()
         weakref.finalize(owner, _release, self._taken)
 
     def reserve(self) -> int:
@@ -41,6 +42,14 @@ class Names:
                 candidate = f"{name}_{attempt}"
             self._taken.append((namespace, candidate, obj))
         return candidate
+
+    def made_from(self, code: CodeType) -> dict[Any, Resumption]:
+        """The resume functions of a code object, by where and with what they go on."""
+        found = self.resumptions.find(code)
+        if found is None:
+            found = {}
+            self.resumptions[code] = found
+        return found
 
     def origin(self, code: CodeType) -> CodeType:
         """The user's code that a resume function continues."""

@@ -16,6 +16,7 @@ from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.interp.binding import bind
 from flambeau_capture.interp.frame import Frame, Prepared, prepare
@@ -39,8 +40,8 @@ class Session(Tracer):
         code: CodeType,
         options: Options,
         scope: GlobalsScope,
-        names: dict[CodeType, str],
-        bodies: dict[CodeType, Prepared],
+        names: IdentityMap[CodeType, str],
+        bodies: IdentityMap[CodeType, Prepared],
     ) -> None:
         self.graph = GraphBuilder()
         self.guards = GuardSet(code)
@@ -54,7 +55,7 @@ class Session(Tracer):
         self._names = names
         self._bodies = bodies
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
-        self._lines: dict[tuple[CodeType, int | None], str] = {}
+        self._lines: dict[tuple[int, int | None], str] = {}
 
     # -- frames ---------------------------------------------------------------------------------
 
@@ -65,9 +66,10 @@ class Session(Tracer):
         self.frames.pop()
 
     def prepared(self, code: CodeType) -> Prepared:
-        found = self._bodies.get(code)
+        found = self._bodies.find(code)
         if found is None:
-            found = self._bodies[code] = prepare(code)
+            found = prepare(code)
+            self._bodies[code] = found
         return found
 
     def count_step(self) -> None:
@@ -93,7 +95,7 @@ class Session(Tracer):
         for frame in self.frames:
             positions = frame.current.positions
             line = positions.lineno if positions is not None else None
-            key = (frame.code, line)
+            key = (id(frame.code), line)
             text = self._lines.get(key)
             if text is None:
                 source = linecache.getline(frame.code.co_filename, line or 0).strip()

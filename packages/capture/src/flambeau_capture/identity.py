@@ -1,0 +1,37 @@
+"""A mapping whose keys are objects themselves, not what they are equal to.
+
+In: any objects, hashable or not. Out: what was stored for the same object. Invariant: a key is kept
+alive, so its id stays its own. (Code objects hash by their constants, which may be unhashable.)
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class IdentityMap(Generic[K, V]):
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[K, V]] = {}
+
+    def get(self, key: K, default: V) -> V:
+        entry = self._entries.get(id(key))
+        return default if entry is None else entry[1]
+
+    def find(self, key: K) -> V | None:
+        entry = self._entries.get(id(key))
+        return None if entry is None else entry[1]
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries[id(key)] = (key, value)
+
+    def __contains__(self, key: object) -> bool:
+        return id(key) in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        self._entries.clear()
