@@ -263,9 +263,9 @@ def bench(session: nox.Session) -> None:
     python = _workspace(session, vision=True)
     out = ROOT / "benchmarks" / "results" / "scratch"
     out.mkdir(parents=True, exist_ok=True)
-    arguments = session.posargs or ["--short", "--json", str(out / "bench.json")]
+    arguments = session.posargs or ["--quick", "--json", str(out / "bench.json")]
     session.run(python, "benchmarks/run.py", "--device", "cpu", *arguments, external=True)
     if not session.posargs:
-        rows = json.loads((out / "bench.json").read_text(encoding="utf-8"))["rows"]
-        if not rows:
+        cases = json.loads((out / "bench.json").read_text(encoding="utf-8"))["cases"]
+        if not cases:
             session.error("the benchmark measured nothing")

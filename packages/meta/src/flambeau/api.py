@@ -15,7 +15,7 @@ import flambeau_capture
 
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
-from flambeau.choices import choose
+from flambeau.choices import choose, of_stage
 from flambeau.records import Recorder, Report, total
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -62,14 +62,19 @@ def compile(
     backend: a name of `list_backends()` or `backend(gm, example_inputs) -> callable`.
     fullgraph: what cannot be captured or compiled is an error that names the user's line, instead
     of a part of the program that runs as before.
-    mode: a named set of options. options: single ones, by name; they win over the mode's.
+    mode: a named set of options. options: single ones, by name or, where two stages have the same
+    name, as `stage.name`; they win over the mode's. A backend that is not built in is given them
+    as `options=`, all but those spelled `capture.name`.
 
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
     """
-    own = options if is_built_in(backend) else None  # another backend reads its options itself
+    given = dict(options or {})
+    # a backend that is not ours reads its options itself, but for those of capture in full spelling
+    own = given if is_built_in(backend) else of_stage(given, "capture")
+    theirs = {key: value for key, value in given.items() if key not in own}
     choices = choose(mode, own, nopython=fullgraph, dynamic=dynamic)
     recorder = Recorder()
-    request = Request(choices, recorder, strict=fullgraph, options=dict(options or {}))
+    request = Request(choices, recorder, strict=fullgraph, options=theirs)
     chosen = resolve(backend, request)
     decorate = flambeau_capture.optimize(
         chosen, nopython=fullgraph, dynamic=dynamic, options=choices.capture

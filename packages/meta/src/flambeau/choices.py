@@ -34,20 +34,19 @@ class Choices:
 
 
 def known_options() -> dict[str, str]:
-    """Every option by name, with the stage it belongs to.
-
-    A name that two stages have is listed as `stage.name`, once for each.
-    """
+    """Every option as `stage.name`, by each spelling: the full one, and `name` where unique."""
     owners: dict[str, list[str]] = {}
     for stage in fields(Choices):
         for option in fields(getattr(Choices(), stage.name)):
             if option.name not in RESERVED[stage.name]:
-                owners.setdefault(option.name, []).append(stage.name)
-    known: dict[str, str] = {}
-    for name, stages in owners.items():
-        for stage_name in stages:
-            known[name if len(stages) == 1 else f"{stage_name}.{name}"] = stage_name
-    return known
+                owners.setdefault(option.name, []).append(f"{stage.name}.{option.name}")
+    known = {full: full for names in owners.values() for full in names}
+    return known | {name: full[0] for name, full in owners.items() if len(full) == 1}
+
+
+def of_stage(options: Mapping[str, object], stage: str) -> dict[str, object]:
+    """The options that are spelled in full for one stage."""
+    return {key: value for key, value in options.items() if key.startswith(f"{stage}.")}
 
 
 def choose(
@@ -67,7 +66,8 @@ def choose(
     for key, value in wanted.items():
         if key not in known:
             raise UnknownOption("option", key, known)
-        by_stage[known[key]][key.rpartition(".")[2]] = value
+        stage_name, _, name = known[key].partition(".")
+        by_stage[stage_name][name] = value
     by_stage["capture"] |= {"nopython": nopython, "dynamic": dynamic}
     start = Choices()
     return Choices(
