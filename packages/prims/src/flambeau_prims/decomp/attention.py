@@ -28,7 +28,7 @@ def flash_attention_for_cpu(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Any:
-    if dropout_p != 0.0 or q.ndim != 4 or q.shape[:2] != k.shape[:2]:
+    if dropout_p != 0.0 or q.ndim != 4:
         return NotImplemented
     result = p.attention(q, k, v, attn_mask, 0.0, is_causal, scale=scale)
     return result[0], result[1]
@@ -48,7 +48,7 @@ def flash_attention_for_cpu_backward(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Any:
-    if dropout_p != 0.0 or q.ndim != 4 or q.shape[:2] != k.shape[:2]:
+    if dropout_p != 0.0 or q.ndim != 4:
         return NotImplemented
     return tuple(
         p.attention_backward(grad, q, k, v, out, logsumexp, attn_mask, 0.0, is_causal, scale=scale)

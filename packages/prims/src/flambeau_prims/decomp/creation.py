@@ -14,7 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
 from flambeau_prims.table import decomposition
 
@@ -148,6 +148,49 @@ def _make_new(value: Number) -> Any:
 
 decomposition(aten.new_zeros.default, aten.new_empty.default)(_make_new(0))
 decomposition(aten.new_ones.default)(_make_new(1))
+
+
+def _with_strides(
+    size: Sequence[Size], stride: Sequence[Size], dtype: Dtype, device: Device
+) -> Any:
+    if not is_dense(size, stride):
+        return NotImplemented
+    device = _device(device)
+    dtype = dtype or torch.get_default_dtype()
+    order = dense_order(TensorMeta(tuple(size), tuple(stride), dtype, device))
+    dense = p.full([size[d] for d in order], 0, dtype=dtype, device=device)
+    return p.permute(dense, [order.index(d) for d in range(len(size))])
+
+
+@decomposition(aten.empty_strided.default)
+def empty_strided(
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    *,
+    dtype: Dtype = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    if not _strided(layout, pin_memory):
+        return NotImplemented
+    return _with_strides(size, stride, dtype, device)
+
+
+@decomposition(aten.new_empty_strided.default)
+def new_empty_strided(
+    x: Tensor,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    *,
+    dtype: Dtype = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    if not _strided(layout, pin_memory):
+        return NotImplemented
+    return _with_strides(size, stride, dtype or x.dtype, device or x.device)
 
 
 @decomposition(aten.new_full.default)

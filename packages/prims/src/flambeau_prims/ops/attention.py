@@ -1,7 +1,8 @@
 """Scaled dot-product attention and its backward, run by the library's fused kernels.
 
-In: q [B, H, Lq, E], k [B, H, Lk, E], v [B, H, Lk, Ev], an additive bias that broadcasts to
-[B, H, Lq, Lk]. Out: [B, H, Lq, Ev] and the log-sum-exp of each row of scores.
+In: q [B, H, Lq, E], k [B, Hk, Lk, E], v [B, Hk, Lk, Ev], H a multiple of Hk (each k and v serves
+H / Hk heads of q; on CUDA only H == Hk), an additive bias that broadcasts to [B, H, Lq, Lk].
+Out: [B, H, Lq, Ev] and the log-sum-exp of each row of scores.
 Invariant: no dropout, since the two results could not carry its state to the backward.
 
 On CPU the log-sum-exp is [B, H, Lq] (stored [B, Lq, H]); on CUDA the efficient-attention kernel
@@ -25,7 +26,8 @@ _LSE_ALIGNMENT = 32
 def _check(q: TensorMeta, k: TensorMeta, v: TensorMeta, dropout_p: float) -> None:
     require(q.ndim == k.ndim == v.ndim == 4, "attention: q, k and v must be 4-d")
     require(q.dtype == k.dtype == v.dtype and q.dtype in FLOATS, "attention: dtypes differ")
-    same = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3]
+    same = q.shape[0] == k.shape[0] and k.shape[:2] == v.shape[:2] and q.shape[3] == k.shape[3]
+    same = bool(same) and k.shape[1] != 0 and bool(q.shape[1] % k.shape[1] == 0)
     require(
         same and bool(k.shape[2] == v.shape[2]),
         f"attention: shapes {q.shape}, {k.shape} and {v.shape}",

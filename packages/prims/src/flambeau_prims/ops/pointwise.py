@@ -146,6 +146,12 @@ _BINARY_TEST: dict[str, tuple[Callable[..., Any], Kind]] = {
     "ge": (torch.ge, REAL | BOOL),
 }
 
+POINTWISE_DTYPES: dict[str, Kind] = {
+    **{name: kind for name, (_, kind, _) in {**_UNARY, **_BINARY}.items()},
+    **{name: kind for name, (_, kind) in {**_UNARY_TEST, **_BINARY_TEST}.items()},
+}
+"""The dtypes that a pointwise primitive takes; `where` and `cast`, which take all, are not here."""
+
 _NOTES = {
     "round": "Halves go to the even neighbour.",
     "remainder": "The sign is the divisor's, as Python's `%`.",

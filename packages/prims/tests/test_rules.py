@@ -1,0 +1,102 @@
+"""Every primitive: the shape rule against what eager returns, with real and with fake tensors."""
+
+import pytest
+import torch
+from flambeau_prims import PRIMS, PrimError, TensorMeta, prim_of
+from flambeau_prims._op import is_same_layout, metas_of
+from flambeau_prims.conformance import cases
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+CASES = list(cases())
+
+
+def results(value):
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def test_every_primitive_has_a_case():
+    assert {case.prim.name for case in CASES} == set(PRIMS)
+
+
+@pytest.mark.parametrize("name", sorted(PRIMS))
+def test_rule_predicts_eager(name):
+    for case in CASES:
+        if case.prim.name != name:
+            continue
+        got = results(case.run())
+        kwargs = {k: metas_of(v) for k, v in case.kwargs.items()}
+        promised = results(case.prim.rule(*map(metas_of, case.args), **kwargs))
+        assert len(got) == len(promised), case.label
+        for tensor, meta in zip(got, promised, strict=True):
+            if meta is None:
+                assert tensor is None, case.label
+                continue
+            seen = (tuple(tensor.shape), tensor.dtype, tensor.device)
+            assert seen == (meta.shape, meta.dtype, meta.device), case.label
+            assert is_same_layout(tensor, meta), (case.label, tensor.stride(), meta.stride)
+
+
+@pytest.mark.parametrize("name", sorted(PRIMS))
+def test_fake_tensors(name):
+    case = [case for case in CASES if case.prim.name == name][0]
+    kwargs = {k: metas_of(v) for k, v in case.kwargs.items()}
+    promised = results(case.prim.rule(*map(metas_of, case.args), **kwargs))
+    with FakeTensorMode() as mode:
+
+        def fake(x):
+            if isinstance(x, torch.Tensor):
+                return mode.from_tensor(x)
+            return [fake(y) for y in x] if isinstance(x, list) else x
+
+        got = results(case.prim.overload(*map(fake, case.args), **case.kwargs))
+    for tensor, meta in zip(got, promised, strict=True):
+        assert (tensor is None) == (meta is None)
+        if meta is not None:
+            assert (tuple(tensor.shape), tensor.dtype) == (meta.shape, meta.dtype)
+            assert tensor.device == meta.device
+
+
+def test_device_of_a_fake_result():
+    P = torch.ops.flambeau_prims
+    with FakeTensorMode():
+        x = torch.empty(4, device="cuda")
+        assert P.add(x, x).device.type == "cuda"
+        assert P.device_put(x, device="cpu").device.type == "cpu"
+        assert P.full([2], 1, dtype=torch.float32, device="cuda").device.type == "cuda"
+        q = torch.empty(1, 2, 5, 8, device="cuda")
+        assert P.attention(q, q, q, None, 0.0, False)[1].shape == (1, 2, 32)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda P, a: P.add(a, a[0]),
+        lambda P, a: P.add(a, a.double()),
+        lambda P, a: P.exp(a.long()),
+        lambda P, a: P.sum(a, [1, 0]),
+        lambda P, a: P.sum(a, [-1]),
+        lambda P, a: P.reshape(a, [5]),
+        lambda P, a: P.slice(a, [0, 0], [9, 1], [1, 1]),
+        lambda P, a: P.where(a, a, a),
+        lambda P, a: P.mm(a, a),
+        lambda P, a: P.cat([a, a.double()], 0),
+    ],
+)
+def test_rules_refuse(call):
+    with pytest.raises(PrimError), FakeTensorMode():
+        call(torch.ops.flambeau_prims, torch.empty(3, 4))
+
+
+def test_lookup_and_costs():
+    prim = prim_of(torch.ops.flambeau_prims.mm.default)
+    assert prim is PRIMS["mm"] and prim_of(torch.ops.aten.mm.default) is None
+    a = TensorMeta((3, 4), (4, 1), torch.float32, torch.device("cpu"))
+    b = TensorMeta((4, 5), (5, 1), torch.float32, torch.device("cpu"))
+    assert prim.flops(a, b) == 2 * 3 * 4 * 5
+    assert prim.bytes(a, b) == 4 * (12 + 20 + 15)
+    assert PRIMS["permute"].bytes(a, [1, 0]) == 0
+    assert PRIMS["cast"].flops(a, dtype=torch.float64) == 12
+    for case in CASES:
+        args = tuple(map(metas_of, case.args))
+        assert case.prim.flops(*args, **case.kwargs) >= 0
+        assert case.prim.bytes(*args, **case.kwargs) >= 0
