@@ -1,0 +1,226 @@
+"""Does a loop, or a program, keep the rules of its level?
+
+In: a `Loop` with the layouts of its buffers, or a `Program`. Out: nothing, or `IRError` naming the
+instruction and the rule. Invariant: what passes can be run without touching memory that is not
+there (addresses are bounded by the sizes of the axes; looked-up ones are bounded by checks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+import torch
+
+from flambeau_inductor.indexing import Expr, bounds
+from flambeau_inductor.ir.loops import (
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Part,
+    Point,
+    Reduce,
+    Store,
+)
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    CheckIndex,
+    Extern,
+    Free,
+    Layout,
+    Program,
+    Ref,
+    Reuse,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.ir.show import show_instr
+
+
+class IRError(AssertionError):
+    """The IR breaks a rule of its level: a bug of the compiler, never of the user."""
+
+
+KINDS = frozenset(
+    {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford"}
+)
+COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+
+
+def elements(layout: Layout) -> int:
+    """Elements from the first to the last one that the layout reaches."""
+    shape = [_int(n) for n in layout.shape]
+    if prod(shape) == 0:
+        return 0
+    return 1 + sum((n - 1) * _int(s) for n, s in zip(shape, layout.stride, strict=True))
+
+
+def _int(size: int | Expr) -> int:
+    if not isinstance(size, int):
+        raise IRError(f"a symbolic size: {size}")
+    return size
+
+
+def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
+    """SSA order, dtypes, known buffers, addresses in range."""
+    ranges = {a.var: (0, _int(a.size) - 1) for a in (*loop.x, *loop.r)}
+    reduced = {a.var for a in loop.r}
+    dtypes: list[torch.dtype | None] = []
+    element: list[bool] = []
+    for position, instr in enumerate(loop.body):
+        try:
+            _verify_instr(instr, dtypes, ranges, layouts)
+        except IRError as error:
+            raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
+        dtypes.append(None if isinstance(instr, Store) else instr.dtype)
+        below = any(element[v] for v in _operands(instr))
+        own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & reduced)
+        if isinstance(instr, Reduce):
+            if not loop.r:
+                raise IRError(f"{loop.name}: v{position} reduces, but nothing is reduced")
+            element.append(False)
+        else:
+            element.append(below or own)
+        if isinstance(instr, Store) and not own and below:
+            raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
+
+
+def _operands(instr: Instr) -> tuple[int, ...]:
+    if isinstance(instr, Point):
+        return instr.args
+    if isinstance(instr, Reduce | Part):
+        return (instr.arg,)
+    looked_up: tuple[int, ...] = ()
+    if isinstance(instr, Load | Store | IndexValue):
+        looked_up = tuple(int(v[1:]) for v in instr.index.vars if v.startswith("%"))
+    if isinstance(instr, Load) and instr.mask is not None:
+        return (*looked_up, instr.mask)
+    return (*looked_up, instr.value) if isinstance(instr, Store) else looked_up
+
+
+def _verify_instr(
+    instr: Instr,
+    dtypes: list[torch.dtype | None],
+    ranges: Mapping[str, tuple[int, int]],
+    layouts: Mapping[str, Layout],
+) -> None:
+    args = _operands(instr)
+    for arg in args:
+        if not 0 <= arg < len(dtypes) or dtypes[arg] is None:
+            raise IRError(f"v{arg} is not an earlier value")
+    if isinstance(instr, Load | Store | IndexValue):
+        for name in instr.index.vars:
+            if name.startswith("%"):
+                if dtypes[int(name[1:])] != torch.int64:
+                    raise IRError(f"address from v{name[1:]}, which is {dtypes[int(name[1:])]}")
+            elif name not in ranges:
+                raise IRError(f"{name} is not an axis of this loop")
+    if isinstance(instr, Load | Store):
+        _verify_access(instr, dtypes, ranges, layouts)
+    elif isinstance(instr, Point):
+        _verify_point(instr, [dtypes[a] for a in args])
+    elif isinstance(instr, Reduce):
+        if instr.kind not in KINDS:
+            raise IRError(f"no reduction is called {instr.kind}")
+        position = instr.kind in ("argmax", "argmin")
+        if instr.dtype != (torch.int64 if position else dtypes[instr.arg]):
+            raise IRError(f"reduces {dtypes[instr.arg]} to {instr.dtype}")
+    elif isinstance(instr, Const) and isinstance(instr.value, complex):
+        raise IRError("a complex constant")
+
+
+def _verify_access(
+    instr: Load | Store,
+    dtypes: list[torch.dtype | None],
+    ranges: Mapping[str, tuple[int, int]],
+    layouts: Mapping[str, Layout],
+) -> None:
+    layout = layouts.get(instr.buffer)
+    if layout is None:
+        raise IRError(f"{instr.buffer} is no buffer")
+    dtype = instr.dtype if isinstance(instr, Load) else dtypes[instr.value]
+    if dtype != layout.dtype:
+        raise IRError(f"{instr.buffer} holds {layout.dtype}, not {dtype}")
+    if isinstance(instr, Load) and instr.mask is not None:
+        if dtypes[instr.mask] != torch.bool:
+            raise IRError("a mask that is not bool")
+        return
+    if any(v.startswith("%") for v in instr.index.vars):
+        return
+    low, high = bounds(instr.index, ranges)
+    if low < 0 or high >= elements(layout):
+        raise IRError(f"elements {low} to {high} of {elements(layout)}")
+
+
+def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
+    if instr.op == "cast":
+        return
+    if instr.op == "where":
+        if args[0] != torch.bool or args[1] != args[2] or args[1] != instr.dtype:
+            raise IRError(f"where of {args}")
+        return
+    if len(set(args)) > 1:
+        raise IRError(f"operands of different dtypes {args}")
+    to_bool = instr.op in COMPARE or instr.op in ("isnan", "isinf", "isfinite")
+    if instr.dtype != (torch.bool if to_bool else args[0]):
+        raise IRError(f"{instr.op} of {args[0]} is not {instr.dtype}")
+
+
+def verify_program(program: Program) -> None:
+    """Every loop, and every buffer's life: made once, used while it lives, freed once."""
+    layouts = {b.name: b.layout for b in program.buffers}
+    live = {b.name for b in program.inputs} | {n for n, _ in program.constants}
+    for step in program.steps:
+        _verify_step(step, live, layouts)
+    for output in program.outputs:
+        if isinstance(output, Ref) and output.buffer not in live:
+            raise IRError(f"{output.buffer} is returned, but not there")
+    left = live - {o.buffer for o in program.outputs if isinstance(o, Ref)}
+    left -= {n for n, _ in program.constants}
+    if left:
+        raise IRError(f"never freed: {sorted(left)}")
+
+
+def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> None:
+    if isinstance(step, Alloc | Reuse):
+        if step.buffer in live or step.buffer not in layouts:
+            raise IRError(f"{step.buffer} is allocated twice or unknown")
+        live.add(step.buffer)
+        if isinstance(step, Reuse):
+            _need(step.old, live, "taken over")
+            if elements(layouts[step.old]) != elements(layouts[step.buffer]):
+                raise IRError(f"{step.buffer} does not fit into {step.old}")
+            live.add(f"{step.old} dying")
+    elif isinstance(step, Free):
+        _need(step.buffer, live, "freed")
+        live.remove(step.buffer)
+    elif isinstance(step, RunLoop):
+        verify_loop(step.loop, layouts)
+        for instr in step.loop.body:
+            if isinstance(instr, Load | Store):
+                _need(instr.buffer, live, f"used in {step.loop.name}")
+    elif isinstance(step, CheckIndex):
+        _need(step.ref.buffer, live, "checked")
+    elif isinstance(step, Extern):
+        for argument in (*step.args, *(v for _, v in step.kwargs), *step.into):
+            _need_all(argument, live, step.target)
+        live.update(r for r in step.results if r is not None)
+    for name in [n for n in live if n.endswith(" dying")]:
+        if not isinstance(step, Alloc | Reuse):
+            live -= {name, name.removesuffix(" dying")}
+
+
+def _need_all(argument: Argument, live: set[str], where: str) -> None:
+    if isinstance(argument, Ref):
+        _need(argument.buffer, live, f"used in {where}")
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _need_all(item, live, where)
+
+
+def _need(name: str, live: set[str], what: str) -> None:
+    if name not in live:
+        raise IRError(f"{name} is {what}, but not there")

@@ -1,0 +1,67 @@
+"""Questions that rewrites ask about nodes.
+
+In: FX nodes. Out: answers. Invariant: nothing is changed here.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+from flambeau_prims import prim_of
+from torch import fx
+
+VIEWS = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
+
+
+def name_of(node: object) -> str | None:
+    """Name of the primitive that `node` calls; None for anything else."""
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return None
+    prim = prim_of(node.target)
+    return None if prim is None else prim.name
+
+
+def has_tag(node: fx.Node, tag: str) -> bool:
+    """Whether `node` calls a primitive with `tag`."""
+    prim = prim_of(node.target) if node.op == "call_function" else None
+    return prim is not None and tag in prim.tags
+
+
+def escaping(graph: fx.Graph) -> set[fx.Node]:
+    """Nodes whose memory the caller may see: outputs, and what they are views of."""
+    found: set[fx.Node] = set()
+    work = [n for n in graph.nodes if n.op == "output"]
+    work = [a for n in work for a in n.all_input_nodes]
+    while work:
+        node = work.pop()
+        if node in found:
+            continue
+        found.add(node)
+        if name_of(node) in VIEWS or node.target is operator.getitem:
+            work.extend(node.all_input_nodes)
+    return found
+
+
+def readers(node: fx.Node) -> Iterable[fx.Node]:
+    """Users of `node`, views of it looked through."""
+    for user in node.users:
+        if name_of(user) in VIEWS:
+            yield from readers(user)
+        else:
+            yield user
+
+
+def same_meta(a: fx.Node, b: fx.Node) -> bool:
+    """Whether two nodes have equal shape, strides and dtype."""
+    x, y = a.meta.get("val"), b.meta.get("val")
+    if x is None or y is None or isinstance(x, tuple | list) or isinstance(y, tuple | list):
+        return False
+    return bool(x.shape == y.shape and x.dtype == y.dtype and strides(x) == strides(y))
+
+
+def strides(value: Any) -> tuple[int, ...]:
+    """Strides of a tensor or of a `TensorMeta`."""
+    stride = value.stride
+    return tuple(stride() if callable(stride) else stride)

@@ -1,0 +1,50 @@
+"""The rewrites of a graph of primitives, in order.
+
+In: an FX graph of primitives. Out: a new graph module with the same inputs and outputs.
+Invariant: dialect in and out is the primitives' (plus `aten.addmm`, which has a lowering); what
+the caller sees as separate tensors stays separate; each pass has a name and can be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from torch import fx
+
+from flambeau_inductor.passes.constants import fold_constants
+from flambeau_inductor.passes.products import bias_into_product
+from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
+
+Pass = Callable[[fx.Graph], int]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("fold_constants", fold_constants),
+    ("drop_redundant", drop_redundant),
+    ("merge_equal", merge_equal),
+    ("bias_into_product", bias_into_product),
+)
+"""Name and function; a pass returns how many nodes it replaced."""
+
+
+def run(gm: fx.GraphModule, skip: Collection[str] = ()) -> fx.GraphModule:
+    """Apply every pass but those named in `skip` to a copy of `gm`."""
+    graph = fx.Graph()
+    copied: dict[fx.Node, fx.Node] = {}
+    output = graph.graph_copy(gm.graph, copied)
+    graph.output(output)
+    for name, rewrite in PASSES:
+        if name not in skip and rewrite(graph):
+            remove_dead(graph)
+    graph.lint()
+    return fx.GraphModule(gm, graph)
+
+
+def remove_dead(graph: fx.Graph) -> None:
+    """Erase calls that nobody uses; only drawing a seed has an effect."""
+    for node in reversed(graph.nodes):
+        if node.op in ("call_function", "get_attr") and not node.users and not _impure(node):
+            graph.erase_node(node)
+
+
+def _impure(node: fx.Node) -> bool:
+    return bool(node.is_impure()) or str(node.target) == "flambeau_prims.seed.default"
