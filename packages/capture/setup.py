@@ -32,7 +32,7 @@ setup(
             sources=SOURCES,
             depends=HEADERS,
             include_dirs=["csrc"],
-            extra_compile_args=["-O2", "-std=gnu11", "-fvisibility=hidden", "-Wall", "-Wextra"],
+            extra_compile_args=["-O2", "-g0", "-std=gnu11", "-fvisibility=hidden", "-Wall"],
             libraries=["dl"],
         )
     ]

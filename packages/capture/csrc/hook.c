@@ -143,36 +143,26 @@ evaluate_original(ThreadState *thread, PyThreadState *tstate, struct _PyInterpre
 
 /* --- running an entry ------------------------------------------------------------------------ */
 
+/* A new reference to a function made of the entry's code, with the globals and the closure of the
+   frame's own. The last one is kept: most functions are called again and again as they are. */
 static PyFunctionObject *
-shadow_function(EntryObject *entry, PyFunctionObject *func, PyObject **old_closure)
+shadow_function(EntryObject *entry, PyFunctionObject *func)
 {
     PyFunctionObject *shadow = entry->shadow;
-    *old_closure = NULL;
-    if (shadow != NULL && shadow->func_globals == func->func_globals &&
+    if (shadow != NULL && shadow->func_closure == func->func_closure &&
+        shadow->func_globals == func->func_globals &&
         shadow->func_builtins == func->func_builtins) {
         Py_INCREF(shadow);
-        /* read once, by the first instruction of the frame about to be made */
-        if (shadow->func_closure != func->func_closure) {
-            *old_closure = shadow->func_closure;
-            Py_XINCREF(func->func_closure);
-            shadow->func_closure = func->func_closure;
-        }
         return shadow;
     }
     shadow = (PyFunctionObject *)PyFunction_New(entry->twin, func->func_globals);
     if (shadow == NULL) {
         return NULL;
     }
-    Py_XINCREF(func->func_closure);
-    shadow->func_closure = func->func_closure;
-    PyObject *builtins = shadow->func_builtins;
-    Py_INCREF(func->func_builtins);
-    shadow->func_builtins = func->func_builtins;
-    Py_XDECREF(builtins);
-    if (entry->shadow == NULL) {
-        Py_INCREF(shadow);
-        entry->shadow = shadow;
-    }
+    shadow->func_closure = Py_XNewRef(func->func_closure);
+    Py_SETREF(shadow->func_builtins, Py_NewRef(func->func_builtins));
+    Py_INCREF(shadow);
+    Py_XSETREF(entry->shadow, shadow);
     return shadow;
 }
 
@@ -181,9 +171,8 @@ static PyObject *
 run_entry(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
           EntryObject *entry)
 {
-    PyObject *old_closure;
     PyObject *result = NULL;
-    PyFunctionObject *shadow = shadow_function(entry, frame_func(frame), &old_closure);
+    PyFunctionObject *shadow = shadow_function(entry, frame_func(frame));
     if (shadow != NULL) {
         thread->direct = entry->twin;
         result = PyObject_Vectorcall((PyObject *)shadow, frame->localsplus, (size_t)entry->nargs,
@@ -191,7 +180,6 @@ run_entry(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame
         thread->direct = NULL;
         Py_DECREF(shadow);
     }
-    Py_XDECREF(old_closure);
     frame_discard(tstate, frame);
     return result;
 }

@@ -132,6 +132,21 @@ def test_closures_of_one_code_are_told_apart():
     assert log == [("f", {"x": 1}, {"value": "one"})]
 
 
+def test_closures_cross_in_recursion():
+    def make(depth, log):
+        def f():
+            if depth:
+                make(depth - 1, log)()
+            log.append((depth, 1000))
+
+        return f
+
+    log = []
+    cache = replacing(1000, 2000)
+    compiled(make(5, log), cache)()
+    assert log == [(depth, 2000) for depth in range(6)]
+
+
 def test_other_globals():
     def f():
         return (name, 1000)  # noqa: F821
@@ -665,6 +680,57 @@ def test_hook_is_gone_when_nothing_is_active():
     f()
     assert len(cache.codes()) == met
     assert cache.counters()["hits"] == 0
+
+
+def test_a_hook_that_was_there_before_still_sees_frames():
+    internals = pytest.importorskip("_testinternalcapi")
+    if not hasattr(internals, "set_eval_frame_record"):
+        pytest.skip("this Python has no recording evaluation function")
+
+    def skipped():
+        return replaced() + 1
+
+    def replaced():
+        return 1000
+
+    seen = []
+    cache = replacing(1000, 2000)
+    internals.set_eval_frame_record(seen)
+    try:
+        result = compiled(skipped, cache)()
+        after = replaced()
+    finally:
+        internals.set_eval_frame_default()
+    assert (result, after) == (2001, 1000)
+    # each frame once: the skipped one, the code that ran in place of the other, the plain one
+    assert [name for name in seen if name in ("skipped", "replaced")] == [
+        "skipped",
+        "replaced",
+        "replaced",
+    ]
+
+
+def test_a_hook_installed_on_top_of_ours():
+    internals = pytest.importorskip("_testinternalcapi")
+    if not hasattr(internals, "set_eval_frame_record"):
+        pytest.skip("this Python has no recording evaluation function")
+
+    def inner():
+        return 1000
+
+    def outer():
+        internals.set_eval_frame_record([])  # a hook that comes while ours is installed
+        return inner()
+
+    cache = replacing(1000, 2000)
+    try:
+        assert compiled(outer, cache)() == 1000  # the other hook passes nothing on to ours
+        for _ in range(3):
+            assert compiled(inner, cache)() == 2000
+    finally:
+        internals.set_eval_frame_default()
+    assert inner() == 1000
+    assert compiled(inner, cache)() == 2000
 
 
 def test_arguments_of_the_constructors_are_checked():
