@@ -26,8 +26,8 @@ from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.runtime.gpu_launch import Launcher
-from tests.codegen_triton import loops
-from tests.codegen_triton.compile_classes import dtypes_of
+from tests.codegen import loops
+from tests.codegen.triton.compile_classes import dtypes_of
 
 BF16, F32 = torch.bfloat16, torch.float32
 

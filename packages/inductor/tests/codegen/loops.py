@@ -1,4 +1,4 @@
-"""Hand-made loops of every class that the Triton generator distinguishes."""
+"""Hand-made loops of every class that the code generators distinguish."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
 
-from . import loops
+from .. import loops
 from .run import poisoned, run_loop
 
 

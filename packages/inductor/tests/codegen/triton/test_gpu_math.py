@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from . import loops
+from .. import loops
 from .run import poisoned, run_loop
 
 RANGES = {

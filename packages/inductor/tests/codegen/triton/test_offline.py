@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[3]
 SHARED_LIMIT = 160 * 1024
 
 
@@ -20,7 +20,7 @@ def report() -> list[dict[str, object]]:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
     done = subprocess.run(
-        [sys.executable, "-m", "tests.codegen_triton.compile_classes", "80", "90"],
+        [sys.executable, "-m", "tests.codegen.triton.compile_classes", "80", "90"],
         env=environment,
         cwd=PACKAGE,
         capture_output=True,

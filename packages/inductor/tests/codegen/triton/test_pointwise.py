@@ -1,0 +1,94 @@
+"""Every pointwise primitive's Triton spelling, under the interpreter, against ATen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from flambeau_inductor.codegen.triton.pointwise import (
+    ANY_DTYPE,
+    BOOLEAN,
+    FLOATING,
+    INTEGER,
+    supports,
+)
+
+from .. import loops
+from ..operations import (
+    BOOL_RESULT,
+    CASTS,
+    NOT_FINITE,
+    SPECIAL,
+    arity,
+    binary_values,
+    integer_values,
+    reference,
+    unary_values,
+)
+from .run import poisoned, run_loop
+
+ALL = FLOATING | INTEGER | BOOLEAN | ANY_DTYPE
+
+
+def check(op: str, operands: list[torch.Tensor], folder: Path, tolerance: float) -> None:
+    """Run `op` on equal-length vectors and compare, signs of zeros included."""
+    expected = reference(op)(*operands)
+    size, dtype = operands[0].numel(), operands[0].dtype
+    out = poisoned(size, dtype=expected.dtype)
+    buffers = {f"in{i}": operand for i, operand in enumerate(operands)} | {"out": out}
+    run_loop(loops.pointwise(op, len(operands), size, dtype, expected.dtype), buffers, folder)
+    torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+@pytest.mark.parametrize("op", [op for op in FLOATING if arity(FLOATING[op]) == 1])
+def test_unary_float(op: str, tmp_path: Path) -> None:
+    check(op, [unary_values(op)], tmp_path, 3e-6)
+
+
+@pytest.mark.parametrize("op", [op for op in FLOATING if arity(FLOATING[op]) == 2])
+def test_binary_float(op: str, tmp_path: Path) -> None:
+    check(op, binary_values(op), tmp_path, 3e-6)
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "div", "exp", "tanh", "erf", "maximum", "sigmoid"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    operands = [torch.randn(40).to(dtype) for _ in range(arity(ALL[op]))]
+    check(op, operands, tmp_path, 2e-7 if dtype == torch.float64 else torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+@pytest.mark.parametrize("op", [op for op in INTEGER if not op.startswith("is")])
+def test_integers(op: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    check(op, integer_values(op, dtype)[: arity(INTEGER[op])], tmp_path, 0)
+
+
+@pytest.mark.parametrize("op", [op for op in BOOLEAN if op != "mul" and op != "add"])
+def test_booleans(op: str, tmp_path: Path) -> None:
+    operands = [torch.tensor([True, True, False, False]), torch.tensor([True, False] * 2)]
+    check(op, operands[: arity(BOOLEAN[op])], tmp_path, 0)
+
+
+@pytest.mark.parametrize("op", sorted((BOOL_RESULT & ANY_DTYPE.keys()) - {"logical_not"}))
+def test_comparisons(op: str, tmp_path: Path) -> None:
+    values = torch.tensor(SPECIAL[:5] + NOT_FINITE)
+    a, b = torch.cartesian_prod(values, values).T.contiguous()
+    check(op, [a, b], tmp_path, 0)
+
+
+@pytest.mark.parametrize(("source", "result", "values"), CASTS)
+def test_casts(
+    source: torch.dtype, result: torch.dtype, values: list[float], tmp_path: Path
+) -> None:
+    a = torch.tensor(values, dtype=torch.float64).to(source)
+    out = poisoned(len(values), dtype=result)
+    loop = loops.pointwise("cast", 1, len(values), source, result)
+    run_loop(loop, {"in0": a, "out": out}, tmp_path)
+    torch.testing.assert_close(out, a.to(result), rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_has_no_spelling_is_known_beforehand() -> None:
+    assert supports("add", torch.float32)
+    assert not supports("lgamma", torch.float32)
+    assert not supports("div", torch.int64)
