@@ -7,12 +7,13 @@ from flambeau_prims.conformance import Decomposing
 
 torch.manual_seed(0)
 TARGET = torch.tensor([1, 0, 4, -100])
+PIXELS = torch.tensor([[[0, 1], [2, 1]], [[2, 0], [-100, 1]]])
 BOXES = torch.rand(4, 6, dtype=torch.float64)
 
 
 def p(*shape):
     generator = torch.Generator().manual_seed(len(shape))
-    return torch.randn(*shape, dtype=torch.float64, generator=generator)
+    return torch.randn(shape, dtype=torch.float64, generator=generator)
 
 
 ELEMENTWISE = {
@@ -134,7 +135,7 @@ def test_kinks(name):
     with Decomposing():
         got = gradients(ELEMENTWISE[name], x, cotangent)
     for g, e in zip(got, expected, strict=True):
-        torch.testing.assert_close(g, e, rtol=1e-9, atol=1e-12, equal_nan=True)
+        torch.testing.assert_close(g, e, rtol=1e-7, atol=1e-8, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -105,8 +105,8 @@ def _values(node: fx.Node) -> Iterator[str]:
 
 def _shapes(node: fx.Node) -> Iterator[str]:
     prim = prim_of(node.target)
-    if prim is None or "val" not in node.meta:
-        return
+    if prim is None or any("val" not in n.meta for n in (node, *node.all_input_nodes)):
+        return  # a missing value is reported by its own rule
     try:
         promised = _promised(prim, node)
     except PrimError as error:

@@ -119,7 +119,8 @@ def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
         return p.sub(e.minimum(y, 0.0), p.log1p(p.exp(p.neg(p.abs(y)))))
 
     # The second result is eager's scratch space; the backward here does without it.
-    return elementwise(activate, (x,)), p.full([0], 0, dtype=x.dtype, device=x.device)
+    out = e.in_format(elementwise(activate, (x,)), torch.contiguous_format)
+    return out, p.full([0], 0, dtype=x.dtype, device=x.device)
 
 
 def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -58,6 +58,7 @@ _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "fmin": ("fmin", SAME),
     "atan2": ("atan2", FLOAT),
     "nextafter": ("nextafter", SAME),
+    "floor_divide": ("floor_div", SAME),
 }
 _LOGICAL = ["logical_and", "logical_or", "logical_xor"]
 _TESTS = ["isnan", "isinf"]
@@ -204,9 +205,14 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
 }
 
 
-@decomposition(aten.pow.Tensor_Tensor, aten.pow.Scalar)
-def pow_(a: Operand, b: Operand) -> Tensor:
+@decomposition(aten.pow.Tensor_Tensor)
+def pow_(a: Tensor, b: Tensor) -> Tensor:
     return elementwise(p.pow, (a, b))
+
+
+@decomposition(aten.pow.Scalar)
+def pow_of_number(base: Number, x: Tensor) -> Tensor:
+    return e.in_format(elementwise(p.pow, (base, x)), torch.contiguous_format)
 
 
 @decomposition(aten.pow.Tensor_Scalar)

@@ -100,7 +100,7 @@ def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     def derive(g: Tensor, y: Tensor) -> Tensor:
         middle = p.mul(g, e.add(e.div(y, 3.0), 0.5))
-        return e.where(e.lt(y, -3.0), 0.0, p.where(e.le(y, 3.0), middle, g))
+        return e.where(e.le(y, -3.0), 0.0, p.where(e.lt(y, 3.0), middle, g))
 
     return elementwise(derive, (grad, x))
 
