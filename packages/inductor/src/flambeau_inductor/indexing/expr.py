@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping
 from math import gcd
 
 
-
 class Expr:
     """Base of all nodes. `key` is the canonical text: it decides equality, hash and order."""
 

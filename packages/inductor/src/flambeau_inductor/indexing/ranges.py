@@ -57,7 +57,7 @@ def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
     if isinstance(expr, Mod):
         a, b = bounds(expr.a, ranges)
         c, d = bounds(expr.b, ranges)
-        if c > 0 and 0 <= a and b < c:
+        if c > 0 and a >= 0 and b < c:
             return a, b
         return 0, max(0, d - 1)
     raise TypeError(f"not an index expression: {expr!r}")
@@ -91,7 +91,7 @@ def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if not isinstance(b, Const):
         low, high = bounds(a, ranges)
         smallest = bounds(b, ranges)[0]
-        return Const(0) if 0 <= low and high < smallest else floordiv(a, b)
+        return Const(0) if low >= 0 and high < smallest else floordiv(a, b)
     low, high = bounds(a, ranges)
     if low // b.value == high // b.value:
         return Const(low // b.value)
@@ -111,7 +111,7 @@ def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
 def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if not isinstance(b, Const):
         low, high = bounds(a, ranges)
-        return a if 0 <= low and high < bounds(b, ranges)[0] else mod(a, b)
+        return a if low >= 0 and high < bounds(b, ranges)[0] else mod(a, b)
     low, high = bounds(a, ranges)
     quotient = low // b.value
     if quotient == high // b.value:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-
 from flambeau_inductor._torch_compat import out_names
 from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
 from flambeau_inductor.ir import loops as ir
@@ -52,9 +51,7 @@ def run_loop(loop: Loop, memory: Memory) -> None:
 
 
 class _State:
-    def __init__(
-        self, memory: Memory, env: dict[str, Tensor], sizes: list[int], rows: int
-    ) -> None:
+    def __init__(self, memory: Memory, env: dict[str, Tensor], sizes: list[int], rows: int) -> None:
         self.memory, self.env, self.sizes, self.rows = memory, env, sizes, rows
         self.values: list[Any] = []
 
@@ -243,7 +240,8 @@ def run_program(program: Program, inputs: Sequence[Tensor]) -> list[Tensor | Sca
 
 def poisoned(layout: Layout) -> Tensor:
     """New memory full of NaN, or of a number that should show."""
-    tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
+    shape, stride, _ = layout.static()
+    tensor = torch.empty_strided(shape, stride, dtype=layout.dtype)
     fill = float("nan") if layout.dtype.is_floating_point else 113
     flat(tensor).fill_(True if layout.dtype == torch.bool else fill)
     return tensor
@@ -258,7 +256,8 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def _taken_over(old: Tensor, layout: Layout) -> Tensor:
-    return flat(old).view(layout.dtype).as_strided(layout.shape, layout.stride)
+    shape, stride, _ = layout.static()
+    return flat(old).view(layout.dtype).as_strided(shape, stride)
 
 
 def seen(tensors: Mapping[str, Tensor], ref: Ref) -> Tensor:
@@ -266,8 +265,8 @@ def seen(tensors: Mapping[str, Tensor], ref: Ref) -> Tensor:
     tensor = tensors[ref.buffer]
     if ref.layout is None:
         return tensor
-    offset = tensor.storage_offset() + _static(ref.layout.offset)
-    return tensor.as_strided(ref.layout.shape, ref.layout.stride, offset)
+    shape, stride, offset = ref.layout.static()
+    return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 
 def _check(step: CheckIndex, tensors: Mapping[str, Tensor]) -> None:
@@ -296,9 +295,10 @@ def _extern(step: Extern, tensors: dict[str, Tensor], layouts: Mapping[str, Layo
 
 
 def _held_to(value: Tensor, layout: Layout) -> Tensor:
-    if value.stride() == tuple(layout.stride):
+    shape, stride, _ = layout.static()
+    if value.stride() == stride:
         return value
-    copy = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype)
+    copy = torch.empty_strided(shape, stride, dtype=layout.dtype)
     return copy.copy_(value)
 
 

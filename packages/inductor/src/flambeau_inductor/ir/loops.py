@@ -18,7 +18,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
 from flambeau_inductor.indexing import Expr
 
 ValueId = int

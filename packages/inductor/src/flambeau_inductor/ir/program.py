@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Loop, Scalar
 
@@ -26,6 +25,17 @@ class Layout:
     dtype: torch.dtype
     device: torch.device
     offset: Size = 0
+
+    def static(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+        """Shape, strides and offset as ints; a TypeError if one is a symbol."""
+        return _ints(self.shape), _ints(self.stride), _ints((self.offset,))[0]
+
+
+def _ints(sizes: tuple[Size, ...]) -> tuple[int, ...]:
+    ints = tuple(n for n in sizes if isinstance(n, int))
+    if len(ints) != len(sizes):
+        raise TypeError(f"symbolic sizes {sizes} where numbers are needed")
+    return ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +113,10 @@ class Extern:
 class CheckIndex:
     """Raise unless every element of the int64 tensor `ref` addresses a dimension of `size`.
 
-    Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` is the exception's name
-    (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message` stands
-    for the first offender. It runs before the loop that reads through the index, so that no
-    kernel ever reads or writes out of bounds.
+    Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` names the exception
+    (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`
+    stands for the first offender. It runs before the loop that reads through the index, so that
+    no kernel ever reads or writes out of bounds.
     """
 
     ref: Ref

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from math import prod
 
 import torch
-
 from flambeau_inductor.indexing import Expr, Ranges, Var, as_expr, simplify
 from flambeau_inductor.ir.loops import Scalar
 
@@ -130,16 +129,7 @@ class Result:
 
 
 Definition = (
-    Input
-    | Attribute
-    | Literal
-    | Position
-    | Pointwise
-    | View
-    | Choose
-    | Gather
-    | Reduction
-    | Result
+    Input | Attribute | Literal | Position | Pointwise | View | Choose | Gather | Reduction | Result
 )
 
 
@@ -250,7 +240,7 @@ class Output:
     stride: Shape = ()
 
 
-def dims_of(rank: int) -> Index:
+def dims_of(rank: int) -> tuple[Var, ...]:
     """`(d0, d1, ...)`: the position that a definition speaks of."""
     return tuple(_DIMS[i] if i < len(_DIMS) else Var(f"d{i}") for i in range(rank))
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from math import prod
 
 import torch
-
 from flambeau_inductor.indexing import Expr, bounds
 from flambeau_inductor.ir.loops import (
     Const,
@@ -44,9 +43,7 @@ class IRError(AssertionError):
     """The IR breaks a rule of its level: a bug of the compiler, never of the user."""
 
 
-KINDS = frozenset(
-    {"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford"}
-)
+KINDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford"})
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 

@@ -1,6 +1,6 @@
 """From a graph of primitives to the tensor graph."""
 
-from flambeau_inductor.lowering import (  # noqa: F401  (importing a family registers its rules)
+from flambeau_inductor.lowering import (
     creation,
     indexing,
     library,

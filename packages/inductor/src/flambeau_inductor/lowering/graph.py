@@ -12,9 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic, prim_of
-from torch import fx
-
 from flambeau_inductor.ir.tensors import (
     Attribute,
     Fallback,
@@ -29,6 +26,8 @@ from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of, value_of
 from flambeau_inductor.lowering.registry import RULES
+from flambeau_prims import NotYetSymbolic, prim_of
+from torch import fx
 
 VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
 
@@ -84,9 +83,8 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
 
 def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     if node.target is operator.getitem:
-        source, position = node.args
-        value = env[source] if isinstance(source, fx.Node) else source
-        return value[position]
+        operands: Any = fx.node.map_arg(node.args, env.__getitem__)
+        return operands[0][operands[1]]
     prim = prim_of(node.target)
     name = prim.name if prim is not None else str(node.target)
     if prim is not None and "mutating" in prim.tags:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from math import inf, nan, prod
 
 import torch
-
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
@@ -72,9 +71,7 @@ def argument(ctx: Context, name: str, a: Node, dim: int) -> Node:
 
 
 @rule("var_mean")
-def var_mean(
-    ctx: Context, a: Node, dims: Sequence[int], *, correction: float
-) -> tuple[Node, Node]:
+def var_mean(ctx: Context, a: Node, dims: Sequence[int], *, correction: float) -> tuple[Node, Node]:
     shape = kept(a.shape, dims)
     count = prod(a.shape[d] for d in dims)
     divisor = max(float(count) - float(correction), 0.0)

@@ -28,9 +28,7 @@ from flambeau_inductor.lowering.registry import rule
 
 
 @rule("broadcast_in_dim")
-def broadcast_in_dim(
-    ctx: Context, a: Node, shape: Sequence[int], dims: Sequence[int]
-) -> Node:
+def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence[int]) -> Node:
     d = dims_of(len(shape))
     index = tuple(
         as_expr(0) if size == 1 else d[dim] for size, dim in zip(a.shape, dims, strict=True)
@@ -68,9 +66,7 @@ def slice_(
 @rule("flip")
 def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
     d = dims_of(len(a.shape))
-    index = tuple(
-        (size - 1) - d[i] if i in dims else d[i] for i, size in enumerate(a.shape)
-    )
+    index = tuple((size - 1) - d[i] if i in dims else d[i] for i, size in enumerate(a.shape))
     return ctx.point("clone", (ctx.view(a, a.shape, index),))
 
 

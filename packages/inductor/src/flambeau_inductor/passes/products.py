@@ -8,9 +8,8 @@ the product.
 from __future__ import annotations
 
 import torch
-from torch import fx
-
 from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
+from torch import fx
 
 
 def bias_into_product(graph: fx.Graph) -> int:

@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import fx
-
 from flambeau_inductor.passes.match import escaping, has_tag, name_of, same_meta
+from torch import fx
 
 
 def _first(node: fx.Node) -> fx.Node | None:
     source = node.args[0]
     return source if isinstance(source, fx.Node) else None
+
+
+def _if_in_order(node: fx.Node) -> fx.Node | None:
+    dims = node.args[1]
+    in_order = isinstance(dims, list | tuple) and list(dims) == list(range(len(dims)))
+    return _first(node) if in_order else None
 
 
 def _unless(value: float) -> Callable[[fx.Node], fx.Node | None]:
@@ -35,7 +40,7 @@ def _unless(value: float) -> Callable[[fx.Node], fx.Node | None]:
 REDUNDANT: Mapping[str, Callable[[fx.Node], fx.Node | None]] = {
     "cast": _first,
     "reshape": _first,
-    "permute": lambda n: _first(n) if list(n.args[1]) == sorted(n.args[1]) else None,  # type: ignore[arg-type, type-var]
+    "permute": _if_in_order,
     "broadcast_in_dim": _first,
     "slice": _first,
     "mul": _unless(1),

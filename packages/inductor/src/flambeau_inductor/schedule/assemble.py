@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import (
     Alloc,

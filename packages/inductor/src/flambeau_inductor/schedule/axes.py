@@ -52,9 +52,9 @@ def indices(body: Iterable[Instr]) -> list[Expr]:
     return [i.index for i in body if isinstance(i, Load | Store | IndexValue)]
 
 
-def substituted(body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Mapping[
-    str, tuple[int, int]
-]) -> tuple[Instr, ...]:
+def substituted(
+    body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Mapping[str, tuple[int, int]]
+) -> tuple[Instr, ...]:
     """The body with loop variables replaced in every index."""
     result: list[Instr] = []
     for instr in body:
@@ -129,9 +129,7 @@ def _pieces(axis: Axis, divisors: set[int] | None, mapping: dict[str, Expr]) -> 
 
 
 def _ordered(loop: Loop) -> Loop:
-    positional = any(
-        isinstance(i, Reduce) and i.kind in ("argmax", "argmin") for i in loop.body
-    )
+    positional = any(isinstance(i, Reduce) and i.kind in ("argmax", "argmin") for i in loop.body)
     x = _by_stride(loop, loop.x)
     r = loop.r if positional else _by_stride(loop, loop.r)
     return replace(loop, x=x, r=r)
@@ -154,13 +152,14 @@ def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     for index, weight in accesses:
         steps = {a.var: index.coefficient(a.var) for a in axes}
         known = [(abs(s), v) for v, s in steps.items() if s]
+        share = float(weight)
         missing = len(axes) - len(known)
         if missing:
             # Elements that do not move along some axis are fewer, and so weigh less.
-            weight *= 0.25
+            share *= 0.25
         for rank, (_, var) in enumerate(sorted(known)):
             # Innermost in this access: votes for being innermost, and so on outwards.
-            votes[var] += weight * 4.0 ** -rank if rank < 6 else 0.0
+            votes[var] += share * 4.0**-rank if rank < 6 else 0.0
     order = {a.var: i for i, a in enumerate(axes)}
     return tuple(sorted(axes, key=lambda a: (votes[a.var], order[a.var])))
 

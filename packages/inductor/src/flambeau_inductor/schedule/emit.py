@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-
 from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, simplify
 from flambeau_inductor.ir.loops import (
     Const,
@@ -108,8 +107,10 @@ class Emitter:
         found = self.memo.get(key)
         if found is None:
             place = self.where(node)
-            found = self.define(node, index, mask) if place is None else self._load(
-                node, index, mask, *place
+            found = (
+                self.define(node, index, mask)
+                if place is None
+                else self._load(node, index, mask, *place)
             )
             self.memo[key] = found
         return found

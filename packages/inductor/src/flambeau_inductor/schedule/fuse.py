@@ -234,4 +234,3 @@ def _direct(state: Fusion, step: Group | _CallStep) -> set[int]:
     nodes = step.reads if isinstance(step, Group) else operands_of(state.plan, step.call)
     found = {state.maker[n].number for n in nodes if n in state.maker}
     return found
-

@@ -78,9 +78,7 @@ def is_element(anchor: Anchor, blocks: tuple[Block, ...]) -> bool:
     return anchor.numel == size_of(blocks, None)
 
 
-def refusal(
-    a: Group, b: Group, limits: Limits, checked: Container[Node] = ()
-) -> str | None:
+def refusal(a: Group, b: Group, limits: Limits, checked: Container[Node] = ()) -> str | None:
     """Why the loops of `a` and `b` may not be one (rules 1 to 5).
 
     `checked` are index tensors that must be complete, and checked, before anyone reads through
@@ -122,9 +120,7 @@ def _reads_again(producer: Anchor, consumer: Anchor, blocks: tuple[Block, ...]) 
     return consumer.reduces or is_element(consumer, blocks)
 
 
-def _row_refusal(
-    a: Group, b: Group, blocks: tuple[Block, ...], limits: Limits
-) -> str | None:
+def _row_refusal(a: Group, b: Group, blocks: tuple[Block, ...], limits: Limits) -> str | None:
     rows, length = size_of(blocks, False), size_of(blocks, True)
     width = max(m.node.dtype.itemsize for m in (*a.members, *b.members))
     allowed = limits.row_bytes if rows >= limits.few_rows else limits.single_row_bytes
@@ -133,9 +129,7 @@ def _row_refusal(
     return None
 
 
-def _read_refusal(
-    producer: Anchor, consumer: Anchor, blocks: tuple[Block, ...]
-) -> str | None:
+def _read_refusal(producer: Anchor, consumer: Anchor, blocks: tuple[Block, ...]) -> str | None:
     produced_per_element = is_element(producer, blocks)
     if produced_per_element and not consumer.reduces and not is_element(consumer, blocks):
         return f"index: row {consumer.node.name} reads element {producer.node.name}"
@@ -165,4 +159,3 @@ def traffic(anchor: Anchor) -> dict[Node, int]:
         node: min(node.numel, points * len(indices)) * node.dtype.itemsize
         for node, indices in anchor.reads.items()
     }
-

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import Axis, Loop
@@ -92,9 +93,7 @@ def _cuts(group: Group) -> list[set[int]]:
     return cuts
 
 
-def _cut(
-    cuts: list[set[int]], blocks: tuple[Block, ...], shape: Shape, whole: bool
-) -> None:
+def _cut(cuts: list[set[int]], blocks: tuple[Block, ...], shape: Shape, whole: bool) -> None:
     step = 1
     spans: list[tuple[int, int, int]] = []
     for position in range(len(blocks) - 1, -1, -1):
@@ -108,6 +107,5 @@ def _cut(
             inside = boundary // start
             if boundary % start == 0 and 1 < inside < size:
                 chain = sorted({*cuts[position], inside, size})
-                if all(b % a == 0 for a, b in zip(chain, chain[1:], strict=False)):
+                if all(b % a == 0 for a, b in pairwise(chain)):
                     cuts[position].add(inside)
-

@@ -63,10 +63,7 @@ def _references(argument: Argument, found: set[str]) -> None:
 
 def storage_bytes(layout: Layout) -> int:
     """Bytes from the first element to the end of the last one."""
-    shape = [int(n) for n in layout.shape if isinstance(n, int)]
-    stride = [int(n) for n in layout.stride if isinstance(n, int)]
-    if len(shape) != len(layout.shape) or len(stride) != len(layout.stride):
-        raise TypeError("a symbolic layout has no size in bytes yet")
+    shape, stride, _ = layout.static()
     if prod(shape) == 0:
         return 0
     reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
@@ -150,4 +147,3 @@ def _natural(name: str) -> tuple[str, int]:
     head = name.rstrip("0123456789")
     digits = name[len(head) :]
     return head, int(digits) if digits else 0
-

@@ -210,9 +210,7 @@ def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
                 made.anchors.add(root)
             if node is root and layout.stride == output.stride:
                 return Operand(root)
-            seen = Layout(
-                layout.shape, output.stride, layout.dtype, layout.device, layout.offset
-            )
+            seen = Layout(layout.shape, output.stride, layout.dtype, layout.device, layout.offset)
             return Operand(root, seen)
     if _overlaps(node.shape, output.stride):
         return _overlapping(made, node, output.stride)
@@ -221,9 +219,7 @@ def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
 
 def _overlapping(made: Plan, node: Node, stride: Shape) -> Operand:
     """An output that repeats elements (stride 0): one copy of each, seen through the strides."""
-    shape = tuple(
-        1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True)
-    )
+    shape = tuple(1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True))
     if _overlaps(shape, stride):
         raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")
     zero = simplify(dims_of(1)[0] * 0, {})
@@ -239,9 +235,7 @@ def _overlapping(made: Plan, node: Node, stride: Shape) -> Operand:
     if isinstance(define, View):
         mapping = {f"d{i}": e for i, e in enumerate(index)}
         base, moved = define.base, tuple(e.substitute(mapping) for e in define.index)
-    view = Node(
-        f"{node.name}.part", shape, node.dtype, node.device, View(base, moved), one.stride
-    )
+    view = Node(f"{node.name}.part", shape, node.dtype, node.device, View(base, moved), one.stride)
     made.order.insert(made.order.index(node) + 1, view)
     copy = _copy(made, view, stride)
     return Operand(copy, Layout(node.shape, stride, node.dtype, node.device))
@@ -354,9 +348,7 @@ def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
     )
 
 
-def _worth_memory(
-    node: Node, cost: _Cost, readers: dict[Node, list[Node]], limits: Limits
-) -> bool:
+def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limits: Limits) -> bool:
     if isinstance(node.define, Literal | Position):
         return False
     users = readers.get(node, [])
