@@ -33,7 +33,9 @@ class Simplified:
 def simplify(joint: Joint) -> Simplified:
     """Remove needless, repeated and dead operators, in this order."""
     moved: dict[fx.Node, fx.Node] = {}
-    needless = _remove_needless(joint, moved)
+    needless = _remove_needless(joint, moved) + _remove_round_trips(joint, moved)
+    joint = _follow(joint, moved)
+    moved.clear()
     repeated = _merge_repeated(joint, moved)
     joint = _follow(joint, moved)
     dead = _remove_dead(joint)
@@ -62,19 +64,52 @@ def is_view_node(node: fx.Node) -> bool:
 
 
 # Operators whose result, in a functional graph, may be their first argument itself.
-_COPIES = {
+_COPIES: set[Any] = {
     aten.clone.default,
     aten.detach.default,
     aten.alias.default,
     aten.lift_fresh_copy.default,
     aten._to_copy.default,
 }
-_SAME_SHAPE = {
+_SAME_SHAPE: set[Any] = {
     aten.view.default,
     aten._unsafe_view.default,
     aten.expand.default,
     aten.reshape.default,
 }
+
+
+def _remove_round_trips(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
+    """Views of views that come back to where they started, as transposing twice does.
+
+    A view with the sizes, strides and offset of what it is a view of is that value, results
+    included: they shared its memory before.
+    """
+    removed = 0
+    for node in list(joint.graph.nodes):
+        if node.op != "call_function" or not _moves_only(node):
+            continue
+        source = node.args[0]
+        while isinstance(source, fx.Node):
+            if isinstance(source.meta["val"], torch.Tensor) and _same_metadata(node, source):
+                node.replace_all_uses_with(source)
+                moved[node] = source
+                joint.graph.erase_node(node)
+                removed += 1
+                break
+            if source.op != "call_function" or not _moves_only(source):
+                break
+            source = source.args[0]
+    return removed
+
+
+def _moves_only(node: fx.Node) -> bool:
+    """Whether a node is a view defined by positions, not by addresses as `as_strided` is."""
+    return (
+        is_view_node(node)
+        and isinstance(node.meta["val"], torch.Tensor)
+        and "as_strided" not in str(node.target)
+    )
 
 
 def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:

@@ -26,7 +26,7 @@ def test_matmul_and_random_operators_run_once(same_as_eager) -> None:
     entry = same_as_eager(
         fn, torch.randn(6, 6, requires_grad=True), torch.randn(6, 6, requires_grad=True)
     )
-    again = {target for target in entry.report.recomputed}
+    again = set(entry.report.recomputed)
     assert not {item for item in again if "mm" in item or "bernoulli" in item}
     drawn = [n for n in entry.backward.graph.nodes if classify(n.target) == "random"]
     assert drawn == []
@@ -40,7 +40,10 @@ def test_bytes_reported_are_the_bytes_autograd_holds() -> None:
     for partition in (aot.min_cut_partition, aot.save_all):
         compiled = aot.aot_function(fn, aot.run_as_is, partition=partition)
         held: list[torch.Tensor] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: held.append(t) or t, lambda t: t):
+        keep = held.append
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, keep=keep: keep(t) or t, lambda t: t
+        ):
             compiled(x, w)
         (entry,) = compiled.compiled.values()
         inputs = {x.untyped_storage().data_ptr(), w.untyped_storage().data_ptr()}

@@ -170,3 +170,42 @@ def test_gradients_do_not_alias_what_is_saved() -> None:
     aot.aot_function(fn, aot.run_as_is)(x, w).backward()
     x.grad.zero_()
     assert not torch.equal(w.detach(), torch.zeros(3))
+
+
+def over_the_same_memory(gm, inputs, info):
+    """A compiler whose outputs hide from autograd that they share memory."""
+    call = aot.boxed(gm)
+
+    def hidden(value):
+        other = torch.empty(0, dtype=value.dtype)
+        return other.set_(
+            value.untyped_storage(), value.storage_offset(), value.shape, value.stride()
+        )
+
+    return lambda args: [hidden(value) for value in call(args)]
+
+
+@pytest.mark.parametrize("compiler", [aot.run_as_is, over_the_same_memory])
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+@pytest.mark.parametrize("write", ["result", "input"])
+def test_a_write_to_shared_memory_is_an_error_or_harmless(compiler, partition, write) -> None:
+    def fn(x, w):
+        h = (x @ w.t()).exp()
+        return h.t(), (h @ w).sum()
+
+    results = []
+    for run in (fn, aot.aot_function(fn, compiler, partition=partition)):
+        x, w = torch.linspace(-1, 1, 9).view(3, 3), torch.eye(3, requires_grad=True)
+        view, total = run(x, w)
+        with torch.no_grad():
+            (view if write == "result" else w).add_(100)
+        try:
+            (grad,) = torch.autograd.grad(total, w)
+        except RuntimeError as error:
+            assert "modified" in str(error)
+            grad = None
+        results.append(grad)
+    assert results[0] is None  # eager refuses
+    untouched_x, untouched_w = torch.linspace(-1, 1, 9).view(3, 3), torch.eye(3).requires_grad_()
+    (right,) = torch.autograd.grad(fn(untouched_x, untouched_w)[1], untouched_w)
+    assert results[1] is None or torch.allclose(results[1], right)

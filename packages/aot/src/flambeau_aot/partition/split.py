@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from flambeau_aot.errors import AotError
+from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import is_random
 
@@ -49,7 +50,7 @@ class Halves:
 def inference(joint: Joint) -> fx.GraphModule:
     """The forward graph alone."""
     graph, _ = _extract(joint.primals, joint.outputs, joint.graph, _draws(joint))
-    return fx.GraphModule(torch.nn.Module(), graph)
+    return TracedModule(graph)
 
 
 def backward_only(joint: Joint) -> set[fx.Node]:
@@ -121,8 +122,8 @@ def split(joint: Joint, saved: Iterable[fx.Node]) -> Halves:
     backward, again = _extract([*crossing, *joint.tangents], distinct, joint.graph)
     place_of = {node: index for index, node in enumerate(distinct)}
     return Halves(
-        forward=fx.GraphModule(torch.nn.Module(), forward),
-        backward=fx.GraphModule(torch.nn.Module(), backward),
+        forward=TracedModule(forward),
+        backward=TracedModule(backward),
         saved=tuple(places),
         saved_nodes=tuple(crossing),
         grads=tuple(None if node is None else place_of[node] for node in joint.grads),

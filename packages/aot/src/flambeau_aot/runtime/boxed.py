@@ -12,12 +12,13 @@ from typing import Any
 
 from torch import fx
 
+from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.info import Boxed
 
 
 def boxed(gm: fx.GraphModule) -> Boxed:
     """Run a graph module as it is, operator by operator."""
-    forward = gm.forward
+    forward = gm.ready().forward if isinstance(gm, TracedModule) else gm.forward
 
     def call(args: list[Any]) -> Sequence[Any]:
         inputs = tuple(args)

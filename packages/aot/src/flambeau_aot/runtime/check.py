@@ -1,8 +1,9 @@
 """What a compiled graph returns, held to its contract at its first call.
 
 What comes in: a boxed callable and the fake values of the graph's outputs.
-What goes out: a boxed callable whose outputs have the traced metadata, and whose fresh results
-share memory neither with the inputs nor with each other.
+What goes out: a boxed callable whose outputs have the traced metadata, whose fresh results share
+memory neither with the inputs nor with each other, and whose saved values cannot be written to
+without autograd's notice.
 Invariant: the check runs at the first call only; sharing that it finds is undone by copies at
 every call, since what a compiled graph aliases does not change from call to call.
 """
@@ -61,6 +62,7 @@ class Checked:
             for place, value in enumerate(args)
             if isinstance(value, torch.Tensor) and place not in self.shareable
         ]
+        given = [value for value in args if isinstance(value, torch.Tensor)]
         outputs = list(self.call(args))
         if self.compare:
             self._check(outputs)
@@ -72,8 +74,31 @@ class Checked:
                 outputs[index] = outputs[index].clone()
                 own = extent(outputs[index])
             taken.append(own)
+        copies.extend(self._hidden_aliases(given, outputs))
         self.copies = tuple(copies)
         return outputs
+
+    def _hidden_aliases(self, given: list[torch.Tensor], outputs: list[Any]) -> list[int]:
+        """Values saved for backward in memory that the caller can write to unnoticed.
+
+        Autograd notices a write through the version counter, which views made by torch share
+        and tensors made over another's memory do not.
+        """
+        copies: list[int] = []
+        for index in range(self.fresh, len(outputs)):
+            saved = outputs[index]
+            own = extent(saved)
+            hidden = any(
+                _overlap(own, extent(value)) and saved is not value and not saved._is_view()
+                for value in given
+            ) or any(
+                _overlap(own, extent(value)) and not _share_versions(saved, value)
+                for value in outputs[: self.fresh]
+            )
+            if hidden:
+                copies.append(index)
+                outputs[index] = saved.clone()
+        return copies
 
     def _check(self, outputs: list[Any]) -> None:
         if len(outputs) != len(self.nodes):
@@ -114,6 +139,14 @@ def extent(tensor: torch.Tensor) -> Extent:
     start = tensor.data_ptr()
     span = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     return device, start, start + (span + 1) * tensor.element_size()
+
+
+def _share_versions(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one is other:
+        return True
+    before = one._version
+    torch.autograd.graph.increment_version(other)
+    return one._version != before
 
 
 def _overlap(one: Extent, other: Extent) -> bool:

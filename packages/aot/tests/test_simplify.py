@@ -1,0 +1,62 @@
+"""Simplification: what goes, and what must stay."""
+
+import flambeau_aot as aot
+import torch
+
+aten = torch.ops.aten
+
+
+def operators(entry: aot.Compiled) -> list:
+    return [node.target for node in entry.joint.graph.nodes if node.op == "call_function"]
+
+
+def test_repeated_operators_run_once(same_as_eager) -> None:
+    entry = same_as_eager(lambda x: (x.sin() + 1) * (x.sin() + 1), torch.randn(3))
+    assert operators(entry).count(aten.sin.default) == 1
+    assert entry.report.removed["repeated"] == 2
+
+
+def test_equal_results_stay_apart(same_as_eager) -> None:
+    entry = same_as_eager(lambda x: (x.sin(), x.sin(), x.sin()[1:]), torch.randn(3))
+    assert operators(entry).count(aten.sin.default) == 3
+
+
+def test_random_operators_are_neither_merged_nor_removed(same_as_eager) -> None:
+    def fn(x):
+        torch.rand(2)
+        return torch.rand(3) - torch.rand(3) + x
+
+    entry = same_as_eager(fn, torch.randn(3))
+    assert operators(entry).count(aten.rand.default) == 3
+
+
+def test_zeros_of_either_sign_are_two_constants(same_as_eager) -> None:
+    def fn(x):
+        return torch.copysign(x, torch.full((3,), 0.0)), torch.copysign(x, torch.full((3,), -0.0))
+
+    same_as_eager(fn, torch.randn(3))
+
+
+def test_round_trips_of_views_go(same_as_eager) -> None:
+    def fn(x, w):
+        return ((x.t().t() * 2).unsqueeze(1).squeeze(1) @ w.transpose(0, 1).permute(1, 0)).sum()
+
+    entry = same_as_eager(
+        fn, torch.randn(3, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+    )
+    names = [str(target) for target in operators(entry)]
+    assert not {name for name in names if "permute" in name or "squeeze" in name}
+
+
+def test_copies_inside_go_and_results_stay(same_as_eager) -> None:
+    entry = same_as_eager(lambda x: (x.clone().sin(), x.clone()), torch.randn(3, 4))
+    assert operators(entry).count(aten.clone.default) == 1
+
+
+def test_off_by_option() -> None:
+    options = aot.Options(simplify=False)
+    compiled = aot.aot_function(lambda x: x.sin() * x.sin(), aot.run_as_is, options=options)
+    x = torch.randn(3)
+    torch.testing.assert_close(compiled(x), x.sin() * x.sin())
+    (entry,) = compiled.compiled.values()
+    assert operators(entry).count(aten.sin.default) == 2
