@@ -1,0 +1,103 @@
+"""On a CUDA device: rules against what its kernels return, decompositions against eager.
+
+The same matters have tests without a device in test_rules.py and test_decomp_*.py.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from flambeau_prims import PRIMS, philox
+from flambeau_prims._op import is_same_layout, metas_of
+from flambeau_prims.conformance import Decomposing, cases
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def move(x):
+    if isinstance(x, torch.Tensor):  # with its strides
+        out = torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+        return x.cuda() if 0 in x.stride() or out.numel() == 0 else out.copy_(x)
+    if isinstance(x, list):
+        return [move(y) for y in x]
+    return torch.device("cuda") if isinstance(x, torch.device) else x
+
+
+def results(value):
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+@pytest.mark.parametrize("name", sorted(PRIMS))
+def test_rule_and_value(name):
+    for case in cases():
+        integer_product = name in ("mm", "bmm") and not case.args[0].is_floating_point()
+        if case.prim.name != name or integer_product:  # cuBLAS has no integer product
+            continue
+        args = [move(a) for a in case.args]
+        kwargs = {k: move(v) for k, v in case.kwargs.items()}
+        if name == "attention_backward":  # the saved log-sum-exp is the device's own
+            q, k, v, bias, rest = *args[1:4], args[6], args[7:]
+            out, lse = PRIMS["attention"].overload(q, k, v, bias, *rest, **kwargs)
+            args[4:6] = out, lse
+        got = results(case.prim.overload(*args, **kwargs))
+        metas = {k: metas_of(v) for k, v in kwargs.items()}
+        promised = results(case.prim.rule(*map(metas_of, args), **metas))
+        expected = results(case.run())
+        for tensor, meta, cpu in zip(got, promised, expected, strict=True):
+            if meta is None:
+                assert tensor is None
+                continue
+            assert (tuple(tensor.shape), tensor.dtype) == (meta.shape, meta.dtype), case.label
+            assert tensor.device.type == "cuda" and is_same_layout(tensor, meta), case.label
+            if name != "seed" and tensor.shape == cpu.shape:
+                torch.testing.assert_close(
+                    tensor.cpu(), cpu, rtol=2e-2, atol=2e-3, equal_nan=True, msg=case.label
+                )
+
+
+def test_philox_is_the_same_everywhere():
+    seed = torch.tensor(2**40 + 7)
+    cpu, cuda = (philox.philox_blocks(seed.to(d), 3, 1000).cpu() for d in ("cpu", "cuda"))
+    assert torch.equal(cpu, cuda)
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 16, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(16)
+        self.ln = torch.nn.LayerNorm(16)
+        self.qkv = torch.nn.Linear(16, 48)
+        self.head = torch.nn.Linear(16, 10)
+
+    def forward(self, x, target):
+        x = F.max_pool2d(F.gelu(self.norm(self.conv(x))), 2)
+        x = self.ln(x.flatten(2).transpose(1, 2))
+        q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+        x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return F.cross_entropy(self.head(x.mean(1)), target)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_step(dtype):
+    torch.manual_seed(0)
+    net = Block().cuda().to(dtype)
+    x, target = torch.randn(4, 3, 16, 16, device="cuda", dtype=dtype), torch.arange(4).cuda()
+
+    def step():
+        net.zero_grad()
+        loss = net(x, target)
+        loss.backward()
+        return [loss.detach(), *(p.grad.clone() for p in net.parameters())]
+
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        expected = step()
+        with Decomposing() as seen:
+            got = step()
+    print(dict(seen.left))
+    assert any("batch_norm" in name for name in seen.decomposed)
+    tolerance = 1e-3 if dtype == torch.float32 else 5e-2
+    for g, e in zip(got, expected, strict=True):
+        assert (g - e).norm() <= tolerance * e.norm() + tolerance * 0.02, (g, e)
