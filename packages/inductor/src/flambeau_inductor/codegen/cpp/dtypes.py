@@ -1,0 +1,84 @@
+"""How torch dtypes are held in memory and in registers by the C++ kernels.
+
+In: a torch dtype. Out: names of types in `runtime/include/flambeau/vec.h` and literals. Invariant:
+half-precision values are float32 in registers and bools are int32 masks; everything else is held
+as it is stored.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.ir.loops import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """`memory`: type of a buffer's element; `value`: type of one lane; `size`: bytes of a lane."""
+
+    memory: str
+    value: str
+    size: int
+    is_float: bool
+
+
+HELD: dict[torch.dtype, Held] = {
+    torch.float32: Held("f32", "f32", 4, True),
+    torch.float64: Held("f64", "f64", 8, True),
+    torch.bfloat16: Held("bf16", "f32", 4, True),
+    torch.float16: Held("f16", "f32", 4, True),
+    torch.int64: Held("i64", "i64", 8, False),
+    torch.int32: Held("i32", "i32", 4, False),
+    torch.int16: Held("i16", "i16", 2, False),
+    torch.int8: Held("i8", "i8", 1, False),
+    torch.uint8: Held("u8", "u8", 1, False),
+    torch.bool: Held("b8", "i32", 4, False),
+}
+ROUNDED = {torch.bfloat16: "round_bf16", torch.float16: "round_f16"}
+
+
+def held(dtype: torch.dtype) -> Held:
+    """The entry of `dtype`; `CppUnsupported` for complex, quantised and 8-bit floats."""
+    found = HELD.get(dtype)
+    if found is None:
+        raise CppUnsupported(f"C++ kernels do not hold values of {dtype}")
+    return found
+
+
+def literal(value: Scalar, dtype: torch.dtype) -> str:
+    """A C++ literal of the register type of `dtype`."""
+    kind = held(dtype)
+    if dtype is torch.bool:
+        return "-1" if value else "0"
+    if not kind.is_float:
+        number = int(value)
+        if kind.value == "i64":
+            return "(-0x7fffffffffffffffL - 1)" if number == -(2**63) else f"{number}L"
+        return f"({kind.value}){number}L"
+    number = float(value)
+    suffix = "f" if kind.value == "f32" else ""
+    if suffix and math.isfinite(number):
+        # rounded here, so that an overflow is an infinity rather than a compiler's complaint
+        number = float(torch.tensor(number, dtype=torch.float64).to(dtype))
+    if math.isnan(number):
+        return f'__builtin_nan{suffix}("")'
+    if math.isinf(number):
+        return f"{'-' if number < 0 else ''}__builtin_inf{suffix}()"
+    return f"{number.hex()}{suffix}"
+
+
+def lowest(dtype: torch.dtype) -> Scalar:
+    """The identity of `max`."""
+    if dtype.is_floating_point:
+        return -math.inf
+    return False if dtype is torch.bool else torch.iinfo(dtype).min
+
+
+def highest(dtype: torch.dtype) -> Scalar:
+    """The identity of `min`."""
+    if dtype.is_floating_point:
+        return math.inf
+    return True if dtype is torch.bool else torch.iinfo(dtype).max

@@ -1,0 +1,168 @@
+"""One loop as one C++ function.
+
+In: a `Plan`. Out: the function's text and the buffers it takes, in order. Invariant: the text
+depends on the loop's structure alone, not on the names of its buffers, so that equal kernels are
+equal texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.passes import emit_pass
+from flambeau_inductor.codegen.cpp.plan import THREAD_WORK, Plan
+from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.values import Values
+from flambeau_inductor.ir.loops import Part, Reduce, Store
+
+# collapse outer loops until threads have this many pieces to share
+PIECES = 64
+# around kernels longer than this other Python threads may run
+RELEASE_WORK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """`body` is the text from the parameter list on; `buffers` bind the parameters in order."""
+
+    body: str
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    errors: bool
+    releases: bool
+    width: int
+
+
+def emit_kernel(
+    plan: Plan, dtype_of: Callable[[str], torch.dtype], threads: int | None = None
+) -> Kernel:
+    """Print the kernel. `dtype_of` gives a buffer's element type."""
+    text = Text()
+    values = Values(plan, text, dtype_of)
+    body = _Nest(plan, text, values, threads)
+    with text.block(""):
+        if plan.errors:
+            text("int error = 0;")
+        body.emit()
+        if plan.errors:
+            text("*flag |= error;")
+    parameters = tuple(
+        f"{'' if name in values.stored else 'const '}{held(dtype_of(name)).memory}*"
+        for name in values.buffers
+    )
+    return Kernel(
+        str(text),
+        parameters,
+        tuple(values.buffers),
+        plan.errors,
+        plan.cost >= RELEASE_WORK,
+        plan.width,
+    )
+
+
+class _Nest:
+    """The loops over x and, inside them, row values and passes in the order of their levels."""
+
+    def __init__(self, plan: Plan, text: Text, values: Values, threads: int | None) -> None:
+        self.plan = plan
+        self.text = text
+        self.values = values
+        self.team = max(1, plan.cost // (THREAD_WORK // 2))
+        if threads is not None:
+            self.team = min(self.team, threads)
+        self.parallel = plan.cost >= THREAD_WORK and self.team > 1 and not plan.serial
+        self.collapsed = self._collapse()
+        self.depth_of = {a.var: d for d, a in enumerate(plan.loop.x)}
+
+    def _steps(self, var: str) -> int:
+        size = self.plan.sizes[var]
+        return -(-size // self.plan.width) if var == self.plan.vector else size
+
+    def _collapse(self) -> int:
+        x = self.plan.loop.x
+        if not x or not self.parallel or self.plan.split_rows:
+            return 0
+        pieces, count = 1, 0
+        while count < len(x) and (count == 0 or pieces < PIECES):
+            pieces *= self._steps(x[count].var)
+            count += 1
+        return count
+
+    def emit(self) -> None:
+        """The whole nest, with the thread team around it where there is one."""
+        if self.collapsed:
+            self.text(f"#pragma omp parallel num_threads(team({self.team}))")
+            with self.text.block(""):
+                self.values.declare_scratch()
+                self._rows_at(-1)
+                how = f" collapse({self.collapsed})" if self.collapsed > 1 else ""
+                self.text(f"#pragma omp for{how} schedule(static)")
+                self._x_loop(0)
+            return
+        with self.text.block(""):
+            self.values.declare_scratch()
+            self._rows_at(-1)
+            self._x_loop(0)
+
+    def _rows_at(self, depth: int) -> None:
+        """Row values of level 0 that can be computed once the loops up to `depth` are open."""
+        last = len(self.plan.loop.x) - 1
+        for position, instr in enumerate(self.plan.loop.body):
+            if isinstance(instr, Reduce | Part | Store) or self.plan.is_element(position):
+                continue
+            if self.plan.level[position]:
+                continue
+            own = max((self.depth_of[v] for v in self.plan.deps[position]), default=-1)
+            if 0 <= own < self.collapsed - 1:
+                own = self.collapsed - 1
+            if min(own, last) == depth:
+                self.values.compute(position)
+
+    def _x_loop(self, depth: int) -> None:
+        x = self.plan.loop.x
+        if depth == len(x):
+            self._inside()
+            return
+        var = x[depth].var
+        size = self.plan.sizes[var]
+        vector = var == self.plan.vector
+        step = f"{var} += {self.plan.width}" if vector else f"++{var}"
+        with self.text.block(f"for (long {var} = 0; {var} < {size}; {step})"):
+            self.values.in_lanes(
+                var if vector else None, str(size), size, lambda: self._after(depth)
+            )
+
+    def _after(self, depth: int) -> None:
+        if depth >= self.collapsed - 1:
+            self._rows_at(depth)
+        self._x_loop(depth + 1)
+
+    def _inside(self) -> None:
+        """Passes and the row values between them, for one point of x."""
+        plan = self.plan
+        team = 0
+        if plan.split_rows and self.parallel:
+            team = self.team
+        for level in range(max(plan.level, default=0) + 1):
+            for position, instr in enumerate(plan.loop.body):
+                if plan.level[position] != level or plan.is_element(position):
+                    continue
+                if isinstance(instr, Store) and not self._stores_elements(instr):
+                    self.values.store(position)
+                elif level and not isinstance(instr, Reduce | Part | Store):
+                    self.values.compute(position)
+            emit_pass(plan, self.text, self.values, level, team)
+
+    def _stores_elements(self, instr: Store) -> bool:
+        return any(a.var in instr.index.vars for a in self.plan.loop.r) or self.plan.is_element(
+            instr.value
+        )
+
+
+def points_of(plan: Plan) -> int:
+    """Number of points of the whole iteration space."""
+    return prod(plan.sizes.values())

@@ -1,0 +1,225 @@
+"""One pass over the reduction axes: element values, reductions, element stores.
+
+In: the plan and the number of the pass. Out: the loops, printed where the point of x is fixed.
+Invariant: sums of floats longer than a few thousand terms are formed in blocks, so their error
+grows with the logarithm of the length rather than with the length; a pass that is split between
+threads is split in the same places whatever the number of threads.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.cpp.plan import Plan
+from flambeau_inductor.codegen.cpp.reductions import Accumulator
+from flambeau_inductor.codegen.cpp.rewrite import operands
+from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.values import Values
+from flambeau_inductor.ir.loops import Part, Reduce, Store, ValueId
+
+# steps of the innermost loop that go into one partial sum
+BLOCK_STEPS = 64
+# a nest shorter than this is summed directly
+DIRECT_STEPS = 128
+# pieces that a split row is cut into
+CHUNKS = 64
+
+
+def emit_pass(plan: Plan, text: Text, values: Values, number: int, team: int) -> None:
+    """Print pass `number`; `team` > 0 splits it between that many threads at most."""
+    _Pass(plan, text, values, number).emit(team)
+
+
+class _Pass:
+    def __init__(self, plan: Plan, text: Text, values: Values, number: int) -> None:
+        self.plan, self.text, self.values, self.number = plan, text, values, number
+        self.reduces: list[tuple[ValueId, Reduce]] = []
+        self.stores: list[ValueId] = []
+        for position, instr in enumerate(plan.loop.body):
+            if isinstance(instr, Reduce) and plan.level[instr.arg] == number:
+                self.reduces.append((position, instr))
+            elif isinstance(instr, Store) and plan.level[position] == number:
+                if plan.is_element(position):
+                    self.stores.append(position)
+        self.accumulators = {
+            position: Accumulator(
+                instr.kind, f"a{position}", values.dtype(instr.arg), self.plan.width
+            )
+            for position, instr in self.reduces
+        }
+        self.recalled: set[ValueId] = set()
+        self.kept: set[ValueId] = set()
+        self.needed = self._needed()
+
+    def _needed(self) -> set[ValueId]:
+        """Element values of this pass; those kept by an earlier pass are recalled."""
+        plan = self.plan
+        wanted = {i.arg for _, i in self.reduces}
+        for position in self.stores:
+            wanted.update(operands(plan.loop.body[position]))
+        needed: set[ValueId] = set()
+        for position in range(len(plan.loop.body) - 1, -1, -1):
+            if position not in wanted or not plan.is_element(position):
+                continue
+            needed.add(position)
+            if position in plan.scratch and position in self.values.kept:
+                self.recalled.add(position)
+                continue
+            if position in plan.scratch:
+                self.kept.add(position)
+            wanted.update(operands(plan.loop.body[position]))
+        return needed
+
+    def emit(self, team: int) -> None:
+        """The pass, then the row values that its reductions give."""
+        if not self.reduces and not self.stores:
+            return
+        if any(isinstance(self.plan.loop.body[v], Part | Store | Reduce) for v in self.needed):
+            raise CppUnsupported("a reduction's result depends on a reduction axis")
+        split = self._split() if team else None
+        if split is None:
+            self._declare("a")
+            self._loops(0, {})
+        else:
+            self._split_loops(team, *split)
+        for position, accumulator in self.accumulators.items():
+            across = accumulator.width > 1 and not self.plan.is_vector(position)
+            lines = accumulator.across if across else accumulator.named
+            for line in lines(f"v{position}"):
+                self.text(line)
+        self.values.kept |= self.kept
+
+    def _declare(self, prefix: str) -> None:
+        for position, accumulator in self.accumulators.items():
+            if prefix == "a" or accumulator.cascades:
+                for line in accumulator.declare(f"{prefix}{position}"):
+                    self.text(line)
+
+    # -- split between threads ----------------------------------------------------------------
+
+    def _split(self) -> tuple[str, int] | None:
+        """The axis to cut and the length of a piece, a multiple of the width."""
+        var = max((a.var for a in self.plan.loop.r), key=lambda v: self.plan.sizes[v])
+        size = self.plan.sizes[var]
+        unit = self.plan.width if var == self.plan.vector else 1
+        length = -(-size // CHUNKS)
+        length = -(-length // unit) * unit
+        return (var, length) if length < size else None
+
+    def _split_loops(self, team: int, var: str, length: int) -> None:
+        size = self.plan.sizes[var]
+        pieces = -(-size // length)
+        for position, accumulator in self.accumulators.items():
+            for suffix, lane in accumulator.fields:
+                self.text(f"{accumulator.type_of(lane)} q{position}{suffix}[{pieces}];")
+        self.text(f"#pragma omp parallel for num_threads(team({team})) schedule(static)")
+        with self.text.block(f"for (long c = 0; c < {pieces}; ++c)"):
+            self.text(f"const long lo = c * {length};")
+            self.text(f"const long hi = lo + {length} < {size} ? lo + {length} : {size};")
+            self._declare("a")
+            self._loops(0, {var: ("lo", "hi")})
+            for position, accumulator in self.accumulators.items():
+                for suffix, _ in accumulator.fields:
+                    self.text(f"q{position}{suffix}[c] = a{position}{suffix};")
+        self._declare("a")
+        if self.accumulators:
+            with self.text.block(f"for (long c = 0; c < {pieces}; ++c)"):
+                for position, accumulator in self.accumulators.items():
+                    other = tuple(f"q{position}{suffix}[c]" for suffix, _ in accumulator.fields)
+                    self.text(accumulator.merge(f"a{position}", other))
+
+    # -- loops over r -------------------------------------------------------------------------
+
+    def _steps(self, var: str) -> int:
+        size = self.plan.sizes[var]
+        return -(-size // self.plan.width) if var == self.plan.vector else size
+
+    def _cascade_depth(self) -> int | None:
+        """Depth of the loop whose sum is a partial one; the number of loops: cut the innermost."""
+        r = self.plan.loop.r
+        if not any(a.cascades for a in self.accumulators.values()):
+            return None
+        steps = [self._steps(a.var) for a in r]
+        if prod(steps) <= DIRECT_STEPS:
+            return None
+        if steps[-1] > BLOCK_STEPS:
+            return len(r)
+        together = 1
+        for depth in range(len(r) - 1, 0, -1):
+            together *= steps[depth]
+            if together * 2 >= BLOCK_STEPS:
+                return depth
+        return None
+
+    def _loops(self, depth: int, limits: dict[str, tuple[str, str]]) -> None:
+        r = self.plan.loop.r
+        cascade = self._cascade_depth()
+        if depth == len(r):
+            self._innermost(cascade is not None)
+            return
+        var = r[depth].var
+        size = self.plan.sizes[var]
+        low, high = limits.get(var, ("0", str(size)))
+        if cascade == depth:
+            self._declare("b")
+        step = self.plan.width if var == self.plan.vector else 1
+        if cascade == len(r) and depth == len(r) - 1:
+            length = BLOCK_STEPS * step
+            with self.text.block(f"for (long o = {low}; o < {high}; o += {length})"):
+                self._declare("b")
+                self.text(f"const long e = o + {length} < {high} ? o + {length} : {high};")
+                self._loop(depth, "o", "e", limits)
+                self._flush()
+        else:
+            self._loop(depth, low, high, limits)
+        if cascade == depth:
+            self._flush()
+
+    def _flush(self) -> None:
+        for position, accumulator in self.accumulators.items():
+            if accumulator.cascades:
+                self.text(accumulator.merge(f"a{position}", (f"b{position}",)))
+
+    def _loop(self, depth: int, low: str, high: str, limits: dict[str, tuple[str, str]]) -> None:
+        var = self.plan.loop.r[depth].var
+        vector = var == self.plan.vector
+        step = f"{var} += {self.plan.width}" if vector else f"++{var}"
+
+        def inside() -> None:
+            self._values_at(depth)
+            self._loops(depth + 1, limits)
+
+        with self.text.block(f"for (long {var} = {low}; {var} < {high}; {step})"):
+            self.values.in_lanes(var if vector else None, high, self.plan.sizes[var], inside)
+
+    def _values_at(self, depth: int) -> None:
+        order = {a.var: d for d, a in enumerate(self.plan.loop.r)}
+        for value in sorted(self.needed):
+            own = max(order[v] for v in self.plan.deps[value] if v in order)
+            if value in self.recalled or value in self.kept:
+                own = len(order) - 1
+            if own != depth:
+                continue
+            if value in self.recalled:
+                self.values.recall(value)
+            else:
+                self.values.compute(value)
+                if value in self.kept:
+                    self.values.keep(value)
+
+    def _innermost(self, cascades: bool) -> None:
+        for position, instr in self.reduces:
+            accumulator = self.accumulators[position]
+            vector = accumulator.width > 1
+            name = f"{'b' if cascades and accumulator.cascades else 'a'}{position}"
+            value = self.values.operand(instr.arg, vector)
+            at = self.values.row_position(vector)
+            if vector:
+                value = accumulator.padded(value)
+                if accumulator.kind.startswith("arg"):
+                    at = f"keep({at}, (i32)0x7fffffff, n)"
+            for line in accumulator.update(name, value, at):
+                self.text(line)
+        for position in self.stores:
+            self.values.store(position)

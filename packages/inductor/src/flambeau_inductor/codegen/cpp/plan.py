@@ -1,0 +1,188 @@
+"""Decides how a loop becomes C++: levels, the vectorised axis, lanes, threads.
+
+In: a `Loop`. Out: a `Plan`, plain data that `kernel` prints. Invariant: an instruction that depends
+on the vectorised axis is a vector, every other one is a scalar; an instruction of level `p` needs
+the results of `p` passes over the reduction axes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.cpp.lanes import lane_step
+from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
+from flambeau_inductor.codegen.cpp.rewrite import operands
+from flambeau_inductor.codegen.cpp.scratch import kept_values
+from flambeau_inductor.indexing import Expr
+from flambeau_inductor.ir.loops import (
+    Axis,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Part,
+    Point,
+    Reduce,
+    Store,
+    ValueId,
+)
+from flambeau_prims import NotYetSymbolic
+
+# below this many operations on elements a second thread costs more than it brings
+THREAD_WORK = 65536
+# with fewer pieces of x than this the passes over r are split instead
+FEW_ROWS = 16
+
+Axes = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that `kernel` needs to know about the loop.
+
+    `cost` is in operations on elements; `serial`: points may meet in memory, so one thread runs
+    them all; `split_rows`: threads share a row rather than the rows.
+    """
+
+    loop: Loop
+    sizes: dict[str, int]
+    deps: tuple[Axes, ...]
+    level: tuple[int, ...]
+    vector: str | None
+    width: int
+    cost: int
+    serial: bool
+    errors: bool
+    split_rows: bool
+    scratch: frozenset[ValueId]
+
+    def is_vector(self, value: ValueId) -> bool:
+        """Whether the value has one number per lane."""
+        return self.vector is not None and self.vector in self.deps[value]
+
+    def is_element(self, value: ValueId) -> bool:
+        """Whether the value changes along a reduction axis."""
+        return any(a.var in self.deps[value] for a in self.loop.r)
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """Ranges of the loop variables, for the printers."""
+        return {v: (0, n - 1) for v, n in self.sizes.items()}
+
+
+def static_size(axis: Axis) -> int:
+    """The size as an int; symbols are not taken by C++ kernels yet."""
+    if isinstance(axis.size, Expr):
+        raise NotYetSymbolic(f"the size of loop variable {axis.var} is the symbol {axis.size}")
+    return axis.size
+
+
+def plan(loop: Loop, vector_bytes: int) -> Plan:
+    """Choose levels, vector axis, width and parallel form for `loop`."""
+    sizes = {a.var: static_size(a) for a in (*loop.x, *loop.r)}
+    deps, level = _dependences(loop)
+    errors = any(
+        isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]]))
+        for i in loop.body
+    )
+    serial = any(isinstance(i, Store) and i.mode == "add" for i in loop.body)
+    vector, width = None, 1
+    if not errors:
+        vector, width = _vector_axis(loop, sizes, deps, vector_bytes)
+    work = prod(sizes.values()) * sum(cost(i) for i in loop.body)
+    rows = prod(sizes[a.var] for a in loop.x)
+    if loop.x and vector == loop.x[-1].var:
+        rows = -(-rows // width)
+    split = bool(loop.r) and rows < FEW_ROWS and work >= 2 * THREAD_WORK and not serial
+    scratch: frozenset[ValueId] = frozenset()
+    if loop.r and not split and vector is not None and vector == loop.r[-1].var:
+        scratch = kept_values(loop, sizes, deps, level)
+    return Plan(loop, sizes, deps, level, vector, width, work, serial, errors, split, scratch)
+
+
+def result_dtype(instr: Instr) -> torch.dtype:
+    """The dtype of an instruction's value."""
+    if isinstance(instr, Store):
+        raise CppUnsupported("a store has no value")
+    return instr.dtype
+
+
+def cost(instr: Instr) -> int:
+    """Relative cost of one element."""
+    if isinstance(instr, Point):
+        return COST.get(instr.op, 1)
+    return 1 if isinstance(instr, Load | Store | Reduce) else 0
+
+
+def _dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
+    axes = frozenset(a.var for a in (*loop.x, *loop.r))
+    outer = frozenset(a.var for a in loop.x)
+    deps: list[Axes] = []
+    level: list[int] = []
+    for instr in loop.body:
+        own: Axes = frozenset()
+        height = 0
+        if isinstance(instr, Load | Store | IndexValue):
+            own = instr.index.vars & axes
+        for value in operands(instr):
+            own |= deps[value]
+            height = max(height, level[value])
+        if isinstance(instr, Reduce):
+            # done in the pass of its argument, known to the next
+            own, height = outer, height + 1
+        deps.append(own)
+        level.append(height)
+    return tuple(deps), tuple(level)
+
+
+def _vector_axis(
+    loop: Loop, sizes: dict[str, int], deps: tuple[Axes, ...], vector_bytes: int
+) -> tuple[str | None, int]:
+    """The innermost axis of r or of x, whichever moves memory in order; none where neither pays."""
+    best: tuple[float, str | None, int] = (0.0, None, 1)
+    for axes in (loop.r, loop.x):
+        if not axes:
+            continue
+        var = axes[-1].var
+        width = vector_bytes // _lane_size(loop, var, deps)
+        if width < 2 or sizes[var] < min(width, 4):
+            continue
+        gain = _gain(loop, var, width, deps) * min(1.0, sizes[var] / width)
+        if gain > best[0]:
+            best = gain, var, width
+    return best[1], best[2]
+
+
+def _gain(loop: Loop, var: str, width: int, deps: tuple[Axes, ...]) -> float:
+    gain = 0.0
+    for instr, own in zip(loop.body, deps):
+        if var not in own:
+            # computed once for all the lanes
+            gain += cost(instr) if isinstance(instr, Point) else 0.5
+        elif isinstance(instr, Load | Store):
+            scattered = any(v.startswith("%") and var in deps[int(v[1:])] for v in instr.index.vars)
+            regular = lane_step(instr.index, var, width) in (0, 1) and not scattered
+            gain += 1.0 if regular else -1.0
+        else:
+            gain += 0.9 * cost(instr)
+    return gain
+
+
+def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
+    """Bytes of the widest lane that is a vector along `var`."""
+    size = 4
+    for instr, own in zip(loop.body, deps):
+        if isinstance(instr, Store | Part):
+            continue
+        if isinstance(instr, Reduce):
+            if instr.kind not in ("argmax", "argmin"):
+                size = max(size, held(instr.dtype).size)
+            elif var in own:
+                size = max(size, 8)
+        elif var in own:
+            size = max(size, held(instr.dtype).size)
+    return size

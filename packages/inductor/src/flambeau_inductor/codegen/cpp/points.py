@@ -1,0 +1,151 @@
+"""Pointwise primitives as calls of the functions in `vec.h` and `lanes.h`.
+
+In: an op name, the dtypes of its operands and of its result, and the operands' text. Out: C++ text.
+Invariant: the text means the same for one element and for a vector, since both headers overload
+the same names; all operands come in one flavour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+
+SAME_NAME = frozenset(
+    ["abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "isnan", "isinf", "isfinite", "add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "fmod", "remainder", "floor_div"]
+)
+COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+LOGICAL = {
+    "logical_and": "bitwise_and",
+    "logical_or": "bitwise_or",
+    "logical_xor": "bitwise_xor",
+}
+INTEGER_DIVISION = frozenset(["trunc_div", "floor_div", "remainder", "fmod"])
+# on integers these are the identity
+WHOLE = frozenset(["ceil", "floor", "round", "trunc"])
+# on bools: masks of 0 and -1
+ON_MASKS = {
+    "add": "bitwise_or",
+    "mul": "bitwise_and",
+    "maximum": "bitwise_or",
+    "minimum": "bitwise_and",
+    "fmax": "bitwise_or",
+    "fmin": "bitwise_and",
+    "bitwise_and": "bitwise_and",
+    "bitwise_or": "bitwise_or",
+    "bitwise_xor": "bitwise_xor",
+    "bitwise_not": "bitwise_not",
+}
+# results in half precision that need no rounding: they are one of the operands, or exact
+EXACT = frozenset(["neg", "abs", "sign", "maximum", "minimum", "fmax", "fmin", "copysign", "where"])
+# relative cost of one element, for what is worth keeping and what is worth a thread
+COST = {
+    **dict.fromkeys(["div", "sqrt", "rsqrt", "reciprocal"], 4),
+    **dict.fromkeys(["exp", "exp2", "sigmoid", "log", "log2"], 10),
+    **dict.fromkeys(["expm1", "log10", "log1p", "tanh", "sin", "cos"], 14),
+    "erf": 20,
+    **dict.fromkeys(
+        ["tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "lgamma", "digamma", "erfinv", "pow", "atan2", "nextafter", "fmod", "remainder", "floor_div", "trunc_div"],
+        60,
+    ),
+}
+
+Render = Callable[[Sequence[str]], str]
+
+
+def needs_error_flag(op: str, operand: torch.dtype) -> bool:
+    """Whether the op may meet a division by zero that eager reports."""
+    return op in INTEGER_DIVISION and not operand.is_floating_point
+
+
+def supports(op: str, operands: Sequence[torch.dtype], result: torch.dtype) -> bool:
+    """Whether `point` has a text for it."""
+    try:
+        point(op, operands, result, ["a"] * len(operands), lambda v, d: v)
+    except CppUnsupported:
+        return False
+    return True
+
+
+def point(
+    op: str,
+    operands: Sequence[torch.dtype],
+    result: torch.dtype,
+    args: Sequence[str],
+    constant: Callable[[str, torch.dtype], str],
+) -> str:
+    """C++ text of the op. `constant` renders a number in the flavour of the operands."""
+    held(result)
+    first = operands[-1]
+    for dtype in operands:
+        held(dtype)
+    if op == "cast":
+        return cast(args[0], operands[0], result, constant)
+    if op == "where":
+        return f"select({args[0]}, {args[1]}, {args[2]})"
+    if op == "logical_not":
+        if first is torch.bool:
+            return f"bitwise_not({args[0]})"
+        return f"eq({args[0]}, {constant('0', first)})"
+    if op in LOGICAL:
+        return f"{LOGICAL[op]}({', '.join(truth(a, first, constant) for a in args)})"
+    if op in COMPARISONS:
+        if first is torch.bool and op not in ("eq", "ne"):
+            args = [f"neg({a})" for a in args]
+        return f"{op}({', '.join(args)})"
+    if first is torch.bool:
+        if op not in ON_MASKS:
+            raise CppUnsupported(f"no C++ kernel for {op} on bools")
+        return f"{ON_MASKS[op]}({', '.join(args)})"
+    if needs_error_flag(op, first):
+        return f"{op}({', '.join(args)}, &error)"
+    if op == "isnan" and not first.is_floating_point:
+        return constant("0", torch.bool)
+    if op == "isinf" and not first.is_floating_point:
+        return constant("0", torch.bool)
+    if op == "isfinite" and not first.is_floating_point:
+        return constant("-1", torch.bool)
+    if op in WHOLE and not first.is_floating_point:
+        return args[0]
+    if op not in SAME_NAME or not (first.is_floating_point or op in INTEGER_OPS):
+        raise CppUnsupported(f"no C++ kernel for {op} on {first}")
+    if first.is_floating_point and (op.startswith("bitwise") or op.startswith("shift")):
+        raise CppUnsupported(f"no C++ kernel for {op} on {first}")
+    name = {"fmax": "maximum", "fmin": "minimum"}.get(op, op) if not held(first).is_float else op
+    text = f"{name}({', '.join(args)})"
+    if result in ROUNDED and op not in EXACT:
+        return f"{ROUNDED[result]}({text})"
+    return text
+
+
+INTEGER_OPS = frozenset(
+    ["abs", "neg", "sign", "add", "sub", "mul", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "pow"]
+)
+
+
+def truth(text: str, dtype: torch.dtype, constant: Callable[[str, torch.dtype], str]) -> str:
+    """`text` as a mask."""
+    return text if dtype is torch.bool else f"ne({text}, {constant('0', dtype)})"
+
+
+def cast(
+    text: str,
+    source: torch.dtype,
+    target: torch.dtype,
+    constant: Callable[[str, torch.dtype], str],
+) -> str:
+    """Conversion as eager does it; to half precision it rounds once, to nearest even."""
+    if source is target:
+        return text
+    if target is torch.bool:
+        return truth(text, source, constant)
+    if source is torch.bool:
+        text = f"neg({text})"
+    have, want = ("i32" if source is torch.bool else held(source).value), held(target).value
+    if have != want:
+        text = f"to_{want}({text})"
+    if target in ROUNDED and source is not torch.bool:
+        text = f"{ROUNDED[target]}({text})"
+    return text

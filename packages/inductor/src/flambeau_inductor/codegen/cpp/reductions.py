@@ -1,0 +1,138 @@
+"""Accumulators: how each kind of reduction starts, grows, merges and ends.
+
+In: the kind, the type and the names of variables. Out: lines of C++. Invariant: `merge` is
+associative and does not depend on the order of arguments for `max`, `min`, `argmax`, `argmin`,
+`any`, `all`; sums are merged in a fixed order, so results do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from flambeau_inductor.codegen.cpp.dtypes import held, highest, literal, lowest
+from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+
+SIMPLE = {
+    "sum": ("add", "across_sum"),
+    "prod": ("mul", "across_prod"),
+    "max": ("maximum", "across_max"),
+    "min": ("minimum", "across_min"),
+    "any": ("bitwise_or", "across_any"),
+    "all": ("bitwise_and", "across_all"),
+}
+NOWHERE = "0x7fffffff"
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """One reduction in one pass. `width` is 1 for scalars; `dtype` that of the argument."""
+
+    kind: str
+    name: str
+    dtype: torch.dtype
+    width: int
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """(suffix, lane type) of the variables that hold it."""
+        value = held(self.dtype).value
+        if self.kind in SIMPLE:
+            return (("", value),)
+        if self.kind in ("argmax", "argmin"):
+            return (("", value), ("_at", "i32"))
+        if self.kind == "welford":
+            return (("", value), ("_m2", value), ("_n", value))
+        raise CppUnsupported(f"no C++ kernel for the reduction {self.kind}")
+
+    @property
+    def cascades(self) -> bool:
+        """Whether long runs are summed in blocks to keep rounding errors small."""
+        return self.kind == "sum" and held(self.dtype).is_float
+
+    def type_of(self, lane: str) -> str:
+        """C++ type of a variable with that lane type."""
+        return lane if self.width == 1 else f"{lane}x{self.width}"
+
+    def spread(self, text: str, lane: str) -> str:
+        """A scalar text in the accumulator's flavour."""
+        return f"({lane})({text})" if self.width == 1 else f"splat{self.width}(({lane})({text}))"
+
+    def identity(self) -> tuple[str, ...]:
+        """Starting values of the fields, as scalar texts."""
+        if self.kind in ("max", "argmax"):
+            first = literal(lowest(self.dtype), self.dtype)
+        elif self.kind in ("min", "argmin"):
+            first = literal(highest(self.dtype), self.dtype)
+        else:
+            first = literal({"prod": 1, "all": True}.get(self.kind, 0), self.dtype)
+        if self.kind in SIMPLE:
+            return (first,)
+        if self.kind == "welford":
+            return (literal(0, self.dtype),) * 3
+        return (first, NOWHERE)
+
+    def declare(self, name: str) -> list[str]:
+        """Variables called `name`, at their identities."""
+        return [
+            f"{self.type_of(lane)} {name}{suffix} = {self.spread(start, lane)};"
+            for (suffix, lane), start in zip(self.fields, self.identity())
+        ]
+
+    def update(self, name: str, value: str, position: str) -> list[str]:
+        """Take in `value`, at `position` in the row. Lanes beyond `n` hold nothing."""
+        if self.kind in SIMPLE:
+            return [f"{name} = {SIMPLE[self.kind][0]}({name}, {value});"]
+        if self.kind == "welford":
+            lane = held(self.dtype).value
+            one = self.spread("1", lane)
+            if self.width > 1:
+                one = f"keep({one}, ({lane})0, n)"
+            return [
+                f"welford_add(&{name}, &{name}_m2, &{name}_n, {value}, {one});",
+            ]
+        return [self._better(name, value, position)]
+
+    def _better(self, name: str, value: str, position: str) -> str:
+        nan = "arg_float" if held(self.dtype).is_float else "arg_whole"
+        order = "gt" if self.kind == "argmax" else "lt"
+        return f"{nan}_{order}(&{name}, &{name}_at, {value}, {position});"
+
+    def merge(self, name: str, other: tuple[str, ...]) -> str:
+        """Take in another accumulator, given by the texts of its fields."""
+        if self.kind in SIMPLE:
+            return f"{name} = {SIMPLE[self.kind][0]}({name}, {other[0]});"
+        if self.kind == "welford":
+            return f"welford_merge(&{name}, &{name}_m2, &{name}_n, {', '.join(other)});"
+        return self._better(name, other[0], other[1])
+
+    def padded(self, value: str) -> str:
+        """`value` with the identity in the lanes that are not in use."""
+        if self.kind == "welford":
+            return value
+        lane = self.fields[0][1]
+        return f"keep({value}, ({lane})({self.identity()[0]}), n)"
+
+    def across(self, result: str) -> list[str]:
+        """Combine the lanes of vector accumulators into scalars named after `result`."""
+        if self.kind in SIMPLE:
+            lane = self.fields[0][1]
+            return [f"const {lane} {result} = {SIMPLE[self.kind][1]}({self.name});"]
+        scalar = Accumulator(self.kind, f"{result}_s", self.dtype, 1)
+        lanes = tuple(f"{self.name}{suffix}[l]" for suffix, _ in self.fields)
+        return [
+            *scalar.declare(scalar.name),
+            f"for (int l = 0; l < {self.width}; ++l) {scalar.merge(scalar.name, lanes)}",
+            *scalar.named(result),
+        ]
+
+    def named(self, result: str) -> list[str]:
+        """The row values of an accumulator whose flavour is that of the row."""
+        if self.kind in SIMPLE:
+            return [f"const auto {result} = {self.name};"]
+        if self.kind == "welford":
+            return [
+                f"const auto {result}_0 = {self.name};",
+                f"const auto {result}_1 = {self.name}_m2;",
+            ]
+        return [f"const auto {result} = to_i64({self.name}_at);"]

@@ -1,0 +1,176 @@
+"""Rewrites of a loop before C++ is written for it.
+
+In: a `Loop`. Out: a `Loop` that computes the same. Invariant: only what C++ kernels profit from is
+changed here; Triton reads the loop as the schedule made it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import torch
+from flambeau_inductor.indexing import Expr, Var, bounds
+from flambeau_inductor.ir.loops import (
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Part,
+    Point,
+    Reduce,
+    Store,
+    ValueId,
+)
+
+COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
+# a row this long is still in cache when its variance is summed in a second pass
+TWO_PASS_ELEMENTS = 16384
+
+
+def operands(instr: Instr) -> tuple[ValueId, ...]:
+    """Values that `instr` reads, those inside index expressions included."""
+    inside: tuple[ValueId, ...] = ()
+    if isinstance(instr, Load | Store | IndexValue):
+        inside = tuple(int(v[1:]) for v in instr.index.vars if v.startswith("%"))
+    match instr:
+        case Load(mask=mask):
+            return inside if mask is None else (mask, *inside)
+        case Point(args=args):
+            return args
+        case Reduce(arg=arg) | Part(arg=arg):
+            return (arg,)
+        case Store(value=value):
+            return (value, *inside)
+    return inside
+
+
+def renumber(instr: Instr, new: dict[ValueId, ValueId]) -> Instr:
+    """`instr` with its operands replaced."""
+
+    def index(expr: Expr) -> Expr:
+        inside = {v: _value_var(new[int(v[1:])]) for v in expr.vars if v.startswith("%")}
+        return expr.substitute(inside) if inside else expr
+
+    match instr:
+        case Load(mask=mask):
+            mask = None if mask is None else new[mask]
+            return replace(instr, index=index(instr.index), mask=mask)
+        case IndexValue():
+            return replace(instr, index=index(instr.index))
+        case Point(args=args):
+            return replace(instr, args=tuple(new[a] for a in args))
+        case Reduce(arg=arg) | Part(arg=arg):
+            return replace(instr, arg=new[arg])
+        case Store(value=value):
+            return replace(instr, index=index(instr.index), value=new[value])
+    return instr
+
+
+def _value_var(value: ValueId) -> Expr:
+    return Var(f"%{value}")
+
+
+def two_pass_variance(loop: Loop) -> Loop:
+    """`welford` over a row that fits in cache: the mean first, then the squared deviations."""
+    count = prod(int(a.size) for a in loop.r) if all(isinstance(a.size, int) for a in loop.r) else 0
+    if not 0 < count <= TWO_PASS_ELEMENTS:
+        return loop
+    if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
+        return loop
+    body: list[Instr] = []
+    new: dict[ValueId, ValueId] = {}
+    parts: dict[ValueId, tuple[ValueId, ValueId]] = {}
+
+    def emit(instr: Instr) -> ValueId:
+        body.append(instr)
+        return len(body) - 1
+
+    for position, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce) and instr.kind == "welford":
+            dtype, arg = instr.dtype, new[instr.arg]
+            total = emit(Reduce("sum", arg, dtype))
+            size = emit(Const(float(count), dtype))
+            mean = emit(Point("div", (total, size), dtype))
+            gap = emit(Point("sub", (arg, mean), dtype))
+            square = emit(Point("mul", (gap, gap), dtype))
+            parts[position] = (mean, emit(Reduce("sum", square, dtype)))
+        elif isinstance(instr, Part) and instr.arg in parts:
+            new[position] = parts[instr.arg][instr.position]
+        else:
+            new[position] = emit(renumber(instr, new))
+    return replace(loop, body=tuple(body))
+
+
+def narrow_indices(loop: Loop) -> Loop:
+    """Hold positions that are only compared in 32 bits: twice the lanes of 64."""
+    ranges = {a.var: (0, int(a.size) - 1) for a in (*loop.x, *loop.r) if isinstance(a.size, int)}
+    limits: dict[ValueId, tuple[int, int]] = {}
+    for position, instr in enumerate(loop.body):
+        found = _limits(instr, limits, ranges)
+        if found is not None and found[0] >= -(2**31) and found[1] < 2**31:
+            limits[position] = found
+    chosen = {v for v in limits if getattr(loop.body[v], "dtype", None) is torch.int64}
+    changed = True
+    while changed:
+        changed = False
+        for position, instr in enumerate(loop.body):
+            wide = [o for o in _valued(instr) if _dtype(loop, o) is torch.int64]
+            if not wide:
+                continue
+            together = [*wide, position] if position in limits else wide
+            if isinstance(instr, Point) and (
+                instr.op in COMPARISONS or (instr.op in CLOSED and position in chosen)
+            ):
+                keep = all(v in chosen for v in together)
+            else:
+                keep = isinstance(instr, Point) and instr.op == "cast"
+            if not keep and any(v in chosen for v in together):
+                chosen.difference_update(together)
+                changed = True
+    if not chosen:
+        return loop
+    body = tuple(
+        replace(i, dtype=torch.int32) if v in chosen and not isinstance(i, Store) else i
+        for v, i in enumerate(loop.body)
+    )
+    return replace(loop, body=body)
+
+
+def _valued(instr: Instr) -> tuple[ValueId, ...]:
+    """Operands by value: an index expression reads its values as 64-bit whatever they are."""
+    match instr:
+        case Load() | IndexValue():
+            return ()
+        case Store(value=value):
+            return (value,)
+    return operands(instr)
+
+
+def _dtype(loop: Loop, value: ValueId) -> torch.dtype | None:
+    return getattr(loop.body[value], "dtype", None)
+
+
+def _limits(
+    instr: Instr,
+    known: dict[ValueId, tuple[int, int]],
+    ranges: dict[str, tuple[int, int]],
+) -> tuple[int, int] | None:
+    match instr:
+        case Const(value=value, dtype=torch.int64):
+            return int(value), int(value)
+        case IndexValue(index=index, dtype=torch.int64):
+            return bounds(index, ranges)
+        case Point(op=op, args=args, dtype=torch.int64) if op in CLOSED:
+            parts = [known.get(a) for a in (args[1:] if op == "where" else args)]
+            if None in parts:
+                return None
+            (a, b), (c, d) = parts[0] or (0, 0), parts[1] or (0, 0)
+            if op == "add":
+                return a + c, b + d
+            if op == "sub":
+                return a - d, b - c
+            return min(a, c), max(b, d)
+    return None

@@ -1,0 +1,176 @@
+"""The C++ compiler: finding it, its flags, one run of it.
+
+In: the name of a compiler, or none. Out: a `Toolchain` that says everything a build depends on, and
+shared objects. Invariant: two toolchains with the same `identity` build the same code from the same
+text; the thread pool linked to is the one torch has already loaded.
+
+Flags: no `-ffast-math`. `-fno-math-errno` and `-fno-trapping-math` change no value, they let
+square roots and roundings be vectorised. Products and sums are not contracted
+(`-ffp-contract=off`): `a*a - b*b` is zero where `a == b`, as in eager; the elementary functions ask
+for fma where their error bounds count on it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from flambeau_inductor.codegen.cpp.errors import CompilerFailed, CompilerNotFound
+
+INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
+CANDIDATES = ("g++", "c++", "clang++")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-fPIC",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-semantic-interposition",
+    "-fopenmp",
+    "-Wno-psabi",
+)
+NATIVE = ("-march=native",)
+LIBRARY = re.compile(r"\s(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """`compiler` is an absolute path; `target` a digest of its version and of the processor's
+    features; `openmp` the library of the thread pool in this process."""
+
+    compiler: str
+    target: str
+    flags: tuple[str, ...]
+    vector_bytes: int
+    openmp: str
+    headers: str
+
+    @property
+    def identity(self) -> str:
+        """Everything that decides what a text is built into."""
+        return "\n".join(
+            (self.compiler, self.target, *self.flags, Path(self.openmp).name, self.headers)
+        )
+
+
+def find_toolchain(compiler: str | None = None) -> Toolchain:
+    """The compiler named (or `CXX`, or the first of g++, c++, clang++) as a `Toolchain`.
+
+    Raises `CompilerNotFound` when there is none.
+    """
+    wanted = compiler or os.environ.get("CXX") or None
+    names = (wanted,) if wanted else CANDIDATES
+    for name in names:
+        path = shutil.which(name)
+        if path:
+            return _inspect(path)
+    raise CompilerNotFound(
+        f"no C++ compiler found (looked for {', '.join(names)}): install one, for example with "
+        "`apt install g++` or `dnf install gcc-c++`, or set CXX to its path"
+    )
+
+
+@lru_cache(maxsize=8)
+def _inspect(path: str) -> Toolchain:
+    try:
+        macros = _macros(path, NATIVE)
+        native: tuple[str, ...] = NATIVE
+        if macros is None:
+            macros, native = _macros(path, ()), ()
+    except OSError as error:
+        raise CompilerNotFound(
+            f"{path} does not run ({error}): install g++ or set CXX to a C++ compiler"
+        ) from error
+    if macros is None:
+        raise CompilerNotFound(
+            f"{path} does not run as a C++ compiler: install g++ or set CXX to one"
+        )
+    have = set(re.findall(r"#define (__AVX\w*__|__FMA__|__F16C__) 1", macros))
+    vector_bytes = 16
+    if {"__AVX2__", "__FMA__"} <= have:
+        vector_bytes = 32
+        if {"__AVX512F__", "__AVX512DQ__", "__AVX512VL__", "__AVX512BW__"} <= have:
+            vector_bytes = 64
+    # the predefined macros name the compiler's version and every feature of the processor
+    target = hashlib.sha256(macros.encode()).hexdigest()
+    return Toolchain(
+        path, target, (*FLAGS, *native), vector_bytes, openmp_library(), header_digest()
+    )
+
+
+def _macros(path: str, flags: tuple[str, ...]) -> str | None:
+    """Predefined macros, None when the compiler rejects the flags."""
+    run = subprocess.run(
+        [path, *flags, "-dM", "-E", "-x", "c++", os.devnull],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return run.stdout if run.returncode == 0 else None
+
+
+def openmp_library() -> str:
+    """Path of the OpenMP runtime that is loaded in this process (torch loads one)."""
+    import torch  # noqa: F401  # loads the library that is looked for
+
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return "-lgomp"
+    found = LIBRARY.findall(maps)
+    return found[0] if found else "-lgomp"
+
+
+@lru_cache(maxsize=1)
+def header_digest() -> str:
+    """Digest of the headers that every unit includes."""
+    digest = hashlib.sha256()
+    for path in sorted(INCLUDE.rglob("*.h")):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def build(toolchain: Toolchain, text: str, folder: Path) -> Path:
+    """Compile `text` into a shared object in `folder`; raises `CompilerFailed`.
+
+    Compiling and linking are two runs so that the driver does not add its own OpenMP runtime.
+    """
+    descriptor, name = tempfile.mkstemp(suffix=".cpp", dir=folder)
+    source = Path(name)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    unit, result = source.with_suffix(".o"), source.with_suffix(".so")
+    compile_ = [toolchain.compiler, *toolchain.flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
+    link = [
+        toolchain.compiler,
+        "-shared",
+        "-nostdlib",
+        str(unit),
+        toolchain.openmp,
+        "-lm",
+        "-lc",
+        "-lgcc",
+        "-o",
+        str(result),
+    ]
+    try:
+        for command in (compile_, link):
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+            if run.returncode:
+                first = "\n".join(run.stderr.splitlines()[:20])
+                raise CompilerFailed(f"{' '.join(command[:1])} failed:\n{first}")
+    finally:
+        source.unlink(missing_ok=True)
+        unit.unlink(missing_ok=True)
+    return result

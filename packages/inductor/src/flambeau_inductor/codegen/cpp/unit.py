@@ -1,0 +1,132 @@
+"""All kernels of a graph as one C++ translation unit.
+
+In: loops and the element types of their buffers. Out: `Source`: the text, and for every loop the
+entry it calls with its buffers in order. Invariant: equal kernels are emitted once; the unit
+includes no standard, Python or torch header.
+
+Python calls an entry directly: it is a METH_FASTCALL function that takes addresses as ints. What
+it needs of CPython is in the stable ABI (docs.python.org/3/c-api/stable.html) and is declared by
+hand, so a unit built once serves every Python version, and Python.h need not be parsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
+from flambeau_inductor.codegen.cpp.plan import plan
+from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.ir.loops import Loop
+
+PYTHON = """
+struct PyObject;
+extern "C" {
+typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
+struct PyMethodDef { const char* name; PyCFunction call; int flags; const char* doc; };
+PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
+PyObject* PyLong_FromLong(long);
+void* PyLong_AsVoidPtr(PyObject*);
+PyObject* PyErr_Occurred();
+void PyErr_SetString(PyObject*, const char*);
+extern PyObject* PyExc_RuntimeError;
+extern PyObject* PyExc_TypeError;
+void* PyEval_SaveThread();
+void PyEval_RestoreThread(void*);
+}
+"""
+FASTCALL = 0x0080
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Call entry number `number` with the addresses of `buffers`."""
+
+    number: int
+    buffers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`entries` by loop name; `kernels` is how many different ones the text holds."""
+
+    text: str
+    entries: dict[str, Entry]
+    kernels: int
+
+
+def generate(
+    loops: Sequence[Loop],
+    dtype_of: Callable[[str], torch.dtype],
+    vector_bytes: int,
+    threads: int | None = None,
+) -> Source:
+    """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything)."""
+    numbers: dict[Kernel, int] = {}
+    entries: dict[str, Entry] = {}
+    widths: set[int] = set()
+    bodies: list[str] = []
+    for loop in loops:
+        ready = narrow_indices(two_pass_variance(loop))
+        kernel = emit_kernel(plan(ready, vector_bytes), dtype_of, threads)
+        key = Kernel(kernel.body, kernel.parameters, (), kernel.errors, kernel.releases, 0)
+        number = numbers.setdefault(key, len(numbers))
+        if number == len(bodies):
+            bodies.append(_kernel(number, kernel, loop))
+            if kernel.width > 1:
+                widths.add(kernel.width)
+        entries[loop.name] = Entry(number, kernel.buffers)
+    includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
+    head = f'#include "flambeau/vec.h"\n{includes}{PYTHON}\nusing namespace fl;\n\n'
+    return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
+
+
+def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
+    names = [f"p{k}" for k in range(len(kernel.parameters))]
+    parameters = [f"{t} {n}" for t, n in zip(kernel.parameters, names)]
+    if kernel.errors:
+        parameters.append("int* flag")
+    values = [f"({kind})PyLong_AsVoidPtr(arg[{k}])" for k, kind in enumerate(kernel.parameters)]
+    count = len(names)
+    lines = [f"  const auto a{k} = {v};" for k, v in enumerate(values)]
+    lines.append("  if (PyErr_Occurred()) return nullptr;")
+    arguments = [f"a{k}" for k in range(count)]
+    if kernel.errors:
+        lines.append("  int flag = 0;")
+        arguments.append("&flag")
+    if kernel.releases:
+        lines.append("  void* state = PyEval_SaveThread();")
+    lines.append(f"  kernel{number}({', '.join(arguments)});")
+    if kernel.releases:
+        lines.append("  PyEval_RestoreThread(state);")
+    if kernel.errors:
+        lines.append(
+            '  if (flag) { PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); '
+            "return nullptr; }"
+        )
+    checks = (
+        f"  if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "
+        f'"this kernel takes {count} addresses"); return nullptr; }}\n'
+    )
+    origins = " ".join(dict.fromkeys(loop.origins))
+    return (
+        f"// {origins}\n"
+        f"static void kernel{number}({', '.join(parameters)})\n{kernel.body}"
+        f"static PyObject* call{number}(PyObject*, PyObject* const* arg, long count) {{\n"
+        + checks
+        + "\n".join(lines)
+        + "\n  return PyLong_FromLong(0);\n}\n"
+    )
+
+
+def _table(count: int) -> str:
+    rows = "".join(
+        f'  {{"kernel{k}", (PyCFunction)(void*)call{k}, {FASTCALL}, nullptr}},\n'
+        for k in range(count)
+    )
+    return (
+        f"\nstatic PyMethodDef methods[] = {{\n{rows}  {{nullptr, nullptr, 0, nullptr}}\n}};\n"
+        'extern "C" PyObject* flambeau_kernel(int number) {\n'
+        "  return PyCFunction_NewEx(&methods[number], nullptr, nullptr);\n}\n"
+    )

@@ -1,0 +1,248 @@
+// Vectors of FL_W lanes: the primitives of vec.h on FL_W elements at a time.
+//
+// In: the macro FL_W (2, 4, 8 or 16), set before each inclusion. Out: types f32xW, i64xW, ... and
+// overloads in namespace fl. Invariant: lanes never mix, except in the reductions at the end; a
+// lane that is not in use may hold anything and is never stored. A mask is an i32xW of 0 and -1.
+#include "flambeau/vec.h"
+
+#define FL_JOIN3(a, b) a##b
+#define FL_JOIN2(a, b) FL_JOIN3(a, b)
+#define FL_V(T) FL_JOIN2(T##x, FL_W)
+#define FL_NAME(n) FL_JOIN2(n, FL_W)
+#define FL_EACH(e) for (int l = 0; l < FL_W; ++l) r[l] = (e)
+
+namespace fl {
+
+typedef f32 FL_V(f32) __attribute__((vector_size(4 * FL_W)));
+typedef f64 FL_V(f64) __attribute__((vector_size(8 * FL_W)));
+typedef i8 FL_V(i8) __attribute__((vector_size(FL_W)));
+typedef u8 FL_V(u8) __attribute__((vector_size(FL_W)));
+typedef i16 FL_V(i16) __attribute__((vector_size(2 * FL_W)));
+typedef i32 FL_V(i32) __attribute__((vector_size(4 * FL_W)));
+typedef i64 FL_V(i64) __attribute__((vector_size(8 * FL_W)));
+typedef unsigned short FL_V(u16) __attribute__((vector_size(2 * FL_W)));
+typedef unsigned FL_V(u32) __attribute__((vector_size(4 * FL_W)));
+#define FL_AS(v, T) __builtin_convertvector(v, FL_V(T))
+
+FL_INLINE FL_V(i32) FL_NAME(lanes)() { FL_V(i32) r; FL_EACH(l); return r; }
+
+// Memory, splats, comparisons, selection, and keeping the lanes in use.
+#define FL_COMMON(T, S) \
+  FL_INLINE FL_V(T) FL_NAME(load)(const T* p, width<FL_W>) { \
+    FL_V(T) r; __builtin_memcpy(&r, p, sizeof r); return r; } \
+  FL_INLINE FL_V(T) FL_NAME(load)(const T* p, long n) { \
+    T t[FL_W] = {}; __builtin_memcpy(t, p, n * sizeof(T)); \
+    FL_V(T) r; __builtin_memcpy(&r, t, sizeof r); return r; } \
+  FL_INLINE void store(T* p, FL_V(T) v, width<FL_W>) { __builtin_memcpy(p, &v, sizeof v); } \
+  FL_INLINE void store(T* p, FL_V(T) v, long n) { __builtin_memcpy(p, &v, n * sizeof(T)); } \
+  FL_INLINE FL_V(T) FL_NAME(splat)(T a) { FL_V(T) r; FL_EACH(a); return r; } \
+  FL_INLINE FL_V(i32) eq(FL_V(T) a, FL_V(T) b) { return FL_AS(a == b, i32); } \
+  FL_INLINE FL_V(i32) ne(FL_V(T) a, FL_V(T) b) { return FL_AS(a != b, i32); } \
+  FL_INLINE FL_V(i32) lt(FL_V(T) a, FL_V(T) b) { return FL_AS(a < b, i32); } \
+  FL_INLINE FL_V(i32) le(FL_V(T) a, FL_V(T) b) { return FL_AS(a <= b, i32); } \
+  FL_INLINE FL_V(i32) gt(FL_V(T) a, FL_V(T) b) { return FL_AS(a > b, i32); } \
+  FL_INLINE FL_V(i32) ge(FL_V(T) a, FL_V(T) b) { return FL_AS(a >= b, i32); } \
+  FL_INLINE FL_V(T) select(FL_V(i32) m, FL_V(T) a, FL_V(T) b) { return FL_AS(m, S) ? a : b; } \
+  FL_INLINE FL_V(T) keep(FL_V(T) v, T, width<FL_W>) { return v; } \
+  FL_INLINE FL_V(T) keep(FL_V(T) v, T other, long n) { \
+    FL_V(T) r; FL_EACH(l < n ? v[l] : other); return r; }
+FL_COMMON(f32, i32) FL_COMMON(f64, i64) FL_COMMON(i8, i8) FL_COMMON(u8, i8) FL_COMMON(i16, i16)
+FL_COMMON(i32, i32) FL_COMMON(i64, i64)
+#undef FL_COMMON
+
+template <class N> FL_INLINE bool every(FL_V(i32) m, N n) {
+  i32 r = -1;
+  for (int l = 0; l < FL_W; ++l) r &= m[l] | -(i32)(l >= (long)n);
+  return r != 0;
+}
+template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
+  i32 r = 0;
+  for (int l = 0; l < FL_W; ++l) r |= m[l] & -(i32)(l < (long)n);
+  return r != 0;
+}
+
+FL_INLINE FL_V(f32) widen_bf16(FL_V(u16) v) { return (FL_V(f32))(FL_AS(v, u32) << 16); }
+FL_INLINE FL_V(f32) round_bf16(FL_V(f32) x) {
+  FL_V(u32) u = (FL_V(u32))x;
+  FL_V(u32) r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
+  return (FL_V(f32))((x != x) ? (u | 0x00400000u) & 0xffff0000u : r);
+}
+FL_INLINE FL_V(f32) widen_f16(FL_V(u16) v) {
+  FL_V(u32) h = FL_AS(v, u32), sign = (h & 0x8000u) << 16, rest = (h & 0x7fffu) << 13;
+  FL_V(u32) scaled = (FL_V(u32))((FL_V(f32))rest * 0x1p112f);
+  scaled = (rest >= (0x7c00u << 13)) ? (rest | 0x7f800000u) : scaled;
+  return (FL_V(f32))(scaled | sign);
+}
+FL_INLINE FL_V(u32) half_bits(FL_V(f32) x) {
+  FL_V(u32) u = (FL_V(u32))x, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
+  FL_V(u32) normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
+  FL_V(u32) tiny = (FL_V(u32))((FL_V(f32))a + 0.5f) - 0x3f000000u;
+  FL_V(u32) r = (a < 0x38800000u) ? tiny : normal;
+  r = (a >= 0x477ff000u) ? FL_V(u32){} + 0x7c00u : r;
+  return ((a > 0x7f800000u) ? FL_V(u32){} + 0x7e00u : r) | sign;
+}
+FL_INLINE FL_V(f32) round_f16(FL_V(f32) x) { return widen_f16(FL_AS(half_bits(x), u16)); }
+
+#define FL_HALF(H, w, bits) \
+  template <class N> FL_INLINE FL_V(f32) FL_NAME(load)(const H* p, N n) { \
+    unsigned short t[FL_W] = {}; FL_V(u16) r; \
+    if ((long)n == FL_W) __builtin_memcpy(&r, p, sizeof r); \
+    else { __builtin_memcpy(t, p, n * 2); __builtin_memcpy(&r, t, sizeof r); } \
+    return w(r); } \
+  template <class N> FL_INLINE void store(H* p, FL_V(f32) v, N n) { \
+    FL_V(u16) r = FL_AS(bits, u16); __builtin_memcpy(p, &r, n * 2); }
+FL_HALF(bf16, widen_bf16, (FL_V(u32))round_bf16(v) >> 16)
+FL_HALF(f16, widen_f16, half_bits(v))
+#undef FL_HALF
+template <class N> FL_INLINE FL_V(i32) FL_NAME(load)(const b8* p, N n) {
+  return FL_AS(FL_NAME(load)((const u8*)p, n) != 0, i32);
+}
+template <class N> FL_INLINE void store(b8* p, FL_V(i32) v, N n) {
+  store((u8*)p, FL_AS(v & 1, u8), n);
+}
+
+#define FL_INTEGER(T, U) \
+  FL_INLINE FL_V(T) add(FL_V(T) a, FL_V(T) b) { return a + b; } \
+  FL_INLINE FL_V(T) sub(FL_V(T) a, FL_V(T) b) { return a - b; } \
+  FL_INLINE FL_V(T) mul(FL_V(T) a, FL_V(T) b) { return a * b; } \
+  FL_INLINE FL_V(T) neg(FL_V(T) a) { return -a; } \
+  FL_INLINE FL_V(T) abs(FL_V(T) a) { return a < 0 ? -a : a; } \
+  FL_INLINE FL_V(T) sign(FL_V(T) a) { FL_V(T) r; FL_EACH((T)((a[l] > 0) - (a[l] < 0))); return r; } \
+  FL_INLINE FL_V(T) maximum(FL_V(T) a, FL_V(T) b) { return a > b ? a : b; } \
+  FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { return a < b ? a : b; } \
+  FL_INLINE FL_V(T) bitwise_and(FL_V(T) a, FL_V(T) b) { return a & b; } \
+  FL_INLINE FL_V(T) bitwise_or(FL_V(T) a, FL_V(T) b) { return a | b; } \
+  FL_INLINE FL_V(T) bitwise_xor(FL_V(T) a, FL_V(T) b) { return a ^ b; } \
+  FL_INLINE FL_V(T) bitwise_not(FL_V(T) a) { return ~a; } \
+  FL_INLINE FL_V(T) shift_left(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r; FL_EACH(shift_left(a[l], b[l])); return r; } \
+  FL_INLINE FL_V(T) shift_right(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r; FL_EACH(shift_right(a[l], b[l])); return r; } \
+  FL_INLINE FL_V(T) pow(FL_V(T) a, FL_V(T) b) { FL_V(T) r; FL_EACH(pow(a[l], b[l])); return r; }
+FL_INTEGER(i8, ) FL_INTEGER(u8, ) FL_INTEGER(i16, ) FL_INTEGER(i32, ) FL_INTEGER(i64, )
+#undef FL_INTEGER
+
+#define FL_LIBM1(T, name) FL_INLINE FL_V(T) name(FL_V(T) a) { FL_V(T) r; FL_EACH(name((T)a[l])); return r; }
+#define FL_LIBM2(T, name) \
+  FL_INLINE FL_V(T) name(FL_V(T) a, FL_V(T) b) { FL_V(T) r; FL_EACH(name((T)a[l], (T)b[l])); return r; }
+#define FL_REAL(T, I) \
+  FL_INLINE FL_V(T) add(FL_V(T) a, FL_V(T) b) { return a + b; } \
+  FL_INLINE FL_V(T) sub(FL_V(T) a, FL_V(T) b) { return a - b; } \
+  FL_INLINE FL_V(T) mul(FL_V(T) a, FL_V(T) b) { return a * b; } \
+  FL_INLINE FL_V(T) div(FL_V(T) a, FL_V(T) b) { return a / b; } \
+  FL_INLINE FL_V(T) neg(FL_V(T) a) { return -a; } \
+  FL_INLINE FL_V(T) reciprocal(FL_V(T) a) { return (T)1 / a; } \
+  FL_INLINE FL_V(T) maximum(FL_V(T) a, FL_V(T) b) { return ((a > b) | (a != a)) ? a : b; } \
+  FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { return ((a < b) | (a != a)) ? a : b; } \
+  FL_INLINE FL_V(T) fmax(FL_V(T) a, FL_V(T) b) { return ((a > b) | (b != b)) ? a : b; } \
+  FL_INLINE FL_V(T) fmin(FL_V(T) a, FL_V(T) b) { return ((a < b) | (b != b)) ? a : b; } \
+  FL_INLINE FL_V(T) fma(FL_V(T) a, FL_V(T) b, FL_V(T) c) { \
+    FL_V(T) r; FL_EACH(FL_FMA(T, a[l], b[l], c[l])); return r; } \
+  FL_INLINE FL_V(i32) isnan(FL_V(T) a) { return FL_AS(a != a, i32); } \
+  FL_INLINE FL_V(i32) isinf(FL_V(T) a) { return eq(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
+  FL_INLINE FL_V(i32) isfinite(FL_V(T) a) { return lt(abs(a), FL_NAME(splat)((T)__builtin_inf())); } \
+  FL_INLINE FL_V(T) rsqrt(FL_V(T) a) { return (T)1 / sqrt(a); } \
+  FL_LIBM1(T, tan) FL_LIBM1(T, asin) FL_LIBM1(T, acos) FL_LIBM1(T, atan) FL_LIBM1(T, sinh) \
+  FL_LIBM1(T, cosh) FL_LIBM1(T, asinh) FL_LIBM1(T, acosh) FL_LIBM1(T, atanh) FL_LIBM1(T, erfc) \
+  FL_LIBM1(T, lgamma) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, pow) \
+  FL_LIBM2(T, atan2) FL_LIBM2(T, nextafter) FL_LIBM2(T, fmod) FL_LIBM2(T, remainder) \
+  FL_LIBM2(T, floor_div) FL_LIBM2(T, copysign)
+#ifdef __FMA__
+#define FL_FMA(T, a, b, c) (sizeof(T) == 4 ? (T)__builtin_fmaf(a, b, c) : (T)__builtin_fma(a, b, c))
+#else
+#define FL_FMA(T, a, b, c) ((a) * (b) + (c))
+#endif
+#define FL_EXACT(T) \
+  FL_LIBM1(T, abs) FL_LIBM1(T, sqrt) FL_LIBM1(T, floor) FL_LIBM1(T, ceil) FL_LIBM1(T, trunc) \
+  FL_LIBM1(T, round) FL_LIBM1(T, sign)
+FL_EXACT(f32) FL_EXACT(f64)
+FL_REAL(f32, i32) FL_REAL(f64, i64)
+FL_LIBM1(f64, exp) FL_LIBM1(f64, exp2) FL_LIBM1(f64, expm1) FL_LIBM1(f64, log)
+FL_LIBM1(f64, log2) FL_LIBM1(f64, log10) FL_LIBM1(f64, log1p) FL_LIBM1(f64, sin)
+FL_LIBM1(f64, cos) FL_LIBM1(f64, tanh) FL_LIBM1(f64, erf) FL_LIBM1(f64, sigmoid)
+
+#define FL_CAST(T) \
+  FL_INLINE FL_V(T) to_##T(FL_V(f32) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(f64) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i8) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(u8) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i16) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a, T); }
+#define FL_CAST_NARROW(T) \
+  FL_INLINE FL_V(T) to_##T(FL_V(f32) a) { return FL_AS(FL_AS(a, i32), T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(f64) a) { return FL_AS(FL_AS(a, i64), T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i8) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(u8) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i16) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a, T); }
+FL_CAST(f32) FL_CAST(f64) FL_CAST(i32) FL_CAST(i64)
+FL_CAST_NARROW(i8) FL_CAST_NARROW(u8) FL_CAST_NARROW(i16)
+#undef FL_CAST
+#undef FL_CAST_NARROW
+
+#include "flambeau/elementary.h"
+
+// Accumulators that are more than one operation.
+#define FL_ARG(T, order) \
+  FL_INLINE void arg_float_##order(FL_V(T)* best, FL_V(i32)* at, FL_V(T) v, FL_V(i32) i) { \
+    FL_V(i32) tie = lt(i, *at), nan = isnan(v), had = isnan(*best); \
+    FL_V(i32) m = (nan & (~had | tie)) | (~nan & ~had & (order(v, *best) | (eq(v, *best) & tie))); \
+    *best = select(m, v, *best); *at = select(m, i, *at); }
+#define FL_ARG_WHOLE(T, order) \
+  FL_INLINE void arg_whole_##order(FL_V(T)* best, FL_V(i32)* at, FL_V(T) v, FL_V(i32) i) { \
+    FL_V(i32) m = order(v, *best) | (eq(v, *best) & lt(i, *at)); \
+    *best = select(m, v, *best); *at = select(m, i, *at); }
+FL_ARG(f32, gt) FL_ARG(f32, lt) FL_ARG(f64, gt) FL_ARG(f64, lt)
+FL_ARG_WHOLE(i8, gt) FL_ARG_WHOLE(i8, lt) FL_ARG_WHOLE(u8, gt) FL_ARG_WHOLE(u8, lt)
+FL_ARG_WHOLE(i16, gt) FL_ARG_WHOLE(i16, lt) FL_ARG_WHOLE(i32, gt) FL_ARG_WHOLE(i32, lt)
+FL_ARG_WHOLE(i64, gt) FL_ARG_WHOLE(i64, lt)
+#undef FL_ARG
+#undef FL_ARG_WHOLE
+// Welford 1962 and Chan, Golub and LeVeque 1979; `one` is 0 in lanes that take nothing in.
+#define FL_WELFORD(T) \
+  FL_INLINE void welford_add(FL_V(T)* mean, FL_V(T)* m2, FL_V(T)* n, FL_V(T) v, FL_V(T) one) { \
+    FL_V(i32) on = ne(one, one - one); \
+    *n = *n + one; \
+    FL_V(T) d = v - *mean, next = *mean + d / *n; \
+    *m2 = select(on, *m2 + d * (v - next), *m2); \
+    *mean = select(on, next, *mean); } \
+  FL_INLINE void welford_merge(FL_V(T)* mean, FL_V(T)* m2, FL_V(T)* n, \
+                               FL_V(T) mean_b, FL_V(T) m2_b, FL_V(T) n_b) { \
+    FL_V(i32) on = ne(n_b, n_b - n_b); \
+    FL_V(T) all = *n + n_b, d = mean_b - *mean, share = n_b / all; \
+    *m2 = select(on, *m2 + m2_b + d * d * (*n * share), *m2); \
+    *mean = select(on, *mean + d * share, *mean); \
+    *n = all; }
+FL_WELFORD(f32) FL_WELFORD(f64)
+#undef FL_WELFORD
+
+// Lanes to one value, as a balanced tree.
+#define FL_TREE(T, name, op) \
+  FL_INLINE T name(FL_V(T) v) { \
+    T t[FL_W]; __builtin_memcpy(t, &v, sizeof v); \
+    for (int h = FL_W / 2; h; h /= 2) for (int l = 0; l < h; ++l) t[l] = op(t[l], t[l + h]); \
+    return t[0]; }
+#define FL_FOLD(T) FL_TREE(T, across_sum, add) FL_TREE(T, across_prod, mul) \
+  FL_TREE(T, across_max, maximum) FL_TREE(T, across_min, minimum)
+FL_FOLD(f32) FL_FOLD(f64) FL_FOLD(i8) FL_FOLD(u8) FL_FOLD(i16) FL_FOLD(i32) FL_FOLD(i64)
+FL_TREE(i32, across_any, bitwise_or)
+FL_TREE(i32, across_all, bitwise_and)
+#undef FL_FOLD
+#undef FL_TREE
+
+}  // namespace fl
+
+#undef FL_REAL
+#undef FL_EXACT
+#undef FL_FMA
+#undef FL_LIBM1
+#undef FL_LIBM2
+#undef FL_AS
+#undef FL_EACH
+#undef FL_NAME
+#undef FL_V
+#undef FL_JOIN2
+#undef FL_JOIN3
+#undef FL_W
