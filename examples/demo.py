@@ -16,7 +16,6 @@ import torch
 from checks import Part, summary
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.syntax import Syntax
 
 import flambeau
 
@@ -38,7 +37,7 @@ def run_part(name: str, backend: str, console: Console) -> Part:
 
         part, text = toy.run()
         console.rule(f"[bold]{part.title}")
-        console.print(Syntax(text, "text", word_wrap=False, background_color="default"))
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
         part.show(console)
         return part
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

@@ -8,8 +8,10 @@ in the same order; the optimizer is torch's own, outside of what is compiled.
 from __future__ import annotations
 
 import copy
+import statistics
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 import torch
 from checks import Part
@@ -74,23 +76,28 @@ def steps(images: Tensor, labels: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
             yield images[chosen], labels[chosen]
 
 
-def train(
-    model: nn.Module, loss: Loss, images: Tensor, labels: Tensor, tick: Callable[[], None]
-) -> tuple[list[float], list[float]]:
-    """The loss of each step and its milliseconds."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    model.train()
-    curve, times = [], []
-    for batch in steps(images, labels):
+@dataclass
+class Run:
+    """One model in training: its loss function, its curve, its milliseconds by step."""
+
+    model: nn.Module
+    loss: Loss
+    curve: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.model.train()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
+
+    def step(self, images: Tensor, labels: Tensor) -> None:
+        """Forward, backward, update."""
         start = time.perf_counter()
-        optimizer.zero_grad()
-        value = loss(model, *batch)
+        self.optimizer.zero_grad()
+        value = self.loss(self.model, images, labels)
         value.backward()
-        optimizer.step()
-        times.append((time.perf_counter() - start) * 1e3)
-        curve.append(value.item())
-        tick()
-    return curve, times
+        self.optimizer.step()
+        self.times.append((time.perf_counter() - start) * 1e3)
+        self.curve.append(value.item())
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
@@ -101,43 +108,43 @@ def accuracy(model: nn.Module, images: Tensor, labels: Tensor) -> float:
 
 
 def run(progress: Progress, backend: str = "inductor") -> Part:
-    """Train twice from the same start, eager and compiled, and compare."""
+    """Train twice from the same start, a step of each in turn, and compare."""
     part = Part("Training: a CNN with batch norm on handwritten digits")
     images, labels, test_images, test_labels = data()
     torch.manual_seed(SEED)
-    plain = DigitsNet()
-    model = copy.deepcopy(plain)
     compiled = flambeau.compile(loss_of, backend=backend)
-    count = sum(1 for _ in steps(images, labels))
-    task = progress.add_task("digits", total=2 * count)
-
-    def tick() -> None:
-        progress.advance(task)
-
-    expected, eager_ms = train(plain, loss_of, images, labels, tick)
-    curve, own_ms = train(model, compiled, images, labels, tick)
-    report = flambeau.report(compiled)
-    start, whole = compare(curve, expected)
-    found = accuracy(model, test_images, test_labels)
+    eager = Run(DigitsNet(), loss_of)
+    own = Run(copy.deepcopy(eager.model), compiled)
+    batches = list(steps(images, labels))
+    for batch in progress.track(batches, description="digits"):
+        eager.step(*batch)
+        own.step(*batch)
+    start, whole = compare(own.curve, eager.curve)
+    found = accuracy(own.model, test_images, test_labels)
     part.figure("images", f"{len(labels)} to train on, {len(test_labels)} to test on")
-    part.figure("steps", f"{count} of {BATCH} images, Adam outside of what is compiled")
-    part.figure("loss, eager", curve_line(expected))
-    part.figure("loss, compiled", curve_line(curve))
-    part.figure("eager", f"{median(eager_ms):.2f} ms a step")
-    ratio = median(eager_ms) / median(own_ms)
-    part.figure("compiled", f"{median(own_ms):.2f} ms a step ({ratio:.2f} x)")
-    part.figure("first step", f"{own_ms[0] / 1e3:.2f} s")
-    part.figure("graphs", f"{report.graphs}, {len(report.breaks)} graph breaks")
-    part.figure("kernels", f"{report.kernels}, of {report.fused_ops} fused operations")
-    saved, everything = report.saved_bytes, report.saved_bytes_save_all
-    part.figure("kept for backward", f"{saved:,} bytes; saving everything: {everything:,}")
+    part.figure("steps", f"{len(batches)} of {BATCH} images, Adam outside of what is compiled")
+    _describe(part, eager, own, flambeau.report(compiled))
     part.check("the first 20 losses are eager's within 1e-3", f"{start:.1e} apart", start < 1e-3)
     part.check("the curve follows eager's (mean distance < 0.02)", f"{whole:.4f}", whole < 0.02)
     part.check("test accuracy > 97 %", f"{found:.2%}", found > 0.97)
+    return part
+
+
+def _describe(part: Part, eager: Run, own: Run, report: flambeau.Report) -> None:
+    part.figure("loss, eager", curve_line(eager.curve))
+    part.figure("loss, compiled", curve_line(own.curve))
+    before, after = statistics.median(eager.times), statistics.median(own.times)
+    part.figure("eager", f"{before:.2f} ms a step")
+    part.figure("compiled", f"{after:.2f} ms a step ({before / after:.2f} x)")
+    part.figure("first step", f"{own.times[0] / 1e3:.2f} s")
+    part.figure("graphs", f"{report.graphs}, {len(report.breaks)} graph breaks")
+    part.figure("guards", str(report.guards))
+    part.figure("kernels", f"{report.kernels}, of {report.fused_ops} fused operations")
+    saved, everything = report.saved_bytes, report.saved_bytes_save_all
+    part.figure("kept for backward", f"{saved:,} bytes; saving everything: {everything:,}")
     part.check("min-cut keeps less than everything", f"{saved:,}", 0 < saved < everything)
     fell = report.fallbacks
     part.check("no graph fell back to eager", f"{len(fell)} did", not fell)
-    return part
 
 
 def compare(curve: list[float], expected: list[float]) -> tuple[float, float]:
@@ -154,8 +161,3 @@ def curve_line(curve: list[float]) -> str:
     """Some points of the curve."""
     points = [0, 4, 19, len(curve) // 2, len(curve) - 1]
     return "  ".join(f"{curve[i]:.4f} (step {i + 1})" for i in points)
-
-
-def median(values: list[float]) -> float:
-    """The middle value."""
-    return sorted(values)[len(values) // 2]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 import flambeau_capture
+from flambeau_capture.api import compiler_of
 
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
@@ -110,5 +111,13 @@ def report(compiled: Any = None) -> Report:
 
 
 def _report_of(compiled: Any, recorder: Recorder) -> Report:
-    seen = flambeau_capture.explain_entries(compiled)
-    return recorder.report(breaks=seen.breaks, guards=seen.guards)
+    compiler = compiler_of(compiled)
+    if compiler is None:
+        return recorder.report()
+    seen = compiler.records
+    return recorder.report(
+        breaks=[str(each) for each in seen.breaks],
+        guards=sum(len(each.items) for each in seen.guards),
+        skipped=[f"{name}: {why}" for name, why in seen.skipped],
+        internal_errors=[f"{type(e).__name__}: {e}" for e in seen.internal_errors],
+    )

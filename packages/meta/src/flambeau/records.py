@@ -37,12 +37,19 @@ class GraphRecord:
 
 @dataclass(frozen=True)
 class Report:
-    """Sums over all graphs of one compiled callable, and capture's own counts."""
+    """Sums over all graphs of one compiled callable, and capture's own counts.
+
+    fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
+    before compiled code is used. skipped: frames left to Python, with the reason. internal_errors:
+    faults of capture itself, after which a frame ran eagerly.
+    """
 
     records: tuple[GraphRecord, ...] = ()
     fallbacks: tuple[StageFailure, ...] = ()
     breaks: tuple[str, ...] = ()
     guards: int = 0
+    skipped: tuple[str, ...] = ()
+    internal_errors: tuple[str, ...] = ()
 
     @property
     def graphs(self) -> int:
@@ -94,6 +101,8 @@ class Report:
             "fallbacks": [str(failure) for failure in self.fallbacks],
             "saved_bytes": self.saved_bytes,
             "saved_bytes_save_all": self.saved_bytes_save_all,
+            "skipped": list(self.skipped),
+            "internal_errors": list(self.internal_errors),
             "seconds": self.seconds,
         }
 
@@ -105,6 +114,8 @@ class Report:
         lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
         lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
         lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
+        lines += [f"  left to Python: {text}" for text in self.skipped]
+        lines += [f"  fault of capture: {text}" for text in self.internal_errors]
         return "\n".join(lines)
 
 
@@ -124,6 +135,8 @@ def total(reports: Iterable[Report]) -> Report:
         tuple(failure for report in each for failure in report.fallbacks),
         tuple(text for report in each for text in report.breaks),
         sum(report.guards for report in each),
+        tuple(text for report in each for text in report.skipped),
+        tuple(text for report in each for text in report.internal_errors),
     )
 
 
@@ -148,8 +161,16 @@ class Recorder:
             self._fallbacks.append(failure)
             return first
 
-    def report(self, breaks: Iterable[str] = (), guards: int = 0) -> Report:
-        """The sums so far."""
+    def report(
+        self,
+        breaks: Iterable[str] = (),
+        guards: int = 0,
+        skipped: Iterable[str] = (),
+        internal_errors: Iterable[str] = (),
+    ) -> Report:
+        """The sums so far, with what capture counted."""
         with self._lock:
             records, fallbacks = tuple(self._records), tuple(self._fallbacks)
-        return Report(records, fallbacks, tuple(breaks), guards)
+        return Report(
+            records, fallbacks, tuple(breaks), guards, tuple(skipped), tuple(internal_errors)
+        )

@@ -107,5 +107,5 @@ def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:
 
 
 def graph_name(gm: fx.GraphModule) -> str:
-    """The name that capture gave the graph, for messages and debug folders."""
-    return str(gm.meta.get("name") or "a graph")
+    """The name that capture gave the graph's class, for messages and debug folders."""
+    return type(gm).__name__
