@@ -99,11 +99,13 @@ def define(
     doc: str,
     flops: Cost | None = None,
     meta: Callable[..., Any] | None = None,
+    fake: Callable[..., Any] | None = None,
 ) -> OpOverload:
     """Register a primitive and return its overload.
 
     `schema` is without namespace. `meta` replaces the kernel for meta tensors that is made from
-    `rule` (a primitive that returns its own argument needs it).
+    `rule` (a primitive that returns its own argument needs it). `fake` is a kernel for meta and
+    fake tensors alike, needed where the device of the result is not that of the operands.
     """
     name = schema[: schema.index("(")]
     unknown = set(tags) - TAGS
@@ -111,7 +113,10 @@ def define(
         raise ValueError(f"{name}: defined twice" if name in PRIMS else f"{name}: tags {unknown}")
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
-    _LIBRARY.impl(name, meta or _meta_kernel(rule), "Meta")
+    if fake is not None:
+        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+    else:
+        _LIBRARY.impl(name, meta or _meta_kernel(rule), "Meta")
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
@@ -119,11 +124,6 @@ def define(
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim
     return overload
-
-
-def fake_kernel(name: str, kernel: Callable[..., Any]) -> None:
-    """Give `name` a kernel for fake tensors, where the device of the result is not the inputs'."""
-    torch.library.register_fake(f"{NAMESPACE}::{name}", kernel, lib=_LIBRARY)
 
 
 def metas_of(value: Any) -> Any:

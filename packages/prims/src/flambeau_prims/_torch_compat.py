@@ -2,7 +2,7 @@
 
 In: nothing. Out: small functions with stable signatures.
 Invariant: no other module of the package names an underscore attribute of torch.
-Tried on torch 2.13.0 (CPU).
+Tried on torch 2.13.0 (CPU) and 2.11.0 (CPU and CUDA 13).
 """
 
 from __future__ import annotations

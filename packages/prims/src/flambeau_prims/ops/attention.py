@@ -21,6 +21,7 @@ from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, ordered
 from flambeau_prims.ops.pointwise import FLOATS
 
 _LSE_ALIGNMENT = 32
+_BIAS_ALIGNMENT = 16
 
 
 def _check(q: TensorMeta, k: TensorMeta, v: TensorMeta, dropout_p: float) -> None:
@@ -77,6 +78,18 @@ def _scores_flops(products: int) -> Callable[[tuple[Any, ...], MetaResult], Size
     return cost
 
 
+def _cuda_bias(bias: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> Any:
+    """The bias as the CUDA kernel wants it: in full shape, rows that start aligned."""
+    if bias is None:
+        return None
+    length = k.shape[2]
+    full = bias.expand(*q.shape[:3], length)
+    if length % _BIAS_ALIGNMENT:
+        extra = _BIAS_ALIGNMENT - length % _BIAS_ALIGNMENT
+        full = torch.nn.functional.pad(full, (0, extra))[..., :length]
+    return full
+
+
 def _attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -95,7 +108,7 @@ def _attention(
         )
     else:
         result = torch.ops.aten._scaled_dot_product_efficient_attention.default(
-            q, k, v, bias, True, 0.0, is_causal, scale=scale
+            q, k, v, _cuda_bias(bias, q, k), True, 0.0, is_causal, scale=scale
         )
     return in_layout(result[:2], expected)
 
@@ -155,7 +168,7 @@ def _backward(
         # Without dropout the kernel does not read the generator's state: any two numbers do.
         state = torch.zeros((), dtype=torch.int64, device=q.device)
         result = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default(
-            grad, q, k, v, bias, out, logsumexp, state, state, 0.0,
+            grad, q, k, v, _cuda_bias(bias, q, k), out, logsumexp, state, state, 0.0,
             [True, True, True, False], is_causal, scale=scale,
         )  # fmt: skip
     return in_layout(result[:3], expected)

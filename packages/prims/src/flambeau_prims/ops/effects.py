@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from flambeau_prims._op import define, fake_kernel, require
+from flambeau_prims._op import define, require
 from flambeau_prims.layout import TensorMeta, preserved_strides
 
 
@@ -53,7 +53,7 @@ device_put = define(
     "device_put(Tensor a, *, Device device) -> Tensor",
     rule=_device_put_rule,
     eager=_device_put,
+    fake=_device_put_fake,
     tags=("shape",),
     doc="A copy of `a` on `device`, in the same layout.",
 )
-fake_kernel("device_put", _device_put_fake)
