@@ -1,6 +1,6 @@
 """Every private or moving piece of torch that capture touches, in one place.
 
-In: nothing. Out: functions and names with one meaning on every torch tried: 2.11 and 2.13.
+In: nothing. Out: functions and names with one meaning on every torch tried: 2.11, 2.13 and 2.14.
 Invariant: no other module of this package imports a name of torch that begins with an underscore.
 """
 
@@ -264,3 +264,10 @@ STATE_SYMBOLS: dict[str, tuple[str, str]] = {
 }
 # The thread's dispatch key sets: two words.
 KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
+
+
+def state_questions() -> tuple[Any, ...]:
+    """Questions about the build and the state of this thread, beside the public ones."""
+    names = ("_is_autocast_available", "_get_privateuse1_backend_name")
+    found = [getattr(torch._C, name, None) for name in names]
+    return tuple(fn for fn in found if fn is not None)

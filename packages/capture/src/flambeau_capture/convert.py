@@ -174,6 +174,7 @@ class _Conversion:
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
+            session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
         state = State(
             body=frame.prepared.body,

@@ -3,6 +3,7 @@
 Importing this package fills the table `values.callables.HANDLERS`.
 """
 
+from flambeau_capture.values import contexts  # registers autocast
 from flambeau_capture.builtins import (
     containers,
     creation,

@@ -45,7 +45,7 @@ _state(
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled, torch.backends.cudnn.is_available,
     torch.backends.mkldnn.is_available, torch.backends.mps.is_available,
-    torch.distributed.is_available,
+    torch.distributed.is_available, *compat.state_questions(),
 )  # fmt: skip
 
 

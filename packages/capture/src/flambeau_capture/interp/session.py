@@ -51,7 +51,7 @@ class Session(Tracer):
         self.steps = 0
         self.top_step = 0
         self.error: Value | None = None
-        self.no_aliasing: list[Source] = []
+        self.entered: list[Any] = []
         self._names = names
         self._bodies = bodies
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
@@ -83,6 +83,11 @@ class Session(Tracer):
     def name_of(self, code: CodeType) -> str:
         """A function's name as the user knows it: a resume function has its origin's."""
         return self._names.get(code, code.co_name)
+
+    def leave_contexts(self) -> None:
+        """Leave what the program has entered and not left when interpretation stops."""
+        while self.entered:
+            self.entered.pop().__exit__(None, None, None)
 
     def frame_code(self) -> CodeType:
         return self.frames[-1].code

@@ -32,6 +32,7 @@ class Tracer(Protocol):
     guards: GuardSet
     heap: Heap
     options: Options
+    entered: list[Any]  # torch's context managers that capture has entered and not left
 
     def wrap(self, obj: Any, source: Source) -> Value:
         """The value of an object that exists, guarded by where it came from."""

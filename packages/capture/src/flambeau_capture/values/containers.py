@@ -115,7 +115,13 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
         return known
     if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
         raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
-    tx.guard(source, "CONSTANT_MATCH", type(obj)(obj))
+    if type(obj) is frozenset:
+        tx.guard(source, "CONSTANT_MATCH", obj)
+    else:
+        tx.guard(source, "TYPE_MATCH", set)
+        tx.guard(source, "LENGTH", len(obj))
+        for item in obj:
+            tx.guard(source, "SET_CONTAINS", item)
     made = SetValue([tx.wrap_new(item) for item in obj], type(obj), source, tx)
     tx.heap.know(obj, made)
     return made

@@ -63,6 +63,13 @@ class ModuleValue(ObjectValue):
                     return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore
         return None
 
+    def instance_get(self, tx: Tracer, name: str) -> Value | None:
+        if self.real is not None and name not in self.written and name not in self.real.__dict__:
+            # nn.Module keeps what is in a table out of the instance's own attributes
+            if any(name in (self.real.__dict__.get(table) or ()) for table in TABLES):
+                return None
+        return super().instance_get(tx, name)
+
     def missing_attr(self, tx: Tracer, name: str) -> Value:
         hook = find_in_class(self.python_class, "__getattr__")
         if hook is not None and hook[1] is not compat.MODULE_GETATTR:
@@ -132,9 +139,16 @@ class ModuleValue(ObjectValue):
             if table:
                 return True
         for name in compat.HOOK_TABLES:
-            hooks = self.instance_get(tx, name)
-            if hooks is not None and hooks.length(tx):
+            if self.real is None:
+                hooks = self.instance_get(tx, name)
+                if hooks is not None and hooks.length(tx):
+                    return True
+                continue
+            found = self.real.__dict__.get(name)
+            if found:
                 return True
+            assert self.source is not None
+            tx.guard(InstanceAttr(self.source, name), "LENGTH", 0)
         return False
 
     def iterate(self, tx: Tracer) -> IteratorValue:
