@@ -153,7 +153,7 @@ def zero_sized(x, w):
 
 
 def scalar(x, w):
-    return (w * x).sum(), w.mean().sqrt().detach()
+    return (w * x).sum(), w.mean().exp().detach()
 
 
 def transposed_result(x, w):
@@ -291,3 +291,33 @@ def test_grad_mode_left_behind() -> None:
 def test_closing_over_a_parameter_is_refused() -> None:
     with pytest.raises(aot.Unsupported, match="closes over"):
         aot.aot_function(lambda x: x * W, aot.run_as_is)(X)
+
+
+def test_results_that_are_views_may_be_written_to() -> None:
+    def fn(x):
+        h = x.cos() * 2
+        return h.t(), (x @ x)[1:], x.sin().unsqueeze(0)
+
+    grads = []
+    for run in (fn, aot.aot_function(fn, aot.run_as_is)):
+        x = torch.linspace(-1, 1, 9).view(3, 3).requires_grad_()
+        one, two, three = run(x)
+        one.mul_(3)
+        two[0].add_(1)
+        three.squeeze_(0).neg_()
+        ((one * one.detach()).sum() + two.sum() + three.sum()).backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_results_that_are_not_differentiable_may_be_written_to() -> None:
+    def fn(x):
+        return x.sin(), (x.detach() * 2).t(), (x > 0)[1:]
+
+    x = torch.randn(3, 3, requires_grad=True)
+    value, plain, mask = aot.aot_function(fn, aot.run_as_is)(x)
+    plain.mul_(2)
+    mask.logical_not_()
+    plain.add_(value.t())
+    torch.testing.assert_close(plain, (x * 4 + x.sin()).t())
+    assert torch.equal(mask, (x <= 0)[1:])

@@ -187,7 +187,7 @@ def _from_graph(
         return slots[id(value)]
 
     value = current_value(result)
-    if len(group) == 1 and not _overlaps_itself(value):
+    if len(group) == 1 and not _overlaps_itself(value) and not _written_as_view(tracer, result):
         return FromGraph(returned(value, result))
     base_value, base = _base_of(tracer, group)
     if base_value is value and base is result:
@@ -195,6 +195,19 @@ def _from_graph(
     root, steps = _steps(tracer, value, base_value)
     assert root is base_value
     return ViewOfOutput(returned(base_value, base), steps, _in_graph(result))
+
+
+def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
+    """Whether a caller who writes to this result must find a view that autograd knows.
+
+    A view made inside an autograd function may not be written to; made after it, from the base
+    the function returns, it is the view that eager gives.
+    """
+    base = result._base
+    if not _in_graph(result) or base is None or not _in_graph(base):
+        return False
+    whole = current_value(base)
+    return _steps(tracer, current_value(result), whole)[0] is whole
 
 
 def _base_of(tracer: Tracer, group: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:

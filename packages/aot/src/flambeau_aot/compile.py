@@ -264,7 +264,9 @@ def _compiled(
     call = compiler(gm, examples, info)
     if not callable(call):
         raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
-    checked = Checked(call, gm, info.name, fresh, shareable, options.check_outputs)
+    checked = Checked(
+        call, gm, info.name, fresh, shareable, options.check_outputs, info.kind == "forward"
+    )
     return checked
 
 

@@ -33,9 +33,11 @@ class Checked:
         fresh: int,
         shareable: frozenset[int],
         compare: bool,
+        differentiable: bool = False,
     ) -> None:
         """`fresh`: the first so many outputs must own their memory; `shareable`: inputs that an
-        output may be a view of all the same."""
+        output may be a view of all the same; `differentiable`: the outputs are those of an
+        autograd function."""
         output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
         self.call = call
         self.name = name
@@ -43,6 +45,8 @@ class Checked:
         self.fresh = fresh
         self.shareable = shareable
         self.compare = compare
+        self.differentiable = differentiable
+        self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
@@ -50,10 +54,12 @@ class Checked:
         if copies is None:
             return self._first(args)
         outputs = self.call(args)
-        if copies:
+        if copies or self.views:
             outputs = list(outputs)
             for index in copies:
                 outputs[index] = outputs[index].clone()
+            for index in self.views:
+                outputs[index] = owner(outputs[index])
         return outputs
 
     def _first(self, args: list[Any]) -> Sequence[Any]:
@@ -74,7 +80,13 @@ class Checked:
                 outputs[index] = outputs[index].clone()
                 own = extent(outputs[index])
             taken.append(own)
-        copies.extend(self._hidden_aliases(given, outputs))
+        if self.differentiable:
+            self.views = tuple(
+                index for index in range(self.fresh) if outputs[index]._base is not None
+            )
+            for index in self.views:
+                outputs[index] = owner(outputs[index])
+            copies.extend(self._hidden_aliases(given, outputs))
         self.copies = tuple(copies)
         return outputs
 
@@ -142,11 +154,19 @@ def extent(tensor: torch.Tensor) -> Extent:
 
 
 def _share_versions(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one is other:
-        return True
-    before = one._version
-    torch.autograd.graph.increment_version(other)
-    return one._version != before
+    return _base(one) is _base(other)
+
+
+def _base(value: torch.Tensor) -> torch.Tensor:
+    return value if value._base is None else value._base
+
+
+def owner(value: torch.Tensor) -> torch.Tensor:
+    """A tensor over the same memory that is no view; one made inside an autograd function may
+    not be written to by the caller, who knows nothing of it."""
+    return value.new_empty(0).set_(
+        value.untyped_storage(), value.storage_offset(), value.shape, value.stride()
+    )
 
 
 def _overlap(one: Extent, other: Extent) -> bool:
