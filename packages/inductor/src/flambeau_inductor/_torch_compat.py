@@ -5,7 +5,15 @@ from __future__ import annotations
 import torch
 from torch._ops import OpOverload
 
-__all__ = ["OpOverload", "current_raw_stream", "may_alias", "out_names", "qualified_name", "writes"]
+__all__ = [
+    "OpOverload",
+    "current_raw_stream",
+    "has_effect",
+    "may_alias",
+    "out_names",
+    "qualified_name",
+    "writes",
+]
 
 
 def current_raw_stream(device: int) -> int:
@@ -31,3 +39,8 @@ def may_alias(op: OpOverload) -> bool:
 def out_names(op: OpOverload) -> list[str]:
     """Names of the keyword arguments into which an out overload writes, in order."""
     return [a.name for a in op._schema.arguments if a.is_out]
+
+
+def has_effect(op: OpOverload) -> bool:
+    """Whether a call matters though nobody uses its result: it draws random numbers, or checks."""
+    return not op._schema.returns or torch.Tag.nondeterministic_seeded in op.tags

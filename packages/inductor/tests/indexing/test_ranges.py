@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from flambeau_inductor.indexing import (
     Const,
     Expr,
@@ -17,6 +14,8 @@ from flambeau_inductor.indexing import (
     to_c,
     to_python,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 x, y, z = Var("x"), Var("y"), Var("z")
 NAMES = ("x", "y", "z")

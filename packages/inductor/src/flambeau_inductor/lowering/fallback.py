@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_inductor._torch_compat import OpOverload, may_alias, qualified_name, writes
+from flambeau_inductor._torch_compat import (
+    OpOverload,
+    has_effect,
+    may_alias,
+    qualified_name,
+    writes,
+)
 from flambeau_inductor.ir.tensors import Argument, Node
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.metadata import meta_of
@@ -31,6 +37,7 @@ def library_call(
         tuple(_argument(a) for a in args),
         tuple((k, _argument(v)) for k, v in kwargs.items()),
         metas=metas,
+        impure=has_effect(target),
         aliases=may_alias(target),
     )
     mixed = tuple(v if r is None else r for r, v in zip(results, values, strict=True))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from flambeau_inductor._torch_compat import OpOverload, has_effect
 from flambeau_inductor.passes.constants import fold_constants
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
@@ -46,4 +47,6 @@ def remove_dead(graph: fx.Graph) -> None:
 
 
 def _impure(node: fx.Node) -> bool:
-    return bool(node.is_impure()) or str(node.target) == "flambeau_prims.seed.default"
+    target = node.target
+    drawn = str(target) == "flambeau_prims.seed.default"
+    return drawn or node.is_impure() or (isinstance(target, OpOverload) and has_effect(target))

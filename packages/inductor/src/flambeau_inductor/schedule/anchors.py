@@ -59,11 +59,18 @@ class Anchor:
         return any(reduced for _, reduced in self.blocks)
 
     def coordinates(self) -> Index:
-        return dims_of(len(self.shape))
+        return coordinates_of(self.shape)
 
     def flat(self) -> Expr:
         """Row-major position in the whole space."""
         return dot(self.coordinates(), flat_strides(self.shape))
+
+
+def coordinates_of(shape: Shape) -> Index:
+    """`(d0, d1, ...)`, with 0 where a dimension has but one position."""
+    return tuple(
+        d * 0 if size <= 1 else d for d, size in zip(dims_of(len(shape)), shape, strict=True)
+    )
 
 
 def size_of(blocks: tuple[Block, ...], reduced: bool | None) -> int:
@@ -121,7 +128,7 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
         return other.name, plan.graph.stride_of(other)
 
     emitter = Emitter(where, ranges)
-    emitter.member(node, dims_of(len(shape)), dims_of(len(node.shape)))
+    emitter.member(node, coordinates_of(shape), coordinates_of(node.shape))
     reads: dict[Node, list[Index]] = {}
     for other, index in emitter.reads:
         found = reads.setdefault(other, [])

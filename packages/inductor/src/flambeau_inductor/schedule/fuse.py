@@ -36,6 +36,8 @@ class _CallStep:
     number: int
     call: Call
     before: int = 0
+    after: int | None = None
+    """The previous call with an effect: those keep the program's order."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ def fuse(plan: Plan, limits: Limits) -> tuple[list[Group | Call], list[Refusal]]
 
 def _collect(state: Fusion) -> None:
     plan = state.plan
+    effect: _CallStep | None = None
     for item in plan.order:
         number = len(state.steps)
         if isinstance(item, Call):
@@ -71,6 +74,11 @@ def _collect(state: Fusion) -> None:
             state.steps[number] = step
             read = operands_of(plan, item)
             step.before = _before(state, read)
+            if item.impure:
+                if effect is not None:
+                    step.after = effect.number
+                    step.before |= effect.before | (1 << effect.number)
+                effect = step
             for result in plan.graph.results[item]:
                 if result is not None:
                     state.maker[result] = step
@@ -233,4 +241,6 @@ def _rank(step: Group | _CallStep) -> int:
 def _direct(state: Fusion, step: Group | _CallStep) -> set[int]:
     nodes = step.reads if isinstance(step, Group) else operands_of(state.plan, step.call)
     found = {state.maker[n].number for n in nodes if n in state.maker}
+    if isinstance(step, _CallStep) and step.after is not None:
+        found.add(step.after)
     return found

@@ -72,19 +72,23 @@ def root_of(node: Node) -> Node:
     return node.define.base if isinstance(node.define, View) else node
 
 
-def children(node: Node) -> list[Node]:
-    """Nodes that the definition reads, views looked through."""
+def operands(node: Node) -> list[Node]:
+    """Nodes that the definition reads, as it names them."""
     define = node.define
     if isinstance(define, View | Reduction):
-        return [root_of(define.base)]
+        return [define.base]
     if isinstance(define, Pointwise):
-        return [root_of(a) for a in define.args]
+        return list(define.args)
     if isinstance(define, Choose):
-        return [root_of(b) for _, b in define.branches] + [root_of(define.other)]
+        return [*(b for _, b in define.branches), define.other]
     if isinstance(define, Gather):
-        lookups = [root_of(p.node) for p in define.index if isinstance(p, Lookup)]
-        return [root_of(define.base), *lookups]
+        return [define.base, *(p.node for p in define.index if isinstance(p, Lookup))]
     return []
+
+
+def children(node: Node) -> list[Node]:
+    """Nodes that the definition reads, views looked through."""
+    return [root_of(o) for o in operands(node)]
 
 
 def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
@@ -317,8 +321,9 @@ def _choose_anchors(made: Plan, limits: Limits) -> None:
     readers: dict[Node, list[Node]] = {}
     for item in made.order:
         if isinstance(item, Node) and not isinstance(item.define, View):
-            for child in set(children(item)):
-                readers.setdefault(child, []).append(item)
+            # Once for each different view: x + x reads x once, x + x.t() twice.
+            for operand in set(operands(item)):
+                readers.setdefault(root_of(operand), []).append(item)
     costs: dict[Node, _Cost] = {}
     for item in made.order:
         if not isinstance(item, Node) or isinstance(item.define, View):

@@ -1,0 +1,73 @@
+"""Lower and schedule a function, run the program with the reference evaluator, hold it to eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import flambeau_prims
+import torch
+from flambeau_inductor import passes
+from flambeau_inductor.ir.evaluate import run_program
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
+from flambeau_inductor.ir.tensors import Fallback
+from flambeau_inductor.ir.verify import verify_program
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.schedule import Limits, Refusal, schedule_with_reasons
+from torch import fx
+
+
+@dataclass(frozen=True)
+class Outcome:
+    program: Program
+    refusals: tuple[Refusal, ...]
+    fallbacks: tuple[Fallback, ...]
+    results: tuple[Any, ...]
+
+    @property
+    def loops(self) -> list[Loop]:
+        return [s.loop for s in self.program.steps if isinstance(s, RunLoop)]
+
+    @property
+    def externs(self) -> list[str]:
+        return [s.target for s in self.program.steps if isinstance(s, Extern)]
+
+
+def compiled(gm: fx.GraphModule, inputs: list[Any], limits: Limits | None = None) -> Outcome:
+    graph = lower_graph(gm, inputs)
+    done = schedule_with_reasons(graph, limits or Limits())
+    verify_program(done.program)
+    results = run_program(done.program, inputs)
+    return Outcome(done.program, done.refusals, tuple(graph.fallbacks), tuple(results))
+
+
+def against_eager(
+    function: Callable[..., Any],
+    *inputs: torch.Tensor,
+    tolerance: float = 1e-5,
+    limits: Limits | None = None,
+) -> Outcome:
+    """Compile `function` on `inputs` and compare every output's values and metadata."""
+    gm = fx.symbolic_trace(function)
+    low = passes.run(flambeau_prims.lower(gm, list(inputs)))
+    before = [x.clone() for x in inputs]
+    outcome = compiled(low, list(inputs), limits)
+    for x, y in zip(inputs, before, strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=0, equal_nan=True)
+    wanted = function(*inputs)
+    wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+    assert len(wanted) == len(outcome.results)
+    for want, got in zip(wanted, outcome.results, strict=True):
+        assert want.stride() == got.stride()
+        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert own_memory(outcome.program)
+    return outcome
+
+
+def own_memory(program: Program) -> bool:
+    """Every output that is a whole buffer of its own is returned once."""
+    whole = [o.buffer for o in program.outputs if isinstance(o, Ref) and o.layout is None]
+    made = [b for b in whole if b.startswith("buf")]
+    return len(made) == len(set(made))
