@@ -54,10 +54,10 @@ def literal(value: Scalar, dtype: torch.dtype) -> str:
     if dtype is torch.bool:
         return "-1" if value else "0"
     if not kind.is_float:
-        number = int(value)
+        whole = int(value)
         if kind.value == "i64":
-            return "(-0x7fffffffffffffffL - 1)" if number == -(2**63) else f"{number}L"
-        return f"({kind.value}){number}L"
+            return "(-0x7fffffffffffffffL - 1)" if whole == -(2**63) else f"{whole}L"
+        return f"({kind.value}){whole}L"
     number = float(value)
     suffix = "f" if kind.value == "f32" else ""
     if suffix and math.isfinite(number):

@@ -13,10 +13,21 @@ import torch
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
 SAME_NAME = frozenset(
-    ["abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "isnan", "isinf", "isfinite", "add", "sub", "mul", "div", "pow", "atan2", "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "shift_left", "shift_right", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "fmod", "remainder", "floor_div"]
+    _words(
+        """abs neg sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt
+    reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
+    lgamma digamma sigmoid isnan isinf isfinite add sub mul div pow atan2 maximum minimum
+    fmax fmin copysign nextafter shift_left shift_right bitwise_and bitwise_or bitwise_xor
+    bitwise_not fmod remainder floor_div"""
+    )
 )
-COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+COMPARISONS = frozenset(_words("""eq ne lt le gt ge"""))
 LOGICAL = {
     "logical_and": "bitwise_and",
     "logical_or": "bitwise_or",
@@ -39,15 +50,18 @@ ON_MASKS = {
     "bitwise_not": "bitwise_not",
 }
 # results in half precision that need no rounding: they are one of the operands, or exact
-EXACT = frozenset(["neg", "abs", "sign", "maximum", "minimum", "fmax", "fmin", "copysign", "where"])
+EXACT = frozenset(_words("""neg abs sign maximum minimum fmax fmin copysign where"""))
 # relative cost of one element, for what is worth keeping and what is worth a thread
 COST = {
     **dict.fromkeys(["div", "sqrt", "rsqrt", "reciprocal"], 4),
     **dict.fromkeys(["exp", "exp2", "sigmoid", "log", "log2"], 10),
-    **dict.fromkeys(["expm1", "log10", "log1p", "tanh", "sin", "cos"], 14),
+    **dict.fromkeys(_words("""expm1 log10 log1p tanh sin cos"""), 14),
     "erf": 20,
     **dict.fromkeys(
-        ["tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "erfc", "lgamma", "digamma", "erfinv", "pow", "atan2", "nextafter", "fmod", "remainder", "floor_div", "trunc_div"],
+        _words(
+            """tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv pow atan2
+    nextafter fmod remainder floor_div trunc_div"""
+        ),
         60,
     ),
 }
@@ -111,7 +125,7 @@ def point(
         return args[0]
     if op not in SAME_NAME or not (first.is_floating_point or op in INTEGER_OPS):
         raise CppUnsupported(f"no C++ kernel for {op} on {first}")
-    if first.is_floating_point and (op.startswith("bitwise") or op.startswith("shift")):
+    if first.is_floating_point and op.startswith(("bitwise", "shift")):
         raise CppUnsupported(f"no C++ kernel for {op} on {first}")
     name = {"fmax": "maximum", "fmin": "minimum"}.get(op, op) if not held(first).is_float else op
     text = f"{name}({', '.join(args)})"
@@ -121,7 +135,10 @@ def point(
 
 
 INTEGER_OPS = frozenset(
-    ["abs", "neg", "sign", "add", "sub", "mul", "maximum", "minimum", "fmax", "fmin", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "pow"]
+    _words(
+        """abs neg sign add sub mul maximum minimum fmax fmin bitwise_and bitwise_or bitwise_xor
+    bitwise_not shift_left shift_right pow"""
+    )
 )
 
 

@@ -7,7 +7,6 @@ changed here; Triton reads the loop as the schedule made it.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import torch
 from flambeau_inductor.indexing import Expr, Var, bounds
@@ -75,7 +74,11 @@ def _value_var(value: ValueId) -> Expr:
 
 def two_pass_variance(loop: Loop) -> Loop:
     """`welford` over a row that fits in cache: the mean first, then the squared deviations."""
-    count = prod(int(a.size) for a in loop.r) if all(isinstance(a.size, int) for a in loop.r) else 0
+    count = 1
+    for axis in loop.r:
+        if not isinstance(axis.size, int):
+            return loop
+        count *= axis.size
     if not 0 < count <= TWO_PASS_ELEMENTS:
         return loop
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):

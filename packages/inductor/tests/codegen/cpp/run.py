@@ -1,0 +1,51 @@
+"""Running hand-made loops as compiled C++, several in one unit."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.ir.loops import Loop
+
+Buffers = dict[str, torch.Tensor]
+# narrower than the machine's vectors: the tests then cover the other widths too
+WIDTH = os.environ.get("FLAMBEAU_TEST_VECTOR_BYTES")
+
+
+def vector_bytes() -> int:
+    """Bytes of the vectors that the tests are generated for."""
+    return int(WIDTH) if WIDTH else find_toolchain().vector_bytes
+
+
+def compile_loop(
+    loop: Loop, dtypes: dict[str, torch.dtype], folder: Path, width: int | None = None
+) -> Callable[[Buffers], None]:
+    """Build `loop`; the result runs it on buffers given by name."""
+    source = generate([loop], dtypes.__getitem__, width or vector_bytes())
+    library = ctypes.PyDLL(str(build(find_toolchain(), source.text, folder)))
+    library.flambeau_kernel.restype = ctypes.py_object
+    entry = source.entries[loop.name]
+    kernel = library.flambeau_kernel(entry.number)
+
+    def run(buffers: Buffers) -> None:
+        assert library is not None
+        kernel(*(buffers[name].data_ptr() for name in entry.buffers))
+
+    return run
+
+
+def run_loop(loop: Loop, buffers: Buffers, folder: Path, width: int | None = None) -> None:
+    """Generate, compile and call `loop` on `buffers`, in place."""
+    dtypes = {name: tensor.dtype for name, tensor in buffers.items()}
+    compile_loop(loop, dtypes, folder, width)(buffers)
+
+
+def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """An output whose old contents would show."""
+    if dtype.is_floating_point:
+        return torch.full(shape, float("nan"), dtype=dtype)
+    return torch.full(shape, 77 if dtype != torch.bool else True, dtype=dtype)
