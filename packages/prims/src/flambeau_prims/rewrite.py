@@ -52,12 +52,10 @@ def lower(
     lowering = _Lowering(gm, Recorder(graph, mode), decompositions() if table is None else table)
     with torch.no_grad():
         output = lowering.run(*example_inputs)
-    result = fx.GraphModule(lowering.attributes(), graph)
     graph.output(map_values(lambda x: x.node if isinstance(x, Value) else x, output))
     graph.eliminate_dead_code()
     graph.lint()
-    result.recompile()
-    return result
+    return fx.GraphModule(lowering.attributes(), graph)
 
 
 def _mode_of(inputs: Sequence[Any]) -> FakeTensorMode:
