@@ -12,12 +12,14 @@ SOURCES = [
     "csrc/entry.c",
     "csrc/callables.c",
     "csrc/same.c",
+    "csrc/guard_ask.c",
     "csrc/guard_tree.c",
     "csrc/tensor_pattern.c",
     "csrc/state_pattern.c",
 ]
 HEADERS = [
     "csrc/flambeau.h",
+    "csrc/guard_tree.h",
     "csrc/compat/compat.h",
     "csrc/compat/discard.h",
     "csrc/compat/py311.h",

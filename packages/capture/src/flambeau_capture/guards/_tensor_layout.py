@@ -20,7 +20,8 @@ from flambeau_capture._native import TensorLayout, read_bytes
 from flambeau_capture._torch_compat import dispatch_keys, implementation_address, in_plain_state
 
 # How far the object itself, its C++ implementation, and the autograd part of that are searched.
-# They were at least this large (allocated size) where looked at, in torch 2.13; 2.11 and 2.14 pass the trials.
+# They were at least this large (allocated size) where looked at, in torch 2.13; 2.11 and 2.14 pass
+# the trials as well.
 OBJECT_BYTES, IMPL_BYTES, META_BYTES = 48, 184, 176
 
 # Numbers of c10::ScalarType and c10::DeviceType: part of what saved files mean, hence stable.
