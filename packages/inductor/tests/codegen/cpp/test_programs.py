@@ -1,0 +1,59 @@
+"""Whole programs with every loop compiled as C++, held to eager."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import flambeau_prims
+import pytest
+import torch
+from flambeau_inductor import passes
+from flambeau_inductor.codegen.cpp import build, find_toolchain, generate
+from flambeau_inductor.ir import evaluate
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.schedule import schedule
+from torch import fx
+
+from ...lowering.test_programs import CASES
+from .run import vector_bytes
+
+
+def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, Any]], None]:
+    """Something that runs a loop of `program` by its kernel, as `evaluate.run_loop` does."""
+    dtypes = {b.name: b.layout.dtype for b in (*program.buffers, *program.inputs)}
+    dtypes |= {name: tensor.dtype for name, tensor in program.constants}
+    loops = [s.loop for s in program.steps if isinstance(s, RunLoop)]
+    if not loops:
+        return evaluate.run_loop
+    source = generate(loops, dtypes.__getitem__, vector_bytes())
+    library = ctypes.PyDLL(str(build(find_toolchain(), source.text, folder)))
+    library.flambeau_kernel.restype = ctypes.py_object
+
+    def run(loop: Loop, memory: Mapping[str, torch.Tensor]) -> None:
+        entry = source.entries[loop.name]
+        assert set(entry.buffers) == set(memory)
+        addresses = [memory[name].data_ptr() for name in entry.buffers]
+        library.flambeau_kernel(entry.number)(*addresses)
+
+    return run
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    function, make = CASES[name]
+    inputs = list(make())
+    gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
+    program = schedule(lower_graph(gm, inputs))
+    monkeypatch.setattr(evaluate, "run_loop", kernels_of(program, tmp_path))
+    results = evaluate.run_program(program, inputs)
+    wanted = function(*inputs)
+    wanted = wanted if isinstance(wanted, tuple | list) else (wanted,)
+    for want, got in zip(wanted, results, strict=True):
+        assert want.stride() == got.stride()
+        torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
