@@ -1,0 +1,57 @@
+"""What every test of the whole shares: a cache folder of its own, and a torchvision that imports."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+BACKENDS = ("eager", "aot_eager", "aot_eager_prims", "inductor")
+
+
+def pytest_configure(config):
+    # transformers imports torchvision where it finds one
+    from importlib.util import find_spec
+
+    if find_spec("torchvision") is not None:
+        from benchmarks.zoo.torchvision_cpu import torchvision
+
+        torchvision()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_folder(tmp_path_factory):
+    """Kernels of the tests are kept for the session, apart from the user's own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    """Every backend that is built in, in the order of the road."""
+    return request.param
+
+
+class Counting:
+    """A backend that keeps the graphs it is given and runs them as they are."""
+
+    def __init__(self):
+        self.graphs = []
+
+    def __call__(self, gm, example_inputs):
+        self.graphs.append(gm)
+        return gm.forward
+
+
+@pytest.fixture
+def counting():
+    return Counting()

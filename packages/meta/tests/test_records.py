@@ -1,0 +1,71 @@
+import json
+import threading
+
+import pytest
+import torch
+
+import flambeau
+from flambeau.errors import StageFailure
+from flambeau.records import GraphRecord, Recorder, total
+
+
+def record(**facts):
+    return GraphRecord(**{"name": "g", "kind": "inference", "nodes": 1, **facts})
+
+
+def test_sums():
+    recorder = Recorder()
+    recorder.add(record(kernels=2, fused_ops=5, externs={"mm": 1}, seconds={"a": 1.0}))
+    recorder.add(record(kernels=1, externs={"mm": 2, "bmm": 1}, seconds={"a": 0.5, "b": 4.0}))
+    report = recorder.report(breaks=["why"], guards=7)
+    assert (report.graphs, report.kernels, report.fused_ops, report.guards) == (2, 3, 5, 7)
+    assert report.externs == {"mm": 3, "bmm": 1}
+    assert list(report.seconds.items()) == [("b", 4.0), ("a", 1.5)]
+
+
+def test_a_fallback_is_a_graph_and_is_shown():
+    recorder = Recorder()
+    failure = StageFailure("inductor", "g", ValueError("no"), '  File "f.py", line 1, in f')
+    assert recorder.fall_back(failure) is True
+    assert recorder.fall_back(failure) is False
+    report = recorder.report()
+    assert report.graphs == 2
+    assert "ran eagerly: inductor could not compile g: ValueError: no" in str(report)
+
+
+def test_plain_data():
+    recorder = Recorder()
+    recorder.add(record(externs={"mm": 1}))
+    recorder.fall_back(StageFailure("aot", "g", KeyError("x"), ""))
+    data = json.loads(json.dumps(recorder.report().to_dict()))
+    assert data["graphs"] == 2
+    assert len(data["fallbacks"]) == 1
+
+
+def test_two_threads_lose_nothing():
+    recorder = Recorder()
+    threads = [
+        threading.Thread(target=lambda: [recorder.add(record()) for _ in range(200)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert recorder.report().graphs == 800
+
+
+def test_total_of_none():
+    assert total([]).graphs == 0
+
+
+def test_report_of_something_else_is_an_error():
+    with pytest.raises(TypeError, match="is not something that flambeau"):
+        flambeau.report(torch.cos)
+
+
+def test_report_of_all_holds_each():
+    compiled = flambeau.compile(lambda x: x + 1, backend="eager")
+    before = flambeau.report().graphs
+    compiled(torch.randn(2))
+    assert flambeau.report().graphs == before + 1

@@ -1,0 +1,44 @@
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from flambeau import _versions
+from flambeau.errors import IncompatibleSiblings
+
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+
+
+def test_ranges_are_those_declared():
+    declared = tomllib.loads(PROJECT.read_text())["project"]["dependencies"]
+    wanted = {r.name: r.specifier for r in map(Requirement, declared) if "flambeau" in r.name}
+    assert wanted == {name: SpecifierSet(text) for name, text in _versions.RANGES.items()}
+
+
+def test_the_installed_ones_fit():
+    _versions.check()
+
+
+@pytest.mark.parametrize("version", ["0.0.9", "0.2.0", "1.0.0"])
+def test_a_sibling_out_of_range_is_named(version):
+    versions = {**_versions.installed(), "flambeau-aot": version}
+    (found,) = _versions.misfits(versions, 1)
+    assert found == f"flambeau-aot {version} (wants >=0.1.0,<0.2)"
+
+
+def test_the_error_is_one_sentence_that_says_what_to_run(monkeypatch):
+    versions = {**_versions.installed(), "flambeau-prims": "0.3.0"}
+    monkeypatch.setattr(_versions, "installed", lambda: versions)
+    with pytest.raises(IncompatibleSiblings) as caught:
+        _versions.check()
+    text = str(caught.value)
+    assert "\n" not in text
+    assert "flambeau-prims 0.3.0" in text
+    assert "pip install" in text
+
+
+def test_another_dialect():
+    (found,) = _versions.misfits(_versions.installed(), 99)
+    assert found == "prims dialect 99 (knows 1)"
