@@ -196,6 +196,13 @@ def test_half_precision(function: Callable[..., Any]) -> None:
     against_eager(function, half(4, 16), tolerance=2e-2)
 
 
+def test_complex_numbers_are_the_librarys() -> None:
+    x = torch.randn(3, 4, dtype=torch.complex64)
+    outcome = against_eager(lambda x: (x * x + 1).t(), x)
+    assert outcome.loops == [] and outcome.fallbacks
+    assert all("complex64" in f.why for f in outcome.fallbacks)
+
+
 @pytest.mark.parametrize(
     ("function", "bad", "error"),
     [

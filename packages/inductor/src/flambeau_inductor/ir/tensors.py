@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import torch
-from flambeau_inductor.indexing import Expr, Ranges, Var, as_expr, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, simplify
 from flambeau_inductor.ir.loops import Scalar
 
 Shape = tuple[int, ...]
@@ -271,11 +271,8 @@ def flat_strides(shape: Sequence[int]) -> Shape:
 
 def dot(index: Sequence[Expr], stride: Sequence[int], offset: int = 0) -> Expr:
     """`sum(index[i] * stride[i]) + offset`."""
-    total: Expr = as_expr(offset)
-    for position, step in zip(index, stride, strict=True):
-        if step:
-            total = total + position * step
-    return total
+    parts = [position * step for position, step in zip(index, stride, strict=True) if step]
+    return add((*parts, as_expr(offset)))
 
 
 def unflatten(flat: Expr, shape: Sequence[int], ranges: Ranges) -> Index:

@@ -29,6 +29,14 @@ from flambeau_inductor.lowering.registry import RULES
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
+KERNEL_DTYPES = frozenset(
+    {
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+        torch.float16, torch.bfloat16, torch.float32, torch.float64,
+    }
+)  # fmt: skip
+"""What loops compute with; an operation on anything else is the library's."""
+
 VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
 
 
@@ -94,6 +102,10 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
     ctx.metas = metas_of(node)
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
+    if rule is not None and name not in VIEW_PRIMITIVES:
+        unheld = _unheld(node, ctx.metas)
+        if unheld is not None:
+            rule, reason = None, unheld
     before = len(ctx.graph.order)
     if rule is not None:
         try:
@@ -103,6 +115,15 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _unheld(node: fx.Node, metas: Sequence[Meta | None]) -> str | None:
+    """Why no kernel can work on these numbers; None if one can."""
+    operands = [m for source in node.all_input_nodes for m in metas_of(source)]
+    for meta in (*operands, *metas):
+        if meta is not None and meta.dtype not in KERNEL_DTYPES:
+            return f"no kernel holds {meta.dtype}"
+    return None
 
 
 def _laid_out(ctx: Context, name: str, result: Any) -> Any:

@@ -22,7 +22,7 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.schedule.emit import Emitter
-from flambeau_inductor.schedule.realise import Plan
+from flambeau_inductor.schedule.plan import Plan
 
 Block = tuple[int, bool]
 """Size, and whether it is reduced."""

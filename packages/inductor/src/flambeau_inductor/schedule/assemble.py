@@ -26,7 +26,7 @@ from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Compute, Owned, with_lifetimes
-from flambeau_inductor.schedule.realise import Operand, Plan, PlannedArgument, operands_of
+from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
 
 
 @dataclass(slots=True)

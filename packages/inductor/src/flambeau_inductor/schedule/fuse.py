@@ -18,7 +18,7 @@ from flambeau_inductor.ir.tensors import Call, Node
 from flambeau_inductor.schedule.anchors import analyse
 from flambeau_inductor.schedule.legal import Group, joint_space, refusal, traffic
 from flambeau_inductor.schedule.limits import Limits
-from flambeau_inductor.schedule.realise import Operand, Plan, operands_of
+from flambeau_inductor.schedule.plan import Operand, Plan, operands_of
 from flambeau_inductor.schedule.score import saved_bytes
 
 

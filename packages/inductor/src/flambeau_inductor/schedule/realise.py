@@ -7,19 +7,16 @@ whatever a library call or the caller sees is an input, a call's result, or an a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from flambeau_inductor.indexing import simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
     Argument,
-    Attribute,
     Call,
-    Check,
     Choose,
     Gather,
-    Input,
     Literal,
     Lookup,
     Node,
@@ -31,89 +28,21 @@ from flambeau_inductor.ir.tensors import (
     Shape,
     TensorGraph,
     View,
-    dim_ranges,
     dims_of,
-    dot,
 )
 from flambeau_inductor.lowering.pointwise import EXPENSIVE
+from flambeau_inductor.schedule.layouts import product_layouts
 from flambeau_inductor.schedule.limits import Limits
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """Memory of `node` seen through `layout` (None: as it is)."""
-
-    node: Node
-    layout: Layout | None = None
-
-
-PlannedArgument = Argument | Operand | tuple["PlannedArgument", ...]
-
-
-@dataclass(slots=True)
-class Plan:
-    """What has memory, and how it is seen."""
-
-    graph: TensorGraph
-    order: list[Node | Call] = field(default_factory=list)
-    anchors: set[Node] = field(default_factory=set)
-    arguments: dict[Call, tuple[PlannedArgument, ...]] = field(default_factory=dict)
-    keywords: dict[Call, tuple[tuple[str, PlannedArgument], ...]] = field(default_factory=dict)
-    outputs: list[Operand | Scalar | None] = field(default_factory=list)
-    checks: dict[Node, list[Check]] = field(default_factory=dict)
-    live: set[Node | Call] = field(default_factory=set)
-
-    def has_memory(self, node: Node) -> bool:
-        return node in self.anchors or isinstance(node.define, Input | Attribute | Result)
-
-
-def root_of(node: Node) -> Node:
-    """The node that a view looks at; any other node itself."""
-    return node.define.base if isinstance(node.define, View) else node
-
-
-def operands(node: Node) -> list[Node]:
-    """Nodes that the definition reads, as it names them."""
-    define = node.define
-    if isinstance(define, View | Reduction):
-        return [define.base]
-    if isinstance(define, Pointwise):
-        return list(define.args)
-    if isinstance(define, Choose):
-        return [*(b for _, b in define.branches), define.other]
-    if isinstance(define, Gather):
-        return [define.base, *(p.node for p in define.index if isinstance(p, Lookup))]
-    return []
-
-
-def children(node: Node) -> list[Node]:
-    """Nodes that the definition reads, views looked through."""
-    return [root_of(o) for o in operands(node)]
-
-
-def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
-    """`node` as a strided view of its root's memory; None where strides cannot say it."""
-    root = root_of(node)
-    stride = graph.stride_of(root)
-    if node is root:
-        return Layout(node.shape, stride, node.dtype, node.device)
-    define = node.define
-    if not isinstance(define, View):
-        raise TypeError(node.name)
-    if node.numel == 0:
-        return Layout(node.shape, node.stride, node.dtype, node.device)
-    flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
-    steps: list[int] = []
-    for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
-        step = flat.coefficient(d.name)
-        if step is None or step < 0:
-            return None
-        steps.append(step if size > 1 else node.stride[len(steps)])
-    start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
-    offset = simplify(start, {})
-    if offset.vars:
-        return None
-    return Layout(node.shape, tuple(steps), node.dtype, node.device, int(repr(offset)))
+from flambeau_inductor.schedule.plan import (
+    Operand,
+    Plan,
+    PlannedArgument,
+    children,
+    layout_of,
+    operands,
+    operands_of,
+    root_of,
+)
 
 
 def plan(graph: TensorGraph, limits: Limits) -> Plan:
@@ -121,6 +50,7 @@ def plan(graph: TensorGraph, limits: Limits) -> Plan:
     made = Plan(graph, list(graph.order))
     for output in graph.outputs:
         made.outputs.append(_plan_output(made, output))
+    product_layouts(made)
     for call in [c for c in graph.order if isinstance(c, Call)]:
         made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
         made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
@@ -263,22 +193,6 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
         return True
     triples = zip(layout.shape, layout.stride, stride, strict=True)
     return all(size == 1 or a == b for size, a, b in triples)
-
-
-def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:
-    found: list[Node] = []
-    for argument in arguments:
-        if isinstance(argument, Operand):
-            found.append(argument.node)
-        elif isinstance(argument, tuple):
-            found.extend(_roots(argument))
-    return found
-
-
-def operands_of(made: Plan, call: Call) -> list[Node]:
-    """Nodes whose memory the call reads."""
-    keywords = tuple(v for _, v in made.keywords[call])
-    return _roots(made.arguments[call]) + _roots(keywords)
 
 
 def _drop_dead(made: Plan) -> None:

@@ -1,0 +1,125 @@
+"""What has memory, and how it is seen: the outcome of realisation.
+
+In: nothing (these are the data, and questions about tensor definitions). Out: `Plan`.
+Invariant: anchors are never views; `layout_of` is exact or None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flambeau_inductor.indexing import simplify
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.tensors import (
+    Argument,
+    Attribute,
+    Call,
+    Check,
+    Choose,
+    Gather,
+    Input,
+    Lookup,
+    Node,
+    Pointwise,
+    Reduction,
+    Result,
+    TensorGraph,
+    View,
+    dim_ranges,
+    dims_of,
+    dot,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Memory of `node` seen through `layout` (None: as it is)."""
+
+    node: Node
+    layout: Layout | None = None
+
+
+PlannedArgument = Argument | Operand | tuple["PlannedArgument", ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What has memory, and how it is seen."""
+
+    graph: TensorGraph
+    order: list[Node | Call] = field(default_factory=list)
+    anchors: set[Node] = field(default_factory=set)
+    arguments: dict[Call, tuple[PlannedArgument, ...]] = field(default_factory=dict)
+    keywords: dict[Call, tuple[tuple[str, PlannedArgument], ...]] = field(default_factory=dict)
+    outputs: list[Operand | Scalar | None] = field(default_factory=list)
+    checks: dict[Node, list[Check]] = field(default_factory=dict)
+    live: set[Node | Call] = field(default_factory=set)
+
+    def has_memory(self, node: Node) -> bool:
+        return node in self.anchors or isinstance(node.define, Input | Attribute | Result)
+
+
+def root_of(node: Node) -> Node:
+    """The node that a view looks at; any other node itself."""
+    return node.define.base if isinstance(node.define, View) else node
+
+
+def operands(node: Node) -> list[Node]:
+    """Nodes that the definition reads, as it names them."""
+    define = node.define
+    if isinstance(define, View | Reduction):
+        return [define.base]
+    if isinstance(define, Pointwise):
+        return list(define.args)
+    if isinstance(define, Choose):
+        return [*(b for _, b in define.branches), define.other]
+    if isinstance(define, Gather):
+        return [define.base, *(p.node for p in define.index if isinstance(p, Lookup))]
+    return []
+
+
+def children(node: Node) -> list[Node]:
+    """Nodes that the definition reads, views looked through."""
+    return [root_of(o) for o in operands(node)]
+
+
+def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
+    """`node` as a strided view of its root's memory; None where strides cannot say it."""
+    root = root_of(node)
+    stride = graph.stride_of(root)
+    if node is root:
+        return Layout(node.shape, stride, node.dtype, node.device)
+    define = node.define
+    if not isinstance(define, View):
+        raise TypeError(node.name)
+    if node.numel == 0:
+        return Layout(node.shape, node.stride, node.dtype, node.device)
+    flat = simplify(dot(define.index, stride), dim_ranges(node.shape))
+    steps: list[int] = []
+    for d, size in zip(dims_of(len(node.shape)), node.shape, strict=True):
+        step = flat.coefficient(d.name)
+        if step is None or step < 0:
+            return None
+        steps.append(step if size > 1 else node.stride[len(steps)])
+    start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
+    offset = simplify(start, {})
+    if offset.vars:
+        return None
+    return Layout(node.shape, tuple(steps), node.dtype, node.device, int(repr(offset)))
+
+
+def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:
+    found: list[Node] = []
+    for argument in arguments:
+        if isinstance(argument, Operand):
+            found.append(argument.node)
+        elif isinstance(argument, tuple):
+            found.extend(_roots(argument))
+    return found
+
+
+def operands_of(made: Plan, call: Call) -> list[Node]:
+    """Nodes whose memory the call reads."""
+    keywords = tuple(v for _, v in made.keywords[call])
+    return _roots(made.arguments[call]) + _roots(keywords)
