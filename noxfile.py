@@ -238,7 +238,8 @@ def types(session: nox.Session) -> None:
     python = _workspace(session, "mypy", "nox")
     folders = [f"{source}/{_import_name(p)}" for source, p in zip(SOURCES, PACKAGES, strict=True)]
     session.run(python, "-m", "mypy", *folders, external=True)
-    session.run(python, "-m", "mypy", "noxfile.py", "tools/forbidden.py", external=True)
+    programs = ["noxfile.py", *sorted(map(str, (ROOT / "tools").glob("[!g]*.py")))]
+    session.run(python, "-m", "mypy", *programs, external=True)
 
 
 def _import_name(package: str) -> str:
@@ -258,9 +259,10 @@ def layers(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def docs(session: nox.Session) -> None:
-    """The documentation, warnings as errors; `docs/ops.md` comes from the prims themselves."""
+    """The documentation, warnings as errors; generated pages must be up to date."""
     python = _workspace(session, "mkdocs")
-    session.run(python, "-m", "mkdocs", "build", "--strict", "-q", external=True)
+    session.run(python, "tools/pages.py", "--check", external=True)
+    session.run(python, "-m", "mkdocs", "build", "--strict", external=True)
 
 
 @nox.session(venv_backend="none")

@@ -1,4 +1,4 @@
-"""What every test of the whole shares: a cache folder of its own, and a torchvision that imports."""
+"""What the tests of the whole share: a cache folder of their own, a torchvision that imports."""
 
 import sys
 from pathlib import Path

@@ -1,0 +1,60 @@
+"""Writes the pages of the documentation that come from tables in the code.
+
+    python tools/pages.py [--check]
+
+In: the table of graph breaks and the registry of primitives. Out: `docs/breaks.md`, `docs/ops.md`;
+with `--check` nothing is written, and the exit status says whether the pages are up to date.
+Invariant: nothing on these pages is written by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from flambeau_capture.breaks import REASONS
+from flambeau_prims import catalogue
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
+BREAKS_HEAD = """\
+# Graph breaks
+
+Where capture meets what it cannot put into a graph, the graph so far runs, the line runs in Python,
+and capture goes on after it. Each reason has an id that never changes. `flambeau.explain` and
+`flambeau.report` show them with your lines; with `fullgraph=True` they are errors.
+"""
+
+
+def breaks() -> str:
+    """The page of graph breaks: a section a reason."""
+    sections = [BREAKS_HEAD]
+    for reason in REASONS.values():
+        title = reason.title[:1].upper() + reason.title[1:]
+        hint = reason.hint[:1].upper() + reason.hint[1:]
+        sections.append(f"## {reason.id}\n\n{title}.\n\nWhat helps: {hint}.\n")
+    return "\n".join(sections)
+
+
+PAGES = {"breaks.md": breaks, "ops.md": catalogue.render}
+
+
+def main() -> int:
+    """Write the pages, or say which are out of date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    check = parser.parse_args().check
+    stale = []
+    for name, make in PAGES.items():
+        text, path = make(), DOCS / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    print(f"{'out of date' if check else 'written'}: {', '.join(stale) or 'none'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
