@@ -22,7 +22,7 @@ from flambeau_capture import backends
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
 from flambeau_capture.convert import Converter, Records
 from flambeau_capture.errors import CaptureWarning
-from flambeau_capture.interp.inlining import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
 from flambeau_capture.source import Scope
 
@@ -235,24 +235,6 @@ def reset() -> None:
     with _CACHES_LOCK:
         for compiler in list(_CACHES):
             compiler.reset()
-
-
-def is_compiling() -> bool:
-    """False when run; code under capture sees True."""
-    return False
-
-
-def graph_break() -> None:
-    """End the graph here."""
-
-
-graph_break.__dict__[MARK] = BREAK
-
-
-def allow_in_graph(fn: F) -> F:
-    """Record calls of a Python function as one node of the graph, without looking into it."""
-    fn.__dict__[MARK] = IN_GRAPH
-    return fn
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from flambeau_capture.bytecode import AssembleError, StackError, listing
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.emit.frame import State, Stop, emit_break, emit_return
 from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, CaptureWarning
 from flambeau_capture.identity import IdentityMap
@@ -171,6 +172,7 @@ class _Conversion:
             )
             ended = frame.execute(stop_at, reason)
             mode_now = torch.is_grad_enabled()
+            session.close_graph(grad_mode)
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
@@ -205,9 +207,11 @@ class _Conversion:
     ) -> Any:
         report = ended.report
         if self.options.nopython:
-            if report.reason.id in ("FB0010", "FB0011"):
-                return None  # the program itself raises here, or shows that it does not
-            raise Unsupported(report)
+            if report.reason.id not in ("FB0010", "FB0011"):
+                raise Unsupported(report)
+            # the program itself raises here: it does so in Python, uncaptured all the way down
+            self.converter.records.skipped.append((self.code.co_name, str(report)))
+            return self._entry(session, emit_original(self.code, disabled))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
         stop = Stop(
@@ -218,7 +222,11 @@ class _Conversion:
         )
         compiler = _GraphCompiler(self, session)
         try:
-            code = emit_break(state, stop, self.converter.names, compiler, None)
+            code = emit_break(state, stop, self.converter.names, compiler)
+        except Unreconstructible as missing:
+            if not 0 < missing.step < ended.step:
+                raise SkipFrame(f"{missing} ({report})") from None
+            raise Restart(missing.step, report) from None
         except (AssembleError, StackError, CannotResume) as error:
             raise SkipFrame(str(error)) from error
         except Break as error:

@@ -101,6 +101,13 @@ class GraphBuilder:
         self.calls += 1
         return node
 
+    def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
+        """A call that changes a mode of torch: alone it is no work for a backend."""
+        node = self.graph.create_node("call_function", target, args, {})
+        node.meta["val"] = None
+        node.meta["stack_trace"] = stack_trace
+        return node
+
     def is_empty(self) -> bool:
         return self.calls == 0
 

@@ -24,6 +24,7 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.objects import ObjectValue, find_in_class
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.sequences import TupleValue
@@ -257,6 +258,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
             if value.special(name):
                 return str(constant_of(tx.call(tx.get_attr(value, name), [], {})))
         raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, ExceptionValue):
+        return str(constant_of(value.text(tx, method)))
     if isinstance(value, IteratorValue):
         raise Break("FB0009", f"text of {value.describe()}")
     try:

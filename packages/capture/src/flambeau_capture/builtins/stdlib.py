@@ -6,6 +6,7 @@ change without a guard failing.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import copy
 import dataclasses
@@ -129,6 +130,7 @@ def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("FB0020", "collections.namedtuple")
 
 
+breaks("FB0020", builtins.__build_class__)
 breaks("FB0023", warnings.warn, warnings.warn_explicit)
 breaks(
     "FB0005", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time,

@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.marks import is_compiling
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
     HANDLERS,
@@ -55,7 +56,7 @@ def _answer(value: Any, *fns: Any) -> None:
         HANDLERS[fn] = lambda tx, args, kwargs: Constant(value)
 
 
-_answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling)
+_answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
 _answer(
     False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
     *compat.never_under_capture(),
@@ -85,10 +86,7 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     mode = args[0].truth(tx)
     if mode != torch.is_grad_enabled():
         tx.heap.changed()
-        tx.graph.record(
-            "call_function", compat.set_grad_enabled, (mode,), {}, None, tx.stack_trace()
-        )
-        tx.graph.calls -= 1  # a mode switch alone is no work for a backend
+        tx.graph.record_mode(compat.set_grad_enabled, (mode,), tx.stack_trace())
         compat.set_grad_enabled(mode)  # capture restores the mode when it is done
     return Constant(None)
 

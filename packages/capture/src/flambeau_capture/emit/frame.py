@@ -75,7 +75,7 @@ def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
 
 
 def emit_break(
-    state: State, stop: Stop, names: Names, compile_graph: Compile, number: int | None
+    state: State, stop: Stop, names: Names, compile_graph: Compile
 ) -> CodeType:
     """The frame runs to the unsupported instruction, does it in Python, and goes on elsewhere."""
     body, code = state.body, state.body.code

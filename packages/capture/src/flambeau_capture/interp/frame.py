@@ -37,7 +37,11 @@ NULL = NullValue()
 
 
 class ErrorState(Value):
-    """The exception that was being handled before this handler began."""
+    """The exception that was being handled before this handler began.
+
+    `step` is where the handled exception was raised: Python has to raise it again for a handler to
+    run in Python, since no bytecode can enter a handler otherwise.
+    """
 
     def __init__(self, value: Value | None, step: int) -> None:
         self.value = value
@@ -155,6 +159,7 @@ class Frame:
         region = self.prepared.regions.get(self.current)
         if region is None:
             return False
+        self.tx.raised_at = self.tx.top_step
         del self.stack[region.depth :]
         if region.lasti:
             self.push(Constant(self.current.offset))

@@ -8,13 +8,11 @@ the graph by name.
 from __future__ import annotations
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.tensor import graph_call
-
-MARK = "__flambeau__"
-DISABLED, IN_GRAPH, BREAK = "disabled", "in graph", "break"
 
 # Modules of Python code that capture does not interpret, by prefix, with the reason to give.
 NOT_INTERPRETED: dict[str, str] = {

@@ -43,7 +43,7 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, instruction: Instruction) -> None:
     error = frame.pop()
-    frame.push(ErrorState(frame.tx.error, frame.tx.top_step))
+    frame.push(ErrorState(frame.tx.error, frame.tx.raised_at))
     frame.push(error)
     frame.tx.error = error
 

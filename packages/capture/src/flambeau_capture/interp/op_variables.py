@@ -230,7 +230,12 @@ def load_super_attr(frame: Frame, instruction: Instruction) -> None:
         frame.push(found)
 
 
-@opcode("LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_BUILD_CLASS")
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(frame: Frame, instruction: Instruction) -> None:
+    frame.push(frame.tx.wrap_new(builtins.__build_class__))
+
+
+@opcode("LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 def class_body(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0020", instruction.opname)
 

@@ -12,6 +12,9 @@ import types
 from types import CodeType
 from typing import Any, NoReturn
 
+import torch
+
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.effects.heap import Heap
@@ -50,6 +53,7 @@ class Session(Tracer):
         self.frames: list[Frame] = []
         self.steps = 0
         self.top_step = 0
+        self.raised_at = 0
         self.error: Value | None = None
         self.entered: list[Any] = []
         self._names = names
@@ -87,7 +91,14 @@ class Session(Tracer):
     def leave_contexts(self) -> None:
         """Leave what the program has entered and not left when interpretation stops."""
         while self.entered:
-            self.entered.pop().__exit__(None, None, None)
+            self.entered.pop().live.__exit__(None, None, None)
+
+    def close_graph(self, grad_mode: bool) -> None:
+        """Let the graph leave torch's modes as it found them: the code after it sets them."""
+        for context in reversed(self.entered):
+            context.record_exit(self)
+        if torch.is_grad_enabled() != grad_mode and not self.graph.is_empty():
+            self.graph.record_mode(compat.set_grad_enabled, (grad_mode,))
 
     def frame_code(self) -> CodeType:
         return self.frames[-1].code

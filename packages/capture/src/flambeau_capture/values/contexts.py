@@ -61,23 +61,23 @@ class AutocastValue(Value):
         idle = not enabled and not torch.is_autocast_enabled(device)
         self.live = torch.autocast(*self.arguments)
         self.live.__enter__()
-        tx.entered.append(self.live)
+        tx.entered.append(self)
         if not idle:
-            self.node = tx.graph.record(
-                "call_function", compat.enter_autocast, self.arguments, {}, None, tx.stack_trace()
+            self.node = tx.graph.record_mode(
+                compat.enter_autocast, self.arguments, tx.stack_trace()
             )
-            tx.graph.calls -= 1  # a mode alone is no work for a backend
 
     def _exit(self, tx: Tracer) -> None:
         tx.heap.changed()
-        tx.entered.remove(self.live)
+        tx.entered.remove(self)
         self.live.__exit__(None, None, None)
         self.live = None
+        self.record_exit(tx)
+
+    def record_exit(self, tx: Tracer) -> None:
+        """Let the graph leave the mode, if it entered it."""
         if self.node is not None:
-            tx.graph.record(
-                "call_function", compat.exit_autocast, (self.node,), {}, None, tx.stack_trace()
-            )
-            tx.graph.calls -= 1
+            tx.graph.record_mode(compat.exit_autocast, (self.node,), tx.stack_trace())
             self.node = None
 
     def reconstruct(self, writer: Any) -> None:

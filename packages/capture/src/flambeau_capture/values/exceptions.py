@@ -6,6 +6,7 @@ raised under capture is never raised in Python by capture itself except wrapped 
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
@@ -36,9 +37,23 @@ class ExceptionValue(Value):
             return arg.describe()
 
     def as_python(self) -> Any:
-        if self.attributes:
-            raise NotConcrete(self.describe())
-        return self.kind(*(arg.as_python() for arg in self.args))
+        made = _make_exception(self.kind, *(arg.as_python() for arg in self.args))
+        for name, value in self.attributes.items():
+            setattr(made, name, value.as_python())
+        return made
+
+    def text(self, tx: Tracer, method: str) -> Value:
+        """str() or repr() of the exception."""
+        from flambeau_capture.values.objects import class_attribute, find_in_class
+
+        found = find_in_class(self.kind, method)
+        if found is not None and isinstance(found[1], types.FunctionType):
+            return tx.call(class_attribute(tx, self, self.kind, method), [], {})
+        try:
+            plain = _make_exception(self.kind, *(arg.as_python() for arg in self.args))
+        except NotConcrete:
+            self.unknown(method)
+        return tx.wrap_new(str(plain) if method == "__str__" else repr(plain))
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -80,18 +95,23 @@ class ExceptionValue(Value):
             self.args = list(args)
             return Constant(None)
         if name in ("__str__", "__repr__"):
-            try:
-                return tx.wrap_new(getattr(self.as_python(), name)())
-            except NotConcrete:
-                self.unknown(f"method {name!r}")
+            return self.text(tx, name)
         return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
-            writer.call(self.kind, self.args)
+            writer.call(_make_exception, [Constant(self.kind), *self.args])
         for name, value in self.attributes.items():
             writer.duplicate_top()
             writer.set_attr_on_top(name, value)
+
+
+def _make_exception(kind: Any, *args: Any) -> BaseException:
+    """An exception with these arguments, made without the code of the program's own classes."""
+    base = next(k for k in kind.__mro__ if not k.__flags__ & (1 << 9))
+    made: BaseException = base.__new__(kind, *args)
+    base.__init__(made, *args)
+    return made
 
 
 def new_exception(kind: type[BaseException], args: list[Value]) -> ExceptionValue:

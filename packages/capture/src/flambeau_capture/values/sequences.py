@@ -8,6 +8,7 @@ length is guarded from the start.
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -459,13 +460,12 @@ class TupleValue(SequenceValue):
             return tx.wrap_new(self._class)
         if name == "_fields":
             return tx.wrap_new(names)
-        import types
+        from flambeau_capture.values.objects import class_attribute, find_in_class
 
-        found = getattr(self._class, name, None)
-        if isinstance(found, types.FunctionType):
-            from flambeau_capture.values.objects import class_attribute
-
+        written = find_in_class(self._class, name)
+        if written is not None and isinstance(written[1], _PYTHON_ATTRIBUTES):
             return class_attribute(tx, self, self._class, name)
+        found = getattr(self._class, name, None)
         if found is None and not hasattr(self._class, name):
             tx.raise_error(
                 AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
@@ -496,6 +496,9 @@ class TupleValue(SequenceValue):
                 writer.call(_make_named, [Constant(self._class), TupleValue(self.parts())])
             else:
                 writer.call(self._class, [TupleValue(self.parts())])
+
+
+_PYTHON_ATTRIBUTES = (types.FunctionType, classmethod, staticmethod, property)
 
 
 def _make_named(kind: Any, items: tuple[Any, ...]) -> Any:

@@ -51,7 +51,7 @@ def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Val
         return tx.wrap_new(super)
     found = class_attribute(tx, receiver, start, name, after=owner.python_class)
     if isinstance(found, BoundMethod):
-        return SlotOfBase(receiver, name)
+        return SlotOfBase(owner, receiver, name)
     if isinstance(receiver, ClassValue):
         from flambeau_capture.values.methods import MethodValue
 
@@ -63,6 +63,14 @@ def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Val
 
 class SlotOfBase(BoundMethod):
     """A built-in class's own method, reached past the overriding ones of the receiver's class."""
+
+    def __init__(self, owner: ClassValue, receiver: Value, name: str) -> None:
+        super().__init__(receiver, name)
+        self.owner = owner
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.call(super, [self.owner, self.receiver])
+        writer.load_attr(self.name)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         receiver = self.receiver

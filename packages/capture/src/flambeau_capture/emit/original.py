@@ -1,0 +1,43 @@
+"""Code that runs a frame's original code with the frame hook off.
+
+In: the original code. Out: a code object of the same signature. Invariant: nothing that the original
+code calls is captured; the program sees its own exceptions, from its own lines.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from flambeau_capture.bytecode import Body, Instruction, Positions, assemble, decode, spelling
+
+_VARIADIC = 0x04 | 0x08
+
+
+def emit_original(code: CodeType, disabled: Any) -> CodeType:
+    """`disabled` wraps a function so that it runs with the hook off."""
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+    arguments = code.co_varnames[:count]
+    plain = code.replace(
+        co_argcount=count,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_flags=code.co_flags & ~_VARIADIC,
+    )
+    made: list[Instruction] = list(spelling.prefix((), code.co_freevars))
+    made += spelling.callable_from(spelling.load_const(disabled))
+    for name in code.co_freevars:
+        made += spelling.load_closure(name)
+    if code.co_freevars:
+        made += spelling.build_tuple(len(code.co_freevars))
+    made += spelling.make_function(plain, spelling.CLOSURE if code.co_freevars else 0)
+    made += spelling.call(1)
+    made += spelling.callable_on_top()
+    for name in arguments:
+        made += spelling.load_fast_bound(name)
+    made += [*spelling.call(count), *spelling.return_value()]
+    line = code.co_firstlineno
+    for instruction in made:
+        instruction.positions = Positions(line, line, None, None)
+    return assemble(Body(made, decode(code).code), cellvars=())

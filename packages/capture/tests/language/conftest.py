@@ -1,0 +1,29 @@
+"""`check(fn, *args, graphs=n)`: captured and eager runs agree, in results and in side effects."""
+
+import copy
+
+import pytest
+
+
+@pytest.fixture
+def check(capture, backend, same):
+    def run(fn, *args, graphs=1, calls=2, **kwargs):
+        backend.clear()
+        compiled = capture(fn)
+        for _ in range(calls):
+            ours, theirs = copy.deepcopy((args, kwargs)), copy.deepcopy((args, kwargs))
+            expected = outcome(fn, *theirs)
+            got = outcome(compiled, *ours)
+            same(got, expected)
+            same(ours, theirs, "arguments")
+        if graphs is not None:
+            assert len(backend) == graphs, f"{len(backend)} graphs, not {graphs}"
+        return compiled
+
+    def outcome(fn, args, kwargs):
+        try:
+            return fn(*args, **kwargs)
+        except Exception as error:
+            return type(error), str(error)
+
+    return run

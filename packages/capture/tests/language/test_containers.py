@@ -1,0 +1,257 @@
+"""Lists, tuples, dicts, sets, slices: as arguments, as results, changed in place."""
+
+from collections import OrderedDict, defaultdict, deque, namedtuple
+
+import torch
+
+Point = namedtuple("Point", ["x", "y"])
+
+
+def x():
+    return torch.arange(6.0)
+
+
+def test_list_is_built_and_unpacked(check):
+    def fn(t):
+        parts = [t, t + 1]
+        parts.append(t * 2)
+        a, *rest = parts
+        return a + rest[0] + rest[-1], len(parts), parts[1:]
+
+    check(fn, x())
+
+
+def test_list_argument_is_changed_in_place(check):
+    def fn(t, items):
+        items.append(t + 1)
+        items[0] = t * 2
+        items.extend([1, 2])
+        del items[1]
+        items.insert(0, "first")
+        return items
+
+    check(fn, x(), [x(), 5, x()])
+
+
+def test_nested_lists_keep_their_identity(check):
+    def fn(t, a, b):
+        a[0].append(t + 1)
+        b.append(a[0])
+        return a[0] is b[-1], len(a[0])
+
+    check(fn, x(), [[1]], [])
+
+
+def test_aliased_lists_stay_one(capture):
+    def fn(t, a, b):
+        a.append(t + 1)
+        b.append(t + 2)
+        return len(a)
+
+    one = []
+    assert capture(fn)(x(), one, one) == 2
+    assert len(one) == 2
+    left, right = [], []
+    compiled = capture(fn)
+    assert compiled(x(), left, right) == 1
+    assert compiled(x(), left, left) == 3
+    assert (len(left), len(right)) == (3, 1)
+
+
+def test_dict_argument(check):
+    def fn(t, table):
+        table["new"] = t + table["a"]
+        table.pop("b")
+        table.setdefault("c", []).append(3)
+        return {key: value for key, value in table.items() if key != "a"}
+
+    check(fn, x(), {"a": x(), "b": 2})
+
+
+def test_dict_methods(check):
+    def fn(t):
+        d = dict(a=1, b=t)
+        d.update({"c": 3}, e=5)
+        d |= {"f": 6}
+        merged = {**d, "g": 7}
+        keys = sorted(merged)
+        return merged["b"] + d.get("zzz", 10), keys, "a" in d, list(d.values())[0], len(merged)
+
+    check(fn, x())
+
+
+def test_ordered_dict_and_defaultdict(check):
+    def fn(t, od):
+        od["z"] = t + 1
+        od.move_to_end("a")
+        dd = defaultdict(list)
+        dd["k"].append(t)
+        dd["k"].append(2)
+        return od, list(od), dd["k"][0] * 2, len(dd)
+
+    check(fn, x(), OrderedDict(a=1, b=2))
+
+
+def test_deque(check):
+    def fn(t, q):
+        q.append(t + 1)
+        q.appendleft(0)
+        q.popleft()
+        return len(q), q[-1] * 2
+
+    check(fn, x(), deque([1, 2], maxlen=3))
+
+
+def test_named_tuple(check):
+    def fn(p):
+        q = Point(p.x + 1, y=p.y * 2)
+        return q, q._replace(x=3), q.x + q[1]
+
+    check(fn, Point(x(), x()))
+
+
+def test_tuple_operations(check):
+    def fn(t):
+        a = (1, 2) + (t,)
+        return a * 2, a[::-1], a.index(2), a.count(1), (1, 2) < (1, 3), a[0] == 1
+
+    check(fn, x() + 1, graphs=0)
+
+
+def test_sets(check):
+    def fn(t, names):
+        names.add("c")
+        names.discard("a")
+        both = names | {"d"}
+        return t + len(both), "b" in both, names & {"b"}, sorted(both - {"b"})
+
+    check(fn, x(), {"a", "b"})
+
+
+def test_slices_of_tensors(check):
+    def fn(t):
+        t = t.reshape(2, 3)
+        return t[0], t[:, 1:], t[..., None], t[-1, ::2], t[[0, 1]], t[t > 2] if False else t[0:1]
+
+    check(fn, x())
+
+
+def test_assignment_to_slices(check):
+    def fn(t, items):
+        t = t.clone()
+        t[1:3] = 7.0
+        t[0] += 1
+        items[1:2] = [8, 9]
+        return t, items
+
+    check(fn, x(), [1, 2, 3])
+
+
+def test_comprehensions(check):
+    def fn(t):
+        squares = [t * i for i in range(3) if i != 1]
+        table = {i: t + i for i in range(2)}
+        lazy = sum(t * i for i in range(3))
+        inner = {i % 2 for i in range(5)}
+        return squares, table, lazy, inner
+
+    check(fn, x())
+
+
+def test_zip_map_enumerate_filter(check):
+    def fn(t):
+        total = t
+        for i, (a, b) in enumerate(zip([1, 2, 3], [t, t + 1, t + 2]), start=1):
+            total = total + i * a * b
+        doubled = list(map(lambda v: v * 2, [t, t]))
+        kept = list(filter(lambda v: v > 1, [0, 1, 2, 3]))
+        return total, doubled, kept, list(reversed([1, 2])), sorted([3, 1, 2], reverse=True)
+
+    check(fn, x())
+
+
+def test_sorting_with_a_key(check):
+    def fn(t):
+        items = [("b", 2), ("a", 3), ("c", 1)]
+        items.sort(key=lambda pair: pair[1])
+        return t + items[0][1], sorted(items), max(items, key=lambda p: p[1]), min(3, 1, 2)
+
+    check(fn, x())
+
+
+def test_itertools(check):
+    import functools
+    import itertools
+
+    def fn(t):
+        chained = list(itertools.chain([1], [2, 3]))
+        pairs = list(itertools.product([1, 2], "ab"))
+        first = list(itertools.islice(itertools.count(5), 3))
+        total = functools.reduce(lambda a, b: a + b, [t, t, t])
+        return chained, pairs, first, total, list(itertools.accumulate([1, 2, 3]))
+
+    check(fn, x())
+
+
+def test_unpacking_in_calls(check):
+    def inner(a, b, *args, c=1, **kwargs):
+        return a + b * len(args) + c + len(kwargs)
+
+    def fn(t):
+        args = (t, 2, 3, 4)
+        return inner(*args, **{"c": 5, "d": 6}), inner(t, *[1], **dict(z=1))
+
+    check(fn, x())
+
+
+def test_iterating_a_tensor(check):
+    def fn(t):
+        total = 0
+        for row in t.reshape(2, 3):
+            total = total + row.sum()
+        a, b, c = t.reshape(3, 2)
+        return total, a + b + c, len(t)
+
+    check(fn, x())
+
+
+def test_a_new_list_of_an_existing_one_is_another(check):
+    def fn(t, items):
+        other = items.copy()
+        other.append(t)
+        return items, other, items is other, items == items.copy()
+
+    check(fn, x(), [1, 2], graphs=0)
+
+
+def test_result_types_of_torch(check):
+    def fn(t):
+        found = torch.max(t.reshape(2, 3), dim=1)
+        return found.values + 1, found.indices, found[0], t.reshape(2, 3).sort(dim=1)
+
+    check(fn, x())
+
+
+def test_star_unpack_and_nested_targets(check):
+    def fn(t):
+        (a, (b, *c)), d = (1, (2, 3, 4)), t
+        return d + a + b + sum(c)
+
+    check(fn, x())
+
+
+def test_match(check):
+    def fn(t, command):
+        match command:
+            case {"op": "add", "value": v}:
+                return t + v
+            case [a, b]:
+                return t * a * b
+            case Point(x=px):
+                return t - px
+            case _:
+                return t
+
+    check(fn, x(), {"op": "add", "value": 3})
+    check(fn, x(), [2, 3])
+    check(fn, x(), Point(1, 2))
