@@ -35,14 +35,26 @@ def test_cxx_that_is_not_there(monkeypatch):
     assert "no-such-compiler" in found.text
 
 
-def test_a_compiler_that_does_not_compile(monkeypatch, tmp_path):
+def test_a_compiler_that_does_not_run(monkeypatch, tmp_path):
     broken = tmp_path / "g++"
-    broken.write_text("#!/bin/sh\necho broken >&2\nexit 1\n")
+    broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     (found,) = doctor.compiler()
     assert found.level == "warn"
-    assert "broken" in found.advice
+    assert str(broken) in found.text
+
+
+def test_a_compiler_without_openmp(monkeypatch, tmp_path):
+    wrapper = tmp_path / "g++"
+    wrapper.write_text(
+        '#!/bin/sh\ncase "$*" in *-dM*) exec g++ "$@";; esac\necho no omp.h >&2\nexit 1\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    (found,) = doctor.compiler()
+    assert found.level == "warn"
+    assert "no omp.h" in found.advice
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="needs POSIX permissions")

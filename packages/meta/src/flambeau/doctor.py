@@ -1,18 +1,16 @@
 """`python -m flambeau.doctor`: what this machine has, what is missing, what to do about it.
 
 In: the machine. Out: one line a finding, exit status 1 when something needed is broken.
-Invariant: a finding that is not "ok" says what to do; looking changes nothing on the machine.
+Invariant: a finding that is not "ok" says what to do.
 """
 
 from __future__ import annotations
 
-import os
 import platform
-import shutil
-import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
@@ -21,13 +19,15 @@ from typing import Literal
 
 import flambeau_prims
 import torch
+from flambeau_inductor import CompilerNotFound
+from flambeau_inductor.cache import cache_folder, open_folder
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from packaging.specifiers import SpecifierSet
 
 from flambeau import _versions
 
 PYTHONS = SpecifierSet(">=3.11,<3.14")
 TORCHES = SpecifierSet(">=2.11,<2.15")
-COMPILERS = ("g++", "clang++", "c++")
 OPENMP_PROGRAM = '#include <omp.h>\nextern "C" int threads() { return omp_get_max_threads(); }\n'
 
 
@@ -80,50 +80,43 @@ def siblings() -> Iterator[Finding]:
 
 
 def compiler() -> Iterator[Finding]:
-    """A C++ compiler with OpenMP, by compiling two lines."""
-    named = os.environ.get("CXX")
-    found = shutil.which(named) if named else next(filter(None, map(shutil.which, COMPILERS)), None)
-    if found is None:
-        what = f"CXX names {named!r}, which is not there" if named else "none found"
-        advice = "install g++ (Debian, Ubuntu: `apt install g++`; Fedora: `dnf install gcc-c++`); "
-        yield Finding("warn", "compiler", what, advice + "until then programs run eagerly on CPU")
+    """A C++ compiler with OpenMP, by compiling two lines as kernels are compiled."""
+    try:
+        toolchain = find_toolchain()
+    except CompilerNotFound as error:
+        text, _, advice = str(error).partition(": ")
+        yield Finding("warn", "compiler", text, f"{advice}; until then programs run eagerly on CPU")
         return
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "openmp.cpp"
         source.write_text(OPENMP_PROGRAM, encoding="utf-8")
-        command = [found, "-shared", "-fPIC", str(source), "-o", str(source.with_suffix(".so"))]
-        plain = subprocess.run([*command, "-DX"], capture_output=True, text=True, check=False)
-        openmp = subprocess.run([*command, "-fopenmp"], capture_output=True, text=True, check=False)
-    if openmp.returncode == 0:
-        yield Finding("ok", "compiler", f"{found}, with OpenMP")
-        return
-    said = (openmp.stderr.strip().splitlines() or ["no message"])[-1]
-    if plain.returncode:
-        advice = f"repair it or name another one in CXX ({said})"
-        yield Finding("warn", "compiler", f"{found} does not compile two lines", advice)
+        command = [toolchain.compiler, *toolchain.flags, "-shared", str(source), "-o"]
+        library = str(source.with_suffix(".so"))
+        built = subprocess.run([*command, library], capture_output=True, text=True, check=False)
+    if built.returncode == 0:
+        bits = toolchain.vector_bytes * 8
+        yield Finding("ok", "compiler", f"{toolchain.compiler}, OpenMP, vectors of {bits} bits")
     else:
-        advice = f"install libgomp or libomp ({said})"
-        yield Finding("warn", "openmp", f"{found} has no OpenMP", advice)
+        said = (built.stderr.strip().splitlines() or ["no message"])[-1]
+        advice = f"install libgomp or libomp, or name another compiler in CXX ({said})"
+        yield Finding("warn", "compiler", f"{toolchain.compiler} builds no kernel", advice)
 
 
 def caches() -> Iterator[Finding]:
     """The folder that keeps kernels from one process to the next."""
-    from flambeau_inductor.cache import cache_folder  # here: the other findings do not need it
-
-    folder = Path(cache_folder())
+    folder = cache_folder()
     if not folder.exists():
         yield Finding("ok", "cache", f"{folder} (made at first use)")
         return
-    facts = folder.stat()
-    foreign = hasattr(os, "getuid") and facts.st_uid != os.getuid()
-    shared = bool(facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-    if foreign or shared or not os.access(folder, os.W_OK):
-        why = "read-only" if not shared else "others may write to it"
-        why = "it is someone else's" if foreign else why
-        advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
-        yield Finding("warn", "cache", f"{folder}: {why}", advice)
-    else:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        used = open_folder(str(folder))
+    if used == folder:
         yield Finding("ok", "cache", str(folder))
+    else:
+        why = str(caught[0].message) if caught else f"{folder} is not used"
+        advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
+        yield Finding("warn", "cache", why, advice)
 
 
 def gpu() -> Iterator[Finding]:

@@ -20,7 +20,8 @@ class GraphRecord:
 
     nodes: operations in the captured graph. kernels, fused_ops: over its forward and backward
     halves. saved_bytes: kept from forward to backward; saved_bytes_save_all: what keeping
-    everything would take. externs: library calls by operator. seconds: by phase.
+    everything would take. externs: library calls by operator; no_kernel: those of them that stand
+    in for a missing kernel. seconds: by phase.
     """
 
     name: str
@@ -30,6 +31,7 @@ class GraphRecord:
     fused_ops: int = 0
     cache_hits: int = 0
     externs: Mapping[str, int] = field(default_factory=dict)
+    no_kernel: Mapping[str, int] = field(default_factory=dict)
     saved_bytes: int = 0
     saved_bytes_save_all: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -72,6 +74,11 @@ class Report:
         return dict(sum_counts(record.externs for record in self.records))
 
     @property
+    def no_kernel(self) -> dict[str, int]:
+        """Library calls that stand in for a missing kernel, by operator."""
+        return dict(sum_counts(record.no_kernel for record in self.records))
+
+    @property
     def saved_bytes(self) -> int:
         """Bytes kept from forward to backward."""
         return sum(record.saved_bytes for record in self.records)
@@ -98,6 +105,7 @@ class Report:
             "kernels": self.kernels,
             "fused_ops": self.fused_ops,
             "externs": self.externs,
+            "no_kernel": self.no_kernel,
             "fallbacks": [str(failure) for failure in self.fallbacks],
             "saved_bytes": self.saved_bytes,
             "saved_bytes_save_all": self.saved_bytes_save_all,

@@ -31,6 +31,7 @@ class Tally:
         self.fused_ops = 0
         self.cache_hits = 0
         self.externs: Counter[str] = Counter()
+        self.no_kernel: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
 
     def add(self, compiled: Any) -> None:
@@ -40,6 +41,7 @@ class Tally:
         self.fused_ops += report.fused_ops
         self.cache_hits += bool(report.cache_hit)
         self.externs.update(report.externs)
+        self.no_kernel.update(fallback.operator for fallback in report.fallbacks)
         self.seconds.update({f"inductor: {k}": v for k, v in report.seconds.items()})
 
     def record(
@@ -60,6 +62,7 @@ class Tally:
             fused_ops=self.fused_ops,
             cache_hits=self.cache_hits,
             externs=dict(self.externs),
+            no_kernel=dict(self.no_kernel),
             saved_bytes=aot.saved_bytes if aot is not None else 0,
             saved_bytes_save_all=aot.saved_bytes_save_all if aot is not None else 0,
             seconds=dict(phases),
