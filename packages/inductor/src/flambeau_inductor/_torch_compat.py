@@ -7,11 +7,13 @@ from torch._ops import OpOverload
 
 __all__ = [
     "OpOverload",
+    "assert_later",
     "current_raw_stream",
-    "has_effect",
     "may_alias",
     "out_names",
+    "overload_of",
     "qualified_name",
+    "returns_sequence",
     "writes",
 ]
 
@@ -44,3 +46,24 @@ def out_names(op: OpOverload) -> list[str]:
 def has_effect(op: OpOverload) -> bool:
     """Whether a call matters though nobody uses its result: it draws random numbers, or checks."""
     return not op._schema.returns or torch.Tag.nondeterministic_seeded in op.tags
+
+
+def overload_of(target: str) -> OpOverload:
+    """The overload object of `aten.mm.out`; raises `LookupError` if there is none."""
+    try:
+        namespace, name, overload = target.split(".")
+        found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    except (ValueError, AttributeError) as error:
+        raise LookupError(f"there is no operator {target}") from error
+    return found
+
+
+def returns_sequence(op: OpOverload) -> bool:
+    """Whether a call gives a tuple or a list of results rather than one tensor."""
+    returns = op._schema.returns
+    return len(returns) != 1 or "List" in str(returns[0].type) or "[]" in str(returns[0].type)
+
+
+def assert_later(condition: torch.Tensor) -> None:
+    """Fail, when the device gets there, unless the one element of `condition` is true."""
+    torch._assert_async(condition)

@@ -1,0 +1,77 @@
+"""The state of one compile: what each stage made.
+
+In: a graph and options. Out: a record that the stages fill in, each its own fields. Invariant: a
+field is set by one stage and only read by later ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import Program, RunLoop
+from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.options import Options
+from flambeau_inductor.schedule import Refusal
+from flambeau_inductor.wrapper import Wrapper
+from flambeau_inductor.wrapper.source import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class KernelText:
+    """Generated kernels of one language.
+
+    `file` is the name under which debugging and reports show `text`; `build` gives the callable of
+    each of the names that `launches` use, and whether they came from the cache.
+    """
+
+    file: str
+    text: str
+    distinct: int
+    launches: Mapping[str, Launch]
+    build: Callable[[], tuple[Mapping[str, Any], bool, tuple[object, ...]]]
+
+
+@dataclass(slots=True)
+class Compilation:
+    """One compile, as far as it has come."""
+
+    given: fx.GraphModule
+    example_inputs: Sequence[Any]
+    info: object
+    options: Options
+    name: str
+    graph: fx.GraphModule | None = None
+    tensors: TensorGraph | None = None
+    program: Program | None = None
+    refusals: tuple[Refusal, ...] = ()
+    kernels: tuple[KernelText, ...] = ()
+    functions: dict[str, Any] = field(default_factory=dict)
+    hits: list[bool] = field(default_factory=list)
+    keep: list[object] = field(default_factory=list)
+    wrapper: Wrapper | None = None
+    call: Callable[[list[Any]], tuple[Any, ...]] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def rewritten(self) -> fx.GraphModule:
+        """The graph after the rewrites."""
+        assert self.graph is not None
+        return self.graph
+
+    def scheduled(self) -> Program:
+        """The program."""
+        assert self.program is not None
+        return self.program
+
+    def loops(self) -> list[Loop]:
+        """The program's loops, in order."""
+        return [s.loop for s in self.scheduled().steps if isinstance(s, RunLoop)]
+
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """The dtype of every buffer."""
+        return {b.name: b.layout.dtype for b in self.scheduled().buffers}

@@ -1,0 +1,165 @@
+"""The front door: a graph of primitives in, a callable out.
+
+In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs, facts
+about it. Out: a `CompiledGraph`. Invariant: the stages are the list `STAGES`; each one's name shows
+in the report's seconds and in the debug folder.
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from flambeau_prims import prim_of
+from torch import fx
+
+from flambeau_inductor import kernels, passes
+from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.debug import DebugFolder, open_debug_folder
+from flambeau_inductor.errors import InductorError
+from flambeau_inductor.ir.program import Extern
+from flambeau_inductor.lowering import LoweringError, lower_graph
+from flambeau_inductor.options import Options, settled
+from flambeau_inductor.report import Fallback, Report
+from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor.schedule import schedule_with_reasons
+from flambeau_inductor.wrapper import generate as generate_wrapper
+from flambeau_inductor.wrapper import load_wrapper
+
+DEFAULT = Options()
+# tags of primitives that only say where elements are
+MOVES = frozenset({"view", "shape", "creation"})
+
+
+def compile(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    info: Any = None,
+    options: Options = DEFAULT,
+) -> CompiledGraph:
+    """Compile `gm`.
+
+    Args:
+        gm: a functional graph of primitives; every node has `meta["val"]` or a shape rule.
+        example_inputs: real or fake tensors, one a placeholder; only their metadata is read.
+        info: facts about the graph as attributes (`name`, `kind`, ...); None: a graph on its own.
+        options: see `Options`.
+
+    Raises:
+        InductorError: the graph holds something that cannot be compiled; it names it.
+        NotYetSymbolic: a size is a symbol.
+        CompilerNotFound: there is no C++ compiler; it names what to install.
+    """
+    chosen = settled(options)
+    name = str(getattr(info, "name", "") or "graph")
+    work = Compilation(gm, example_inputs, info, chosen, name)
+    debug = open_debug_folder(chosen.debug_dir, name)
+    try:
+        for stage, run in STAGES:
+            started = time.perf_counter()
+            run(work)
+            work.seconds[stage] = time.perf_counter() - started
+            debug.after(stage, work)
+    except LoweringError as error:
+        raise InductorError(str(error)) from error
+    return _finished(work, debug)
+
+
+def _rewrite(work: Compilation) -> None:
+    _refuse_odd_inputs(work.example_inputs)
+    work.graph = passes.run(work.given, work.options.skip_passes)
+
+
+def _lower(work: Compilation) -> None:
+    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info)
+
+
+def _schedule(work: Compilation) -> None:
+    assert work.tensors is not None
+    made = schedule_with_reasons(work.tensors, work.options.limits, work.name)
+    work.program, work.refusals = made.program, made.refusals
+
+
+def _verify(work: Compilation) -> None:
+    if work.options.verify:
+        from flambeau_inductor.ir.verify import verify_program  # only where it is asked for
+
+        verify_program(work.scheduled())
+
+
+def _generate(work: Compilation) -> None:
+    work.kernels = kernels.generate(work)
+
+
+def _build(work: Compilation) -> None:
+    for text in work.kernels:
+        functions, hit, keep = text.build()
+        work.functions.update(functions)
+        work.hits.append(hit)
+        work.keep.extend(keep)
+
+
+def _wrap(work: Compilation) -> None:
+    program = work.scheduled()
+    launches = {name: launch for text in work.kernels for name, launch in text.launches.items()}
+    check = work.options.check_inputs
+    checked = work.info is None if check is None else check
+    work.wrapper = generate_wrapper(program, launches, check_inputs=checked)
+    known: dict[str, object] = {**work.functions, **dict(program.constants)}
+    work.call = load_wrapper(work.wrapper, work.name, known)
+
+
+STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (
+    ("rewrite", _rewrite),
+    ("lower", _lower),
+    ("schedule", _schedule),
+    ("verify", _verify),
+    ("generate", _generate),
+    ("build", _build),
+    ("wrap", _wrap),
+)
+
+
+def _refuse_odd_inputs(inputs: Sequence[Any]) -> None:
+    """Kernels read memory as it is: values that are stored negated or conjugated are refused."""
+    for position, value in enumerate(inputs):
+        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+            raise InductorError(f"input {position} has the negative or the conjugate bit set")
+
+
+def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
+    assert work.call is not None and work.wrapper is not None and work.tensors is not None
+    program = work.scheduled()
+    externs = [s for s in program.steps if isinstance(s, Extern)]
+    sources = {text.file: text.text for text in work.kernels} | {"wrapper.py": work.wrapper.text}
+    report = Report(
+        name=work.name,
+        kernels=len(work.loops()),
+        distinct_kernels=sum(text.distinct for text in work.kernels),
+        fused_ops=_fused(work.rewritten(), externs) if work.kernels else 0,
+        externs=dict(Counter(e.target for e in externs)),
+        fallbacks=tuple(Fallback(f.target, f.why, f.origin) for f in work.tensors.fallbacks),
+        refused_fusions=len(work.refusals),
+        cache_hit=bool(work.hits) and all(work.hits),
+        seconds=work.seconds,
+        sources=sources,
+    )
+    debug.finish(report)
+    devices = {b.layout.device.type for b in program.buffers} if externs else set()
+    return CompiledGraph(work.call, report, tuple(sorted(devices)), tuple(work.keep))
+
+
+def _fused(gm: fx.GraphModule, externs: Sequence[Extern]) -> int:
+    """Operations of the graph that compute something and do not run in the library."""
+    outside = {origin for e in externs for origin in e.origins}
+    count = 0
+    for node in gm.graph.nodes:
+        if node.op != "call_function" or node.target is operator.getitem or node.name in outside:
+            continue
+        prim = prim_of(node.target)
+        count += prim is None or not MOVES & set(prim.tags)
+    return count

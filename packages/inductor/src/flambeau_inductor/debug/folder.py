@@ -1,0 +1,111 @@
+"""Leaves the product of every stage in a folder.
+
+In: a folder's path or None, and the compilation after each stage. Out: files. Invariant: a file is
+written as soon as its stage is done, so that a compile that fails leaves all that came before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import fx
+
+from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class DebugFolder:
+    """Where the files go; nowhere if `path` is None."""
+
+    path: Path | None
+
+    def after(self, stage: str, work: Compilation) -> None:
+        """Write what `stage` made."""
+        if self.path is None:
+            return
+        for name, text in WRITERS.get(stage, lambda _: {})(work).items():
+            (self.path / name).write_text(text)
+
+    def finish(self, report: Report) -> None:
+        """Write the report."""
+        if self.path is not None:
+            (self.path / "report.json").write_text(json.dumps(report.to_dict(), indent=2) + "\n")
+
+
+def open_debug_folder(parent: str | None, name: str) -> DebugFolder:
+    """A new folder under `parent`, or nothing."""
+    if parent is None:
+        return DebugFolder(None)
+    root = Path(parent).expanduser()
+    root.mkdir(parents=True, exist_ok=True)
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
+    return DebugFolder(Path(tempfile.mkdtemp(prefix=f"{safe}-{os.getpid()}-", dir=root)))
+
+
+def _graph(gm: fx.GraphModule) -> str:
+    """The graph's code, with shapes and the user's lines as comments."""
+    lines: list[str] = []
+    shown = ""
+    for node in gm.graph.nodes:
+        trace = str(node.meta.get("stack_trace") or "").rstrip()
+        head = trace.rfind('  File "')
+        last = trace[head:] if head >= 0 else ""
+        if last and last != shown:
+            shown = last
+            lines += ["", *(f"# {line.strip()}" for line in last.splitlines())]
+        value = node.meta.get("val")
+        what = ""
+        if hasattr(value, "shape") and hasattr(value, "dtype"):
+            what = f"  # {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+            if hasattr(value, "stride"):
+                stride = value.stride() if callable(value.stride) else value.stride
+                what += f" strides {list(stride)}"
+        lines.append(f"{node.format_node()}{what}")
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def _after_rewrite(work: Compilation) -> Mapping[str, str]:
+    return {"0_graph.txt": _graph(work.given), "1_rewritten.txt": _graph(work.rewritten())}
+
+
+def _after_lower(work: Compilation) -> Mapping[str, str]:
+    assert work.tensors is not None
+    from flambeau_inductor.ir.show import show_program  # these three only where it is asked for
+    from flambeau_inductor.lowering import lower_graph
+    from flambeau_inductor.schedule import schedule
+
+    # scheduling notes strides in the graph it is given, so the unfused listing has its own
+    again = lower_graph(work.rewritten(), work.example_inputs, work.info)
+    unfused = schedule(again, replace(work.options.limits, fusion=False), work.name)
+    return {"2_before_fusion.txt": show_program(unfused)}
+
+
+def _after_schedule(work: Compilation) -> Mapping[str, str]:
+    from flambeau_inductor.ir.show import show_program  # only where it is asked for
+
+    refused = "".join(f"{r}\n" for r in work.refusals)
+    return {"3_after_fusion.txt": show_program(work.scheduled()), "3_refused.txt": refused}
+
+
+def _after_generate(work: Compilation) -> Mapping[str, str]:
+    return {f"4_{text.file}": text.text for text in work.kernels}
+
+
+def _after_wrap(work: Compilation) -> Mapping[str, str]:
+    assert work.wrapper is not None
+    return {"5_wrapper.py": work.wrapper.text}
+
+
+WRITERS: Mapping[str, Callable[[Compilation], Mapping[str, str]]] = {
+    "rewrite": _after_rewrite,
+    "lower": _after_lower,
+    "schedule": _after_schedule,
+    "generate": _after_generate,
+    "wrap": _after_wrap,
+}

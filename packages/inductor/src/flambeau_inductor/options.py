@@ -1,0 +1,66 @@
+"""What a caller may choose.
+
+In: keyword arguments, and the environment for what is left open. Out: `Options`.
+Invariant: plain frozen data that later stages are handed; nothing else in the package reads the
+environment for a choice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from flambeau_inductor.schedule.limits import Limits
+
+Kernels = Literal["auto", "cpp", "triton"]
+
+DEBUG_DIR = "FLAMBEAU_DEBUG_DIR"
+CACHE_DIR = "FLAMBEAU_CACHE_DIR"
+VERIFY = "FLAMBEAU_VERIFY"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Choices of one compile. `None` leaves the choice to the environment or to the compiler."""
+
+    kernels: Kernels = "auto"
+    """`auto`: C++ for CPU tensors, Triton for CUDA tensors. `triton` on CPU tensors needs
+    Triton's interpreter (`TRITON_INTERPRET=1`)."""
+
+    compiler: str | None = None
+    """C++ compiler; `CXX`, else the first of g++, c++, clang++ that is found."""
+
+    threads: int | None = None
+    """Most threads that a C++ kernel uses; as many as torch at the time of the call."""
+
+    cache_dir: str | None = None
+    """Folder of built kernels (`FLAMBEAU_CACHE_DIR`, else the user's cache folder)."""
+
+    debug_dir: str | None = None
+    """Where to leave a folder with every stage's product (`FLAMBEAU_DEBUG_DIR`)."""
+
+    verify: bool | None = None
+    """Hold the program to the rules of its IR (`FLAMBEAU_VERIFY=1`)."""
+
+    check_inputs: bool | None = None
+    """Compare each call's inputs with those compiled for; on unless `info` is given, since whoever
+    gives that also guards the inputs."""
+
+    skip_passes: tuple[str, ...] = ()
+    """Names of graph rewrites to leave out (see `flambeau_inductor.passes.PASSES`)."""
+
+    limits: Limits = Limits()
+    """Thresholds of inlining and fusion."""
+
+
+def settled(options: Options, environment: Mapping[str, str] | None = None) -> Options:
+    """`options` with what they leave open taken from the environment."""
+    env = os.environ if environment is None else environment
+    return replace(
+        options,
+        cache_dir=options.cache_dir or env.get(CACHE_DIR) or None,
+        debug_dir=options.debug_dir or env.get(DEBUG_DIR) or None,
+        verify=env.get(VERIFY, "") not in ("", "0") if options.verify is None else options.verify,
+    )

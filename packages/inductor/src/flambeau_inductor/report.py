@@ -1,0 +1,72 @@
+"""What one compile did.
+
+In: numbers and texts from the stages. Out: `Report`. Invariant: plain data; every library call is
+counted by name, and every one that stands in for a missing lowering has its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """An operator that the library runs because there is no kernel for it."""
+
+    operator: str
+    reason: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Facts about one compiled graph.
+
+    kernels: generated kernels launched per call (`distinct_kernels` of them differ).
+    fused_ops: operations of the graph that run inside generated kernels.
+    externs: library calls per run, by operator.
+    fallbacks: those among them that have no lowering, with the reason.
+    refused_fusions: fusions that were considered and not made.
+    cache_hit: the kernels came from the disk (False too where there are none).
+    seconds: by stage, in order.
+    sources: the texts that were generated (`kernels.cpp`, `kernels.py`, `wrapper.py`).
+    """
+
+    name: str
+    kernels: int = 0
+    distinct_kernels: int = 0
+    fused_ops: int = 0
+    externs: Mapping[str, int] = field(default_factory=dict)
+    fallbacks: tuple[Fallback, ...] = ()
+    refused_fusions: int = 0
+    cache_hit: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON types, without the sources."""
+        return {
+            "name": self.name,
+            "kernels": self.kernels,
+            "distinct_kernels": self.distinct_kernels,
+            "fused_ops": self.fused_ops,
+            "externs": dict(self.externs),
+            "fallbacks": [
+                {"operator": f.operator, "reason": f.reason, "node": f.node} for f in self.fallbacks
+            ],
+            "refused_fusions": self.refused_fusions,
+            "cache_hit": self.cache_hit,
+            "seconds": dict(self.seconds),
+        }
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.kernels} kernels ({self.distinct_kernels} distinct) for"
+            f" {self.fused_ops} operations, {sum(self.externs.values())} library calls,"
+            f" {sum(self.seconds.values()):.2f} s"
+        ]
+        lines += [f"  library: {name} x{count}" for name, count in sorted(self.externs.items())]
+        lines += [f"  no kernel: {f.operator} ({f.reason}) for {f.node}" for f in self.fallbacks]
+        return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""Checks at run time, before a kernel reads memory through what is checked.
+
+In: tensors. Out: nothing, or the exception that eager would raise. Invariant: on a GPU no check
+waits for the device.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor._torch_compat import assert_later
+
+ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
+
+
+def check_index(index: torch.Tensor, low: int, size: int, error: str, message: str) -> None:
+    """Raise unless every element of `index` is in `range(low, size)`."""
+    least, most = torch.aminmax(index)
+    if index.device.type != "cpu":
+        assert_later(torch.logical_and(least >= low, most < size))
+        return
+    if least.item() < low or most.item() >= size:
+        outside = torch.logical_or(index < low, index >= size)
+        offender = index[outside][0].item()
+        raise ERRORS[error](message.replace("{index}", str(offender)))
+
+
+def check_input(
+    position: int,
+    value: object,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: torch.dtype,
+    device: str,
+) -> None:
+    """Raise `ValueError` unless input `position` is what the graph was compiled for.
+
+    The stride along a dimension of size 0 or 1 addresses nothing, so any will do.
+    """
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"input {position} is a {type(value).__name__}, not a tensor")
+    strides = value.stride()
+    if (
+        tuple(value.shape) != shape
+        or value.dtype != dtype
+        or str(value.device) != device
+        or any(n > 1 and a != b for n, a, b in zip(shape, strides, stride, strict=True))
+    ):
+        raise ValueError(
+            f"input {position} is {value.dtype}{list(value.shape)} with strides {list(strides)} on "
+            f"{value.device}; the graph was compiled for {dtype}{list(shape)} with strides "
+            f"{list(stride)} on {device}"
+        )

@@ -1,0 +1,47 @@
+"""A compiled graph as callers hold it.
+
+In: the wrapper's function and what has to live as long as it. Out: a callable of the boxed
+convention. Invariant: no autograd graph is built and no autocast happens inside: both are in the
+compiled graph already, where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class CompiledGraph:
+    """Call it with one list of inputs, which it empties; it returns the outputs as a tuple.
+
+    `report` says what was compiled; `keep` is whatever the kernels need to stay alive.
+    """
+
+    __slots__ = ("__weakref__", "_autocasts", "_call", "_keep", "report")
+
+    def __init__(
+        self,
+        call: Callable[[list[Any]], tuple[Any, ...]],
+        report: Any,
+        devices: tuple[str, ...] = (),
+        keep: tuple[object, ...] = (),
+    ) -> None:
+        self._call = call
+        self._autocasts = devices
+        self._keep = keep
+        self.report = report
+
+    def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        for device in self._autocasts:
+            if torch.is_autocast_enabled(device):
+                with torch.autocast(device, enabled=False):
+                    return self._without_grad(args)
+        return self._without_grad(args)
+
+    def _without_grad(self, args: list[Any]) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():
+            with torch.no_grad():
+                return self._call(args)
+        return self._call(args)

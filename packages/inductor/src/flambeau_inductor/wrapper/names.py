@@ -1,0 +1,67 @@
+"""How values of a program are spelled in the wrapper's text.
+
+In: literals, layouts, arguments of library calls. Out: Python expressions. Invariant: an expression
+evaluates to an equal value in the namespace that `load` makes; a symbol is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import torch
+from flambeau_prims import NotYetSymbolic
+
+from flambeau_inductor.ir.program import Argument, Layout, Ref, Size
+
+
+def sizes(values: Iterable[Size]) -> str:
+    """`(8, 32)`."""
+    numbers = []
+    for value in values:
+        if not isinstance(value, int):
+            raise NotYetSymbolic(f"a symbolic size in a wrapper: {value}")
+        numbers.append(value)
+    return repr(tuple(numbers))
+
+
+def size(value: Size) -> int:
+    """A size that is a number."""
+    if not isinstance(value, int):
+        raise NotYetSymbolic(f"a symbolic size in a wrapper: {value}")
+    return value
+
+
+def literal(value: object) -> str:
+    """A number, string, dtype, device, layout or memory format."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+    if isinstance(value, torch.device):
+        return f"device({str(value)!r})"
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return repr(value)
+    raise TypeError(f"a {type(value).__name__} cannot be an argument of a library call: {value!r}")
+
+
+def argument(value: Argument) -> str:
+    """An argument of a library call."""
+    if isinstance(value, Ref):
+        return reference(value)
+    if isinstance(value, tuple):
+        return "[" + ", ".join(argument(v) for v in value) + "]"
+    return literal(value)
+
+
+def reference(ref: Ref) -> str:
+    """A buffer, seen through the reference's layout if it has one."""
+    if ref.layout is None:
+        return ref.buffer
+    shape, stride = sizes(ref.layout.shape), sizes(ref.layout.stride)
+    return f"seen_as({ref.buffer}, {shape}, {stride}, {size(ref.layout.offset)})"
+
+
+def layout(of: Layout) -> str:
+    """Shape, strides and dtype as three arguments."""
+    return f"{sizes(of.shape)}, {sizes(of.stride)}, {of.dtype}"
