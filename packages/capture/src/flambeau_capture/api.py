@@ -22,6 +22,7 @@ from flambeau_capture import backends
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
 from flambeau_capture.convert import Converter, Records
 from flambeau_capture.errors import CaptureWarning
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
 from flambeau_capture.source import Scope
@@ -58,28 +59,34 @@ class _LimitWarning:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = weakref.ref(compiler)
-        self._seen: set[types.CodeType] = set()
+        self._seen: IdentityMap[types.CodeType, bool] = IdentityMap()
 
-    def __call__(self, code: types.CodeType, arguments: dict[str, Any], free: dict[str, Any]) -> None:
+    def __call__(
+        self,
+        code: types.CodeType,
+        func: types.FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+    ) -> None:
         compiler = self._compiler()
         if compiler is None or code in self._seen:
             return
-        self._seen.add(code)
-        limit = compiler.converter.options.cache_size_limit
-        text = f"{code.co_name} was compiled {limit} times and is not compiled again"
+        self._seen[code] = True
+        options = compiler.converter.options
+        name = compiler.converter.user_names.get(code, code.co_name)
+        text = (
+            f"{name} was compiled {options.cache_size_limit} times (cache_size_limit) and is not "
+            f"compiled again: it runs as it is where no entry fits"
+        )
         entries = compiler.cache.entries(code)
-        if entries:
-            scope = Scope(arguments, free, entries[-1].info.globals_of(code), {}) if hasattr(
-                entries[-1].info, "globals_of"
-            ) else None
-            failure = _explain(entries[0], arguments, free) if scope is None else None
-            if failure is not None:
-                text += f"; guard {failure.guard} expected {failure.expected}, got {failure.got}"
+        scope = Scope(arguments, free, func.__globals__, func.__builtins__)
+        failure = entries[0].info.explain(scope) if entries else None
+        if failure is not None:
+            text += (
+                f". The guard that failed last: {failure.guard}, expected {failure.expected}, "
+                f"got {failure.got}"
+            )
         warnings.warn(text, CaptureWarning, stacklevel=3)
-
-
-def _explain(entry: Any, arguments: dict[str, Any], free: dict[str, Any]) -> Any:
-    return entry.info.explain(Scope(arguments, free, {}, {}))
 
 
 @overload
