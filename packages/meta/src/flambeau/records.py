@@ -7,7 +7,7 @@ Invariant: a recorder belongs to one compiled callable; a fallback is a record l
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -91,10 +91,11 @@ class Report:
     @property
     def seconds(self) -> dict[str, float]:
         """Compile time by phase, longest first."""
-        total: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         for record in self.records:
-            total.update(record.seconds)
-        return dict(total.most_common())
+            for phase, seconds in record.seconds.items():
+                spent[phase] += seconds
+        return dict(sorted(spent.items(), key=lambda item: -item[1]))
 
     def to_dict(self) -> dict[str, object]:
         """The sums as plain data, for JSON."""

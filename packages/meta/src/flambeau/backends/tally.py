@@ -7,7 +7,7 @@ Invariant: seconds of different phases do not overlap: what the inductor spent i
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import flambeau_aot
@@ -32,7 +32,7 @@ class Tally:
         self.cache_hits = 0
         self.externs: Counter[str] = Counter()
         self.no_kernel: Counter[str] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def add(self, compiled: Any) -> None:
         """One more graph came out of the inductor."""
@@ -42,18 +42,18 @@ class Tally:
         self.cache_hits += bool(report.cache_hit)
         self.externs.update(report.externs)
         self.no_kernel.update(fallback.operator for fallback in report.fallbacks)
-        self.seconds.update({f"inductor: {k}": v for k, v in report.seconds.items()})
+        for phase, spent in report.seconds.items():
+            self.seconds[f"inductor: {phase}"] += spent
 
     def record(
         self, name: str, nodes: int, aot: flambeau_aot.Report | None, seconds: float
     ) -> GraphRecord:
         """The sums as a frozen record."""
-        phases: Counter[str] = Counter(self.seconds)
+        phases = dict(self.seconds)
         if aot is not None:
             own = {k: v for k, v in aot.seconds.items() if k not in _COMPILE_PASSES}
-            phases.update({f"aot: {k}": v for k, v in own.items()})
-            rest = seconds - sum(phases.values())
-            phases["other"] += max(rest, 0.0)
+            phases |= {f"aot: {phase}": spent for phase, spent in own.items()}
+            phases["other"] = max(seconds - sum(phases.values()), 0.0)
         return GraphRecord(
             name=name,
             kind=aot.kind if aot is not None else "eager",
