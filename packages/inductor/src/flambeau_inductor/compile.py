@@ -1,8 +1,8 @@
 """The front door: a graph of primitives in, a callable out.
 
-In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs, facts
-about it. Out: a `CompiledGraph`. Invariant: the stages are the list `STAGES`; each one's name shows
-in the report's seconds and in the debug folder.
+In: an FX graph of primitives (and ATen overloads that nothing decomposed), its example inputs,
+facts about it. Out: a `CompiledGraph`. Invariant: the stages are the list `STAGES`; each one's
+name shows in the report's seconds and in the debug folder.
 """
 
 from __future__ import annotations

@@ -48,14 +48,15 @@ def buffers_of(loop: Loop) -> set[str]:
 
 def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> str:
     devices = {layouts[b].device for b in buffers_of(loop)}
+    nodes = ", ".join(loop.origins)
     if len(devices) != 1:
         places = ", ".join(sorted(map(str, devices)))
-        raise InductorError(f"{', '.join(loop.origins)}: one kernel would touch tensors on {places}")
+        raise InductorError(f"{nodes}: one kernel would touch tensors on {places}")
     kind = devices.pop().type
     if work.options.kernels != "auto":
         return work.options.kernels
     if kind not in LANGUAGE:
-        raise InductorError(f"{', '.join(loop.origins)}: no kernels are generated for {kind} tensors")
+        raise InductorError(f"{nodes}: no kernels are generated for {kind} tensors")
     return LANGUAGE[kind]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from flambeau_inductor.schedule.limits import Limits
@@ -51,7 +51,7 @@ class Options:
     skip_passes: tuple[str, ...] = ()
     """Names of graph rewrites to leave out (see `flambeau_inductor.passes.PASSES`)."""
 
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     """Thresholds of inlining and fusion."""
 
 

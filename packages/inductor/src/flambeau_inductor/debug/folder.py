@@ -29,7 +29,8 @@ class DebugFolder:
         """Write what `stage` made."""
         if self.path is None:
             return
-        for name, text in WRITERS.get(stage, lambda _: {})(work).items():
+        writer = WRITERS.get(stage)
+        for name, text in writer(work).items() if writer is not None else ():
             (self.path / name).write_text(text)
 
     def finish(self, report: Report) -> None:

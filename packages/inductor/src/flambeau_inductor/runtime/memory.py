@@ -34,9 +34,7 @@ def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> 
             f"a library call gave {value.dtype}{list(value.shape)} where the graph's metadata say"
             f" {dtype}{list(shape)}"
         )
-    moved = any(
-        n > 1 and a != b for n, a, b in zip(shape, value.stride(), stride, strict=True)
-    )
+    moved = any(n > 1 and a != b for n, a, b in zip(shape, value.stride(), stride, strict=True))
     if not moved or not value.numel():
         return value.as_strided(shape, stride, value.storage_offset())
     return torch.empty_strided(shape, stride, dtype=dtype, device=value.device).copy_(value)

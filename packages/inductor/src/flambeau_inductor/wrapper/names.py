@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from flambeau_prims import NotYetSymbolic
@@ -45,11 +46,11 @@ def literal(value: object) -> str:
     raise TypeError(f"a {type(value).__name__} cannot be an argument of a library call: {value!r}")
 
 
-def argument(value: Argument) -> str:
+def argument(value: Argument | list[Any]) -> str:
     """An argument of a library call."""
     if isinstance(value, Ref):
         return reference(value)
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return "[" + ", ".join(argument(v) for v in value) + "]"
     return literal(value)
 
