@@ -1,4 +1,4 @@
-"""Fixtures of the tests of capture. torch is imported by the fixtures: some tests run without it."""
+"""Fixtures of the tests of capture. Only fixtures import torch: some tests run without it."""
 
 import pytest
 

@@ -4,7 +4,6 @@ import re
 
 import pytest
 import torch
-
 from flambeau_capture import Unsupported, explain, optimize
 
 
@@ -250,5 +249,5 @@ def test_resnet_style_training_step(capture, backend):
 def test_a_training_step_without_python_is_refused_at_backward():
     module, _ = twins()
     compiled = optimize("eager", nopython=True)(train)
-    with pytest.raises(Unsupported, match="loss.backward"):
+    with pytest.raises(Unsupported, match=r"loss\.backward"):
         compiled(module, (torch.randn(4, 3, 8, 8), torch.randint(10, (4,))))

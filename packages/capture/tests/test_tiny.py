@@ -1,7 +1,6 @@
 """The least that has to work: a function, a module, a branch. Under five seconds."""
 
 import torch
-
 from flambeau_capture import Options, Unsupported, list_backends, optimize
 
 

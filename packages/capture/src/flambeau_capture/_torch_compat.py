@@ -86,6 +86,11 @@ def global_hook_tables() -> tuple[dict[int, Any], ...]:
     )
 
 
+CPU_AUTOCAST: Any = getattr(torch.cpu.amp, "autocast")  # noqa: B009 - not in its __all__
+SCRIPTING_QUESTIONS: tuple[Any, ...] = tuple(
+    getattr(torch.jit, name) for name in ("is_scripting", "is_tracing")
+)
+
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_CALLS: tuple[Any, ...] = (
     torch.nn.Module.__call__,
@@ -107,9 +112,7 @@ def operator_namespaces() -> tuple[Any, ...]:
     return (
         torch._C._VariableFunctions,
         torch._C._nn,
-        torch._C._special,
-        torch._C._linalg,
-        torch._C._fft,
+        *(getattr(torch._C, name) for name in ("_special", "_linalg", "_fft")),
         torch.nn.functional,
         torch.functional,
         torch.special,

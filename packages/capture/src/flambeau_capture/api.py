@@ -7,6 +7,8 @@ compiled outside of a compiled callable's dynamic extent.
 
 from __future__ import annotations
 
+import builtins
+import dataclasses
 import functools
 import threading
 import types
@@ -79,7 +81,7 @@ class _LimitWarning:
             f"compiled again: it runs as it is where no entry fits"
         )
         entries = compiler.cache.entries(code)
-        scope = Scope(arguments, free, func.__globals__, func.__builtins__)
+        scope = Scope(arguments, free, func.__globals__, vars(builtins))
         failure = entries[0].info.explain(scope) if entries else None
         if failure is not None:
             text += (
@@ -91,13 +93,20 @@ class _LimitWarning:
 
 @overload
 def optimize(
-    backend: str | backends.Backend = ..., *, nopython: bool = ..., dynamic: bool = ...,
+    backend: str | backends.Backend = ...,
+    *,
+    nopython: bool = ...,
+    dynamic: bool = ...,
     options: Options | None = ...,
 ) -> Callable[[F], F]: ...
 @overload
 def optimize(
-    backend: str | backends.Backend = ..., *, nopython: bool = ..., dynamic: bool = ...,
-    options: Options | None = ..., **choices: Any,
+    backend: str | backends.Backend = ...,
+    *,
+    nopython: bool = ...,
+    dynamic: bool = ...,
+    options: Options | None = ...,
+    **choices: Any,
 ) -> Callable[[F], F]: ...
 
 
@@ -116,8 +125,6 @@ def optimize(
     options: everything else; or give fields of `Options` as keywords.
     """
     base = options or Options()
-    import dataclasses
-
     chosen = dataclasses.replace(
         base, nopython=nopython or base.nopython, dynamic=dynamic or base.dynamic, **choices
     )
@@ -139,9 +146,7 @@ def compile(
     **choices: Any,
 ) -> Any:
     """`optimize` with the function as first argument; usable as a decorator too."""
-    decorate = optimize(
-        backend, nopython=fullgraph, dynamic=dynamic, options=options, **choices
-    )
+    decorate = optimize(backend, nopython=fullgraph, dynamic=dynamic, options=options, **choices)
     return decorate if fn is None else decorate(fn)
 
 
@@ -158,7 +163,7 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
         functools.update_wrapper(made, target)
     except AttributeError:
         functools.update_wrapper(made, type(target).__call__)
-    made.__flambeau_compiler__ = compiler
+    made.__dict__["__flambeau_compiler__"] = compiler
     return made
 
 
@@ -185,12 +190,12 @@ def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
+        "__flambeau_compiler__": compiler,
+        "__flambeau_original__": module,
     }
     kind = type(original.__name__, (original,), names)
-    twin = object.__new__(kind)
+    twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
-    setattr(kind, "__flambeau_compiler__", compiler)
-    setattr(kind, "__flambeau_original__", module)
     return twin
 
 

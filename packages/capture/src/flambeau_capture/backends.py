@@ -19,13 +19,11 @@ Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
 _BACKENDS: dict[str, Backend] = {}
 
 
-def register_backend(
-    backend: Backend | None = None, *, name: str | None = None
-) -> Any:
+def register_backend(backend: Backend | None = None, *, name: str | None = None) -> Any:
     """Give a backend a name; usable as a decorator, with or without arguments."""
 
     def register(fn: Backend) -> Backend:
-        _BACKENDS[name or getattr(fn, "__name__", type(fn).__name__)] = fn
+        _BACKENDS[name or str(getattr(fn, "__name__", type(fn).__name__))] = fn
         return fn
 
     return register if backend is None else register(backend)

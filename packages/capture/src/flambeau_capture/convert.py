@@ -1,8 +1,8 @@
 """From a frame to an entry: interpret, compile the graph, write the new code, gather the guards.
 
-In: a code object with the state it is entered in. Out: an `Entry` of the frame cache, or a word that
-the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would without
-compiling, unless it asked for an error.
+In: a code object with the state it is entered in. Out: an `Entry` of the frame cache, or a word
+that the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would
+without compiling, unless it asked for an error.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import SKIP, Entry, disabled
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
-from flambeau_capture.bytecode import AssembleError, StackError, listing
+from flambeau_capture.bytecode.listing import listing
+from flambeau_capture.bytecode.pools import AssembleError
+from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.emit.frame import State, Stop, emit_break, emit_return
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, CaptureWarning
-from flambeau_capture.identity import IdentityMap
 from flambeau_capture.graph import GraphInput, user_lines
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import NULL, Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
@@ -162,14 +164,10 @@ class _Conversion:
         scope = GlobalsScope(self.func.__globals__, None)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
-        session = Session(
-            self.code, self.options, scope, converter.user_names, converter.bodies
-        )
+        session = Session(self.code, self.options, scope, converter.user_names, converter.bodies)
         session.guards.add_global_state()
         try:
-            frame = TopFrame(
-                session, self.code, self.func, self.arguments, self.free, scope
-            )
+            frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)
             ended = frame.execute(stop_at, reason)
             mode_now = torch.is_grad_enabled()
             session.close_graph(grad_mode)
@@ -202,9 +200,7 @@ class _Conversion:
             raise SkipFrame(str(error)) from error
         return self._entry(session, code)
 
-    def _stopped(
-        self, session: Session, frame: TopFrame, state: State, ended: Stopped
-    ) -> Any:
+    def _stopped(self, session: Session, frame: TopFrame, state: State, ended: Stopped) -> Any:
         report = ended.report
         if self.options.nopython:
             if report.reason.id not in ("FB0010", "FB0011"):
@@ -263,9 +259,7 @@ class _GraphCompiler:
         if not session.graph.is_empty():
             self.number = conversion.converter.names.reserve()
 
-    def __call__(
-        self, outputs: Sequence[fx.Node]
-    ) -> tuple[str, Sequence[GraphInput]] | None:
+    def __call__(self, outputs: Sequence[fx.Node]) -> tuple[str, Sequence[GraphInput]] | None:
         if self.number is None:
             return None
         conversion, converter = self.conversion, self.conversion.converter
@@ -347,7 +341,7 @@ def _guard_aliases(session: Session) -> None:
     """Objects that were different stay different, where that matters."""
     inputs = [given.source for given in session.graph.inputs if not isinstance(given.source, Held)]
     if len(inputs) > 1:
-        session.guards.add_no_alias(inputs)
+        session.guards.add_no_alias(tuple(inputs))
     for effect in session.heap.effects():
         if not isinstance(effect, Value) or isinstance(effect.source, Held | None):
             continue
@@ -360,7 +354,7 @@ def _guard_aliases(session: Session) -> None:
             and not isinstance(value.source, Held)
         ]
         if len(same) > 1:
-            session.guards.add_no_alias(same)
+            session.guards.add_no_alias(tuple(same))
 
 
 def _unknown_reason() -> Any:

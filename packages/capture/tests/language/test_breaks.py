@@ -1,10 +1,10 @@
+# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
 """Graph breaks: where they may stand, what they must not disturb, how often frames are compiled."""
 
 import random
 
 import pytest
 import torch
-
 from flambeau_capture import CaptureWarning, disable, graph_break, optimize
 
 
@@ -31,7 +31,7 @@ def test_break_with_keyword_arguments(check):
     def fn(t):
         t = t + 1
         t = opaque(t, c=3, d=4)
-        t = opaque(*[t], **{"b": 2})
+        t = opaque(*[t], b=2)
         return t * 2
 
     check(fn, x(), graphs=2)

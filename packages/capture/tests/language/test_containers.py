@@ -1,3 +1,4 @@
+# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
 """Lists, tuples, dicts, sets, slices: as arguments, as results, changed in place."""
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
@@ -199,7 +200,7 @@ def test_unpacking_in_calls(check):
 
     def fn(t):
         args = (t, 2, 3, 4)
-        return inner(*args, **{"c": 5, "d": 6}), inner(t, *[1], **dict(z=1))
+        return inner(*args, c=5, d=6), inner(t, *[1], **dict(z=1))
 
     check(fn, x())
 

@@ -1,3 +1,4 @@
+# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
 """Functions: closures, defaults, decorators, lambdas, generators, recursion, partials."""
 
 import functools

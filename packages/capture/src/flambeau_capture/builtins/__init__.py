@@ -3,7 +3,6 @@
 Importing this package fills the table `values.callables.HANDLERS`.
 """
 
-from flambeau_capture.values import contexts  # registers autocast
 from flambeau_capture.builtins import (
     containers,
     creation,
@@ -14,3 +13,4 @@ from flambeau_capture.builtins import (
     stdlib,
     torch_functions,
 )
+from flambeau_capture.values import contexts  # registers autocast

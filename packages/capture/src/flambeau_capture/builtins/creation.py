@@ -28,7 +28,6 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue, SetValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue
@@ -108,9 +107,7 @@ def new_object(kind: ClassValue) -> Value:
     raise Break("FB0005", f"call of {kind.describe()}")
 
 
-def _exception(
-    tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs
-) -> Value:
+def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
     made = ExceptionValue(python_class, list(args))
     init = find_in_class(python_class, "__init__")
     if init is not None and isinstance(init[1], types.FunctionType):
@@ -142,9 +139,7 @@ def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> 
     for name in fields:
         if name not in values:
             if name not in defaults:
-                tx.raise_error(
-                    TypeError, f"{python_class.__name__}() missing argument: '{name}'"
-                )
+                tx.raise_error(TypeError, f"{python_class.__name__}() missing argument: '{name}'")
             values[name] = tx.wrap_new(defaults[name])
     return TupleValue([values[name] for name in fields], python_class)
 
@@ -210,4 +205,3 @@ def _namespace(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 pure(
     torch.device, torch.finfo, torch.iinfo, inspect.Signature, range, complex, bytes, frozenset,
 )  # fmt: skip
-

@@ -192,7 +192,7 @@ def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return Constant(find_in_class(value.cls, "__call__") is not None)
     if isinstance(value, OpaqueValue):
         return Constant(callable(value.real))
-    return Constant(hasattr(value.cls, "__call__"))
+    return Constant(hasattr(value.cls, "__call__"))  # noqa: B004 - of the class
 
 
 @handles(id)
@@ -277,9 +277,7 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
         except (ValueError, TypeError) as error:
             tx.raise_error(type(error), *error.args)
     if isinstance(value, ObjectValue) and value.special("__format__"):
-        return str(
-            constant_of(tx.call(tx.get_attr(value, "__format__"), [Constant(spec)], {}))
-        )
+        return str(constant_of(tx.call(tx.get_attr(value, "__format__"), [Constant(spec)], {})))
     return format(text_of(tx, value, "__str__"), spec)
 
 

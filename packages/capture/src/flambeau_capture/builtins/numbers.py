@@ -119,9 +119,7 @@ def _module_functions(module: types.ModuleType) -> list[Any]:
 
 for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
-    def _math(
-        tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn
-    ) -> Value:
+    def _math(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn) -> Value:
         for arg in args:
             if isinstance(arg, TensorValue):
                 raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")

@@ -99,12 +99,12 @@ def _by_identity(value: Value) -> bool:
     )
 
 
-def _tensor_operator(
-    tx: Tracer, fn: Callable[..., Any], left: Value, right: Value
-) -> Value:
+def _tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value:
     other = right if isinstance(left, TensorValue) else left
-    if fn in (operator.eq, operator.ne) and isinstance(other, Constant) and (
-        other.value is None or isinstance(other.value, str)
+    if (
+        fn in (operator.eq, operator.ne)
+        and isinstance(other, Constant)
+        and (other.value is None or isinstance(other.value, str))
     ):
         return Constant(fn is operator.ne)
     if isinstance(other, ObjectValue) and isinstance(right, ObjectValue):
@@ -123,8 +123,10 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue):
         return graph_call(tx, "call_function", fn, [left, right], {})
     if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
-        return left.call_method(tx, name, [right], {}) if not left.special(name) else tx.call(
-            tx.get_attr(left, name), [right], {}
+        return (
+            left.call_method(tx, name, [right], {})
+            if not left.special(name)
+            else tx.call(tx.get_attr(left, name), [right], {})
         )
     if isinstance(left, ListValue) and symbol == "+=":
         return left.call_method(tx, "__iadd__", [right], {})
@@ -163,8 +165,10 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
             if receiver.payload is None:
                 continue
             other = getattr(argument, "payload", None) or argument
-            found = binary(tx, symbol, receiver.payload, other) if receiver is left else binary(
-                tx, symbol, other, receiver.payload
+            found = (
+                binary(tx, symbol, receiver.payload, other)
+                if receiver is left
+                else binary(tx, symbol, other, receiver.payload)
             )
         else:
             found = tx.call(tx.get_attr(receiver, method), [argument], {})
@@ -197,7 +201,7 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | No
             tx.raise_error(
                 TypeError,
                 f"can only concatenate {left.cls.__name__} (not "
-                f"\"{right.cls.__name__}\") to {left.cls.__name__}",
+                f'"{right.cls.__name__}") to {left.cls.__name__}',
             )
     for one, other in ((left, right), (right, left)):
         if symbol == "*" and isinstance(one, SequenceValue) and isinstance(other, Constant):
@@ -256,8 +260,10 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     if isinstance(value, Constant):
         return tx.wrap_new(evaluate(tx, fn, value.value))
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
-        return value.call_method(tx, name, [], {}) if not value.special(name) else tx.call(
-            tx.get_attr(value, name), [], {}
+        return (
+            value.call_method(tx, name, [], {})
+            if not value.special(name)
+            else tx.call(tx.get_attr(value, name), [], {})
         )
     raise Break("FB0009", f"{symbol}{value.describe()}")
 

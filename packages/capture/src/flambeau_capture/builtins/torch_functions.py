@@ -58,7 +58,7 @@ def _answer(value: Any, *fns: Any) -> None:
 
 _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
 _answer(
-    False, torch.jit.is_scripting, torch.jit.is_tracing, torch.onnx.is_in_onnx_export,
+    False, *compat.SCRIPTING_QUESTIONS, torch.onnx.is_in_onnx_export,
     *compat.never_under_capture(),
 )  # fmt: skip
 _answer(None, *compat.nothing_under_capture())
@@ -118,9 +118,7 @@ for _name in dir(torch.Tensor):
     _member = getattr(torch.Tensor, _name, None)
     if isinstance(_member, types.FunctionType) and _member not in HANDLERS:
 
-        def _tensor_function(
-            tx: Tracer, args: Args, kwargs: Kwargs, _name: str = _name
-        ) -> Value:
+        def _tensor_function(tx: Tracer, args: Args, kwargs: Kwargs, _name: str = _name) -> Value:
             return args[0].call_method(tx, _name, args[1:], kwargs)
 
         HANDLERS[_member] = _tensor_function

@@ -16,18 +16,13 @@ from typing import Any
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.bytecode import (
-    Body,
-    Instruction,
-    Positions,
-    Region,
-    assemble,
-    remove_dead_code,
-    spelling,
-    stack_effect,
-)
-from flambeau_capture.bytecode.flow import covering
+from flambeau_capture.bytecode import spelling
+from flambeau_capture.bytecode.assemble import assemble
+from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.flow import covering, remove_dead_code
+from flambeau_capture.bytecode.instruction import Instruction, Positions
 from flambeau_capture.bytecode.opcodes import TERMINATORS, VERSION
+from flambeau_capture.bytecode.stack import stack_effect
 from flambeau_capture.effects.heap import Replayable
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.resume import CannotResume, live_at, make_resumption
@@ -74,12 +69,9 @@ def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
     return _assemble(writer, state, compile_graph, None)
 
 
-def emit_break(
-    state: State, stop: Stop, names: Names, compile_graph: Compile
-) -> CodeType:
+def emit_break(state: State, stop: Stop, names: Names, compile_graph: Compile) -> CodeType:
     """The frame runs to the unsupported instruction, does it in Python, and goes on elsewhere."""
-    body, code = state.body, state.body.code
-    writer = Writer(code)
+    writer = Writer(state.body.code)
     _effects(writer, state)
     for value, null in zip(stop.stack, stop.is_null):
         if null:
@@ -282,9 +274,7 @@ def _copy(instruction: Instruction) -> Instruction:
     )
 
 
-def _assemble(
-    writer: Writer, state: State, compile_graph: Compile, tail: _Tail | None
-) -> CodeType:
+def _assemble(writer: Writer, state: State, compile_graph: Compile, tail: _Tail | None) -> CodeType:
     code = state.body.code
     graph_call: list[Instruction] = []
     compiled = compile_graph(list(writer.outputs))

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from flambeau_capture.identity import IdentityMap
 from flambeau_capture.emit.resume import Resumption
+from flambeau_capture.identity import IdentityMap
 
 
 class Names:

@@ -1,7 +1,7 @@
 """Code that runs a frame's original code with the frame hook off.
 
-In: the original code. Out: a code object of the same signature. Invariant: nothing that the original
-code calls is captured; the program sees its own exceptions, from its own lines.
+In: the original code. Out: a code object of the same signature. Invariant: nothing that the
+original code calls is captured; the program sees its own exceptions, from its own lines.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from flambeau_capture.bytecode import Body, Instruction, Positions, assemble, decode, spelling
+from flambeau_capture.bytecode import spelling
+from flambeau_capture.bytecode.assemble import assemble
+from flambeau_capture.bytecode.decode import Body, decode
+from flambeau_capture.bytecode.instruction import Instruction, Positions
 
 _VARIADIC = 0x04 | 0x08
 

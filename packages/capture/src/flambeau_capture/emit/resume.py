@@ -11,14 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import CodeType
 
-from flambeau_capture.bytecode import (
-    Body,
-    Instruction,
-    assemble,
-    live_locals,
-    remove_dead_code,
-    spelling,
-)
+from flambeau_capture.bytecode import spelling
+from flambeau_capture.bytecode.assemble import assemble
+from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.flow import remove_dead_code
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.liveness import live_locals
 
 _VARIADIC = 0x04 | 0x08
 _GENERATOR_LIKE = 0x20 | 0x80 | 0x200

@@ -14,7 +14,8 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_capture.bytecode import Instruction, spelling
+from flambeau_capture.bytecode import spelling
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.source import Held, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant

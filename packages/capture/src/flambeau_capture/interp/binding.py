@@ -66,16 +66,12 @@ def _defaults(
         for name in missing:
             place = positional.index(name) - first
             if place < 0:
-                tx.raise_error(
-                    TypeError, f"{fn.qualname}() missing a required argument: '{name}'"
-                )
+                tx.raise_error(TypeError, f"{fn.qualname}() missing a required argument: '{name}'")
             found[name] = defaults[place]
     missing = [name for name in keyword_only if name not in found]
     if missing:
         named = fn.kwdefaults()
         for name in missing:
             if name not in named:
-                tx.raise_error(
-                    TypeError, f"{fn.qualname}() missing a required argument: '{name}'"
-                )
+                tx.raise_error(TypeError, f"{fn.qualname}() missing a required argument: '{name}'")
             found[name] = named[name]

@@ -12,8 +12,9 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from flambeau_capture.breaks import Break, UserLine
-from flambeau_capture.bytecode import Body, Instruction, Region, decode
+from flambeau_capture.bytecode.decode import Body, Region, decode
 from flambeau_capture.bytecode.flow import covering
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes import OpHandler, handler_of
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant

@@ -54,9 +54,7 @@ NOT_INTERPRETED: dict[str, str] = {
 }
 
 
-def before_inlining(
-    tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs
-) -> Value | None:
+def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
     real = fn.real
     if real is None:
         return None

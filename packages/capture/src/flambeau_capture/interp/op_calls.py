@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
@@ -88,7 +88,7 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
 
 def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a value; a few built-ins look at the frame that calls them."""
-    special = None
+    special: Callable[[Frame, list[Value]], Value] | None = None
     if isinstance(fn, ClassValue) and fn.python_class is super:
         special = _super
     elif isinstance(fn, BuiltinValue):
@@ -115,7 +115,8 @@ def _super(frame: Frame, args: list[Value]) -> Value:
 
 
 def _locals(frame: Frame, args: list[Value]) -> Value:
-    names = [n for n in (*frame.code.co_varnames, *frame.code.co_cellvars, *frame.code.co_freevars)]
+    code = frame.code
+    names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     found: dict[str, Value] = {}
     for name in names:
         value = frame.variables.get(name)

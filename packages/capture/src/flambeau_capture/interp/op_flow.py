@@ -7,13 +7,13 @@ tensor's data is a graph break at the jump itself.
 from __future__ import annotations
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.values.base import UserError, Value
+from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.iterators import CallIterator, GeneratorValue, IteratorValue
+from flambeau_capture.values.iterators import CallIterator, GeneratorValue
 
 
 @opcode("JUMP", "JUMP_NO_INTERRUPT")

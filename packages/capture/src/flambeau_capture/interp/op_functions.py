@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.source import Held

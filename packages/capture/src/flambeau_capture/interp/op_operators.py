@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from flambeau_capture.builtins.inspecting import format_value, text_of
 from flambeau_capture.builtins.operators import binary, identical, unary
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.interp.truth import TruthValue, test

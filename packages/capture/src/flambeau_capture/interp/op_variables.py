@@ -7,10 +7,10 @@ never asks anything of it, so nothing is guarded by it.
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
@@ -80,7 +80,7 @@ def load_fast(frame: Frame, instruction: Instruction) -> None:
     frame.push(found)
 
 
-def unbound(frame: Frame, name: str) -> Any:
+def unbound(frame: Frame, name: str) -> NoReturn:
     frame.tx.raise_error(
         UnboundLocalError,
         f"cannot access local variable '{name}' where it is not associated with a value",
@@ -243,4 +243,3 @@ def class_body(frame: Frame, instruction: Instruction) -> None:
 @opcode("LOAD_ASSERTION_ERROR")
 def load_assertion_error(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.wrap_new(AssertionError))
-

@@ -19,8 +19,8 @@ from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
-from flambeau_capture.identity import IdentityMap
 from flambeau_capture.guards import GuardSet
+from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.binding import bind
 from flambeau_capture.interp.frame import Frame, Prepared, prepare
 from flambeau_capture.interp.inlining import before_inlining

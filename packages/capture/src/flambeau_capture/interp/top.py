@@ -13,7 +13,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from flambeau_capture.breaks import Break, BreakReport
-from flambeau_capture.bytecode import Instruction
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.session import Session
 from flambeau_capture.source import Free, Local, Source

@@ -139,7 +139,9 @@ def permutations(iterable: Iterable[Any], r: int | None = None) -> Iterator[Any]
     results: list[tuple[int, ...]] = [()]
     for _ in range(size):
         results = [
-            (*result, index) for result in results for index in range(len(pool))
+            (*result, index)
+            for result in results
+            for index in range(len(pool))
             if index not in result
         ]
     for result in results:

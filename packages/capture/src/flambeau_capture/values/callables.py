@@ -188,9 +188,7 @@ def is_graph_function(fn: types.FunctionType) -> bool:
     return fn.__module__ in GRAPH_MODULES and fn.__name__ not in NOT_IN_GRAPH
 
 
-GRAPH_MODULES = frozenset(
-    {"torch.nn.functional", "torch.functional", "torch._VF"}
-)
+GRAPH_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch._VF"})
 NOT_IN_GRAPH = frozenset(
     {"triplet_margin_with_distance_loss", "is_scripting", "broadcast_shapes", "boolean_dispatch"}
 )

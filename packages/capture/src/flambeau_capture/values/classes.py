@@ -47,7 +47,8 @@ class ClassValue(Value):
         from flambeau_capture.values.sequences import TupleValue
 
         if isinstance(self.python_class, enum.EnumMeta):
-            return SequenceIterator(TupleValue([tx.wrap_new(m) for m in self.python_class]))
+            members: list[Any] = list(self.python_class)
+            return SequenceIterator(TupleValue([tx.wrap_new(m) for m in members]))
         return super().iterate(tx)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
@@ -89,11 +90,12 @@ class ClassValue(Value):
         return tx.wrap(value, Held(value, name) if trusted else where)
 
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:
-        meta = type(self.python_class)
+        meta: Any = type(self.python_class)
         owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
         if owner is None:
             tx.raise_error(
-                AttributeError, f"type object '{self.python_class.__name__}' has no attribute '{name}'"
+                AttributeError,
+                f"type object '{self.python_class.__name__}' has no attribute '{name}'",
             )
         found = owner.__dict__[name]
         if isinstance(found, types.FunctionType):

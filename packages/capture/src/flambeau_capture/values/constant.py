@@ -25,7 +25,7 @@ from flambeau_capture.values.base import (
 )
 
 if TYPE_CHECKING:
-    from flambeau_capture.values.methods import BoundMethod
+    pass
 
 LITERALS: frozenset[type] = frozenset(
     {
@@ -66,14 +66,14 @@ class Constant(Value):
         return bool(self.value)
 
     def length(self, tx: Tracer) -> int:
-        return self._evaluate(tx, len, self.value)
+        return int(self._evaluate(tx, len, self.value))
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         try:
             member = item.as_python()
         except NotConcrete:
             self.unknown(f"test whether it contains {item.describe()}")
-        return self._evaluate(tx, operator.contains, self.value, member)
+        return bool(self._evaluate(tx, operator.contains, self.value, member))
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         try:

@@ -114,4 +114,4 @@ def _autocast(kind: type, device: str | None) -> Any:
 
 handles(torch.autocast)(_autocast(torch.autocast, None))
 handles(torch.cuda.amp.autocast)(_autocast(torch.cuda.amp.autocast, "cuda"))
-handles(torch.cpu.amp.autocast)(_autocast(torch.cpu.amp.autocast, "cpu"))
+handles(compat.CPU_AUTOCAST)(_autocast(compat.CPU_AUTOCAST, "cpu"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
@@ -55,7 +55,8 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         pass
     if isinstance(value, ListValue | DictValue | SetValue):
         tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
-    if value.cls.__hash__ is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
+    hasher: Any = value.cls.__hash__
+    if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
         raise Break("FB0009", f"hash of {value.describe()}")
     return Identity(value)
 
@@ -174,9 +175,7 @@ class DictValue(Value):
         if found is not None:
             return found
         factory = self.factory
-        if factory is not None and not (
-            isinstance(factory, Constant) and factory.value is None
-        ):
+        if factory is not None and not (isinstance(factory, Constant) and factory.value is None):
             made = tx.call(factory, [], {})
             self.store(tx, key, made)
             return made
@@ -213,7 +212,9 @@ class DictValue(Value):
         with writer.building(self):
             if self._class is collections.defaultdict:
                 factory = self.factory or Constant(None)
-                writer.call(collections.defaultdict, [factory, DictValue(self.entries(), tx=self._tx)])
+                writer.call(
+                    collections.defaultdict, [factory, DictValue(self.entries(), tx=self._tx)]
+                )
             elif self._class is not dict:
                 writer.call(self._class, [DictValue(self.entries(), tx=self._tx)])
             else:
@@ -235,7 +236,7 @@ def _refill(target: Any, entries: dict[Any, Any]) -> None:
         target[key] = value
 
 
-def raise_key_error(tx: Tracer, key: Value) -> Any:
+def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
     from flambeau_capture.values.base import UserError
     from flambeau_capture.values.exceptions import new_exception
 
@@ -317,7 +318,6 @@ def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if "default" in kwargs:
         return kwargs["default"]
     raise_key_error(tx, args[0])
-    raise AssertionError
 
 
 def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -350,7 +350,7 @@ def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
     """Key and value pairs of a mapping or of an iterable of pairs."""
     payload = getattr(given, "payload", None)
-    if isinstance(payload, DictValue) and given.cls.__iter__ in _PLAIN_ITERS:
+    if isinstance(payload, DictValue) and getattr(given.cls, "__iter__", None) in _PLAIN_ITERS:
         return payload.entries()
     if isinstance(given, DictValue):
         return given.entries()

@@ -282,7 +282,9 @@ class FunctionValue(Value):
         from flambeau_capture.values.dicts import DictValue
         from flambeau_capture.values.sequences import TupleValue
 
-        named = {"__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])}
+        named = {
+            "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
+        }
         attributes = [(Constant(k), v) for k, v in self.attributes.items()]
         if self.kwdefaults():
             attributes += [(Constant(k), v) for k, v in named.items()]
@@ -343,7 +345,9 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
 
     if fn.real is None:
         hidden = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
-        shown = [(Constant(k), v) for k, v in fn.attributes.items() if k not in hidden]
+        shown: list[tuple[Value, Value]] = [
+            (Constant(k), v) for k, v in fn.attributes.items() if k not in hidden
+        ]
         return FunctionDict(shown, fn)
     items = [
         (Constant(key), tx.wrap(value, Attr(fn.base(), key)))

@@ -380,8 +380,8 @@ class GeneratorValue(IteratorValue):
             if item is None:
                 returned = self.returned
                 nothing = isinstance(returned, Constant) and returned.value is None
-                from flambeau_capture.values.exceptions import new_exception
                 from flambeau_capture.values.base import UserError
+                from flambeau_capture.values.exceptions import new_exception
 
                 raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
             return item

@@ -42,7 +42,7 @@ class ModuleValue(ObjectValue):
         source = InstanceAttr(self.source, name)
         tx.guard(source, "DICT_KEYS", tuple(found), True)
         entries: list[tuple[Value, Value | Pending]] = [
-            (Constant(key), Pending(value, ModuleEntry(self.source, name, key)))  # type: ignore
+            (Constant(key), Pending(value, ModuleEntry(self.source, name, key)))  # type: ignore[arg-type]
             for key, value in found.items()
         ]
         made = DictValue(entries, dict, source, tx)
@@ -60,7 +60,7 @@ class ModuleValue(ObjectValue):
             elif self.real is not None and self.source is not None:
                 entries = self.real.__dict__.get(table) or {}
                 if name in entries:
-                    return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore
+                    return tx.wrap(entries[name], ModuleEntry(self.source, table, name))  # type: ignore[arg-type]
         return None
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:

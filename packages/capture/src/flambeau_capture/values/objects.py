@@ -167,7 +167,7 @@ class ObjectValue(Value):
 
     def parts(self) -> list[Value]:
         """The tensors of a container subclass, for graph arguments."""
-        return self.payload.parts() if hasattr(self.payload, "parts") else []  # type: ignore
+        return self.payload.parts() if hasattr(self.payload, "parts") else []  # type: ignore[union-attr]
 
     # -- the instance's own attributes ----------------------------------------------------------
 
@@ -319,9 +319,7 @@ class ObjectValue(Value):
     def length(self, tx: Tracer) -> int:
         found = self._special_or_payload(tx, "__len__", [])
         if found is None:
-            tx.raise_error(
-                TypeError, f"object of type '{self.python_class.__name__}' has no len()"
-            )
+            tx.raise_error(TypeError, f"object of type '{self.python_class.__name__}' has no len()")
         return int(found.as_python())
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
@@ -331,9 +329,7 @@ class ObjectValue(Value):
             return self.payload.get_item(tx, key)
         found = self._special_or_payload(tx, "__getitem__", [key])
         if found is None:
-            tx.raise_error(
-                TypeError, f"'{self.python_class.__name__}' object is not subscriptable"
-            )
+            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not subscriptable")
         return found
 
     def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
@@ -364,16 +360,12 @@ class ObjectValue(Value):
         if self.special("__getitem__"):
             return IndexIterator(self)
         if find_in_class(self.python_class, "__iter__") is None:
-            tx.raise_error(
-                TypeError, f"'{self.python_class.__name__}' object is not iterable"
-            )
+            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not iterable")
         return super().iterate(tx)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if find_in_class(self.python_class, "__call__") is None:
-            tx.raise_error(
-                TypeError, f"'{self.python_class.__name__}' object is not callable"
-            )
+            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not callable")
         return tx.call(class_attribute(tx, self, self.python_class, "__call__"), args, kwargs)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
@@ -441,7 +433,8 @@ class IndexIterator(IteratorValue):
 
 
 def _new_instance(python_class: type) -> Any:
-    for base in (dict, list, set, tuple):
+    bases: tuple[Any, ...] = (dict, list, set, tuple)
+    for base in bases:
         if issubclass(python_class, base):
             return base.__new__(python_class)
     return object.__new__(python_class)
@@ -451,9 +444,7 @@ def _fill_payload(target: Any, content: Any) -> None:
     if isinstance(target, dict):
         import collections
 
-        kind: Any = (
-            collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
-        )
+        kind: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
         for key, value in content.items():
             kind.__setitem__(target, key, value)
     elif isinstance(target, list):

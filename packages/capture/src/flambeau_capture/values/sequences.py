@@ -124,9 +124,7 @@ def index_of(tx: Tracer, key: Value) -> int:
         concrete = None
     if hasattr(concrete, "__index__"):
         return int(concrete.__index__())
-    tx.raise_error(
-        TypeError, f"indices must be integers or slices, not {key.cls.__name__}"
-    )
+    tx.raise_error(TypeError, f"indices must be integers or slices, not {key.cls.__name__}")
 
 
 class ListValue(SequenceValue):
@@ -204,7 +202,7 @@ class ListValue(SequenceValue):
         writer.store_subscr()
 
 
-_SEQUENCE_DUNDERS = {
+_SEQUENCE_DUNDERS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "__getitem__": lambda s, tx, a: s.get_item(tx, a[0]),
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
@@ -374,9 +372,7 @@ class DequeValue(ListValue):
         if name == "maxlen":
             return Constant(self.maxlen)
         if not hasattr(collections.deque, name):
-            tx.raise_error(
-                AttributeError, f"'collections.deque' object has no attribute '{name}'"
-            )
+            tx.raise_error(AttributeError, f"'collections.deque' object has no attribute '{name}'")
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
@@ -515,7 +511,9 @@ def make_tuple(kind: type, items: list[Any]) -> Any:
 
 
 class SliceValue(Value):
-    def __init__(self, start: Value, stop: Value, step: Value, source: Source | None = None) -> None:
+    def __init__(
+        self, start: Value, stop: Value, step: Value, source: Source | None = None
+    ) -> None:
         self.bounds = (start, stop, step)
         self.source = source
 

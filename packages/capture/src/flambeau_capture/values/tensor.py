@@ -298,9 +298,7 @@ def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else int(tensor._version)
 
 
-def _run(
-    tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _run(tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return tx.graph.run(op, target, args, kwargs)
     except Break:
@@ -326,9 +324,7 @@ def _name(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
-def _result(
-    tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]
-) -> Value:
+def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
     from flambeau_capture.values.sequences import ListValue, TupleValue
 
     if isinstance(result, torch.Tensor):
@@ -360,4 +356,3 @@ def _public_class(fake: torch.Tensor) -> type:
     if isinstance(fake, torch.nn.Parameter):
         return torch.nn.Parameter
     return torch.Tensor
-

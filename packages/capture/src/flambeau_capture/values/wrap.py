@@ -80,7 +80,8 @@ class EnumMember(FrozenValue):
 
     def graph_argument(self) -> Any:
         if isinstance(self.real, str | int | float):
-            return self.real.value
+            plain: Any = self.real
+            return plain.value
         raise NotConcrete(self.describe())
 
     def reconstruct(self, writer: Any) -> None:
@@ -212,9 +213,7 @@ class PartialValue(Value):
         if name == "keywords":
             return DictValue([(Constant(k), v) for k, v in self.kwargs.items()], tx=tx)
         if not hasattr(functools.partial, name):
-            tx.raise_error(
-                AttributeError, f"'functools.partial' object has no attribute '{name}'"
-            )
+            tx.raise_error(AttributeError, f"'functools.partial' object has no attribute '{name}'")
         self.unknown(f"attribute {name!r}")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -224,11 +223,14 @@ class PartialValue(Value):
         if self.source is not None:
             writer.load_source(self.source)
         else:
-            writer.call(_make_partial, [
-                self.fn,
-                TupleValue(self.args),
-                DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
-            ])
+            writer.call(
+                _make_partial,
+                [
+                    self.fn,
+                    TupleValue(self.args),
+                    DictValue([(Constant(k), v) for k, v in self.kwargs.items()]),
+                ],
+            )
 
 
 def _make_partial(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -301,9 +303,7 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
     return OpaqueValue(obj, Held(obj, type(obj).__name__))
 
 
-@wraps_if(
-    lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100
-)
+@wraps_if(lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
     from flambeau_capture.values.iterators import ForeignIterator
 
