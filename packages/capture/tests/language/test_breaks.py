@@ -1,4 +1,3 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
 """Graph breaks: where they may stand, what they must not disturb, how often frames are compiled."""
 
 import random

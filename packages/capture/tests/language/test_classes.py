@@ -1,4 +1,5 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
+# ruff: noqa: B018, UP042
+# (the programs under test are written as users write them)
 """Objects: attributes, properties, methods, inheritance, operators, dataclasses, enums."""
 
 import dataclasses

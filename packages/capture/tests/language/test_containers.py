@@ -1,4 +1,5 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
+# ruff: noqa: C408, C417
+# (the programs under test are written as users write them)
 """Lists, tuples, dicts, sets, slices: as arguments, as results, changed in place."""
 
 from collections import OrderedDict, defaultdict, deque, namedtuple

@@ -1,4 +1,5 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
+# ruff: noqa: B018, F841
+# (the programs under test are written as users write them)
 """Exceptions and context managers."""
 
 import contextlib

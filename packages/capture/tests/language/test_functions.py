@@ -1,4 +1,5 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
+# ruff: noqa: B023, F821, UP031
+# (the programs under test are written as users write them)
 """Functions: closures, defaults, decorators, lambdas, generators, recursion, partials."""
 
 import functools

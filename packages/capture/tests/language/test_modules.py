@@ -1,4 +1,5 @@
-# ruff: noqa: B, C4, F, UP - the programs under test are written as users write them
+# ruff: noqa: B007, B018
+# (the programs under test are written as users write them)
 """nn.Module: calling, parameters and buffers, hooks, containers, state that changes."""
 
 import copy
