@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -123,7 +124,7 @@ def _check(made: _Assembly, node: Node) -> None:
     made.checked.add(node)
     for check in made.plan.checks.get(node, ()):
         if node.numel:
-            ref = Ref(made.name_of(node))
+            ref = Ref(made.name_of(node), check.layout)
             made.steps.append(CheckIndex(ref, check.size, check.wrap, check.error, check.message))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
+
 from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, simplify
 from flambeau_inductor.ir.loops import (
     Const,

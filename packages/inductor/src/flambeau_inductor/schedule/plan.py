@@ -15,7 +15,6 @@ from flambeau_inductor.ir.tensors import (
     Argument,
     Attribute,
     Call,
-    Check,
     Choose,
     Gather,
     Input,
@@ -43,6 +42,17 @@ class Operand:
 PlannedArgument = Argument | Operand | tuple["PlannedArgument", ...]
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedCheck:
+    """What a `CheckIndex` step says, but for the buffer; `layout` is the part that is looked up."""
+
+    size: int
+    wrap: bool
+    error: str
+    message: str
+    layout: Layout | None
+
+
 @dataclass(slots=True)
 class Plan:
     """What has memory, and how it is seen."""
@@ -53,7 +63,7 @@ class Plan:
     arguments: dict[Call, tuple[PlannedArgument, ...]] = field(default_factory=dict)
     keywords: dict[Call, tuple[tuple[str, PlannedArgument], ...]] = field(default_factory=dict)
     outputs: list[Operand | Scalar | None] = field(default_factory=list)
-    checks: dict[Node, list[Check]] = field(default_factory=dict)
+    checks: dict[Node, list[PlannedCheck]] = field(default_factory=dict)
     live: set[Node | Call] = field(default_factory=set)
 
     def has_memory(self, node: Node) -> bool:

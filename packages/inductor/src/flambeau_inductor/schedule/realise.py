@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flambeau_inductor.indexing import simplify
+from flambeau_inductor.indexing import bounds, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
     Argument,
     Call,
+    Check,
     Choose,
     Gather,
     Literal,
@@ -28,8 +29,10 @@ from flambeau_inductor.ir.tensors import (
     Shape,
     TensorGraph,
     View,
+    dim_ranges,
     dims_of,
 )
+from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.pointwise import EXPENSIVE
 from flambeau_inductor.schedule.layouts import product_layouts
 from flambeau_inductor.schedule.limits import Limits
@@ -37,6 +40,7 @@ from flambeau_inductor.schedule.plan import (
     Operand,
     Plan,
     PlannedArgument,
+    PlannedCheck,
     children,
     layout_of,
     operands,
@@ -55,7 +59,7 @@ def plan(graph: TensorGraph, limits: Limits) -> Plan:
         made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
         made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
     _drop_dead(made)
-    for item in made.order:
+    for item in list(made.order):
         if isinstance(item, Node) and isinstance(item.define, Gather):
             for part in item.define.index:
                 if isinstance(part, Lookup):
@@ -116,15 +120,31 @@ def _through_copies(made: Plan, node: Node) -> Node:
 def _plan_check(made: Plan, node: Node) -> None:
     root = root_of(node)
     for check in made.graph.checks.get(node, ()):
-        target = root
+        if _needs_copy(root):
+            _check_now(root, check)
+            continue
         if not made.has_memory(root):
-            if _needs_copy(root):
-                target = _copy(made, node)
-            else:
-                made.anchors.add(root)
-        found = made.checks.setdefault(target, [])
-        if not any(c.size == check.size and c.wrap == check.wrap for c in found):
-            found.append(check)
+            made.anchors.add(root)
+        layout = None if node is root else layout_of(made.graph, node)
+        if layout is None and node.numel != root.numel:
+            raise LoweringError(f"{node.name}: positions that are part of {root.name}, unordered")
+        planned = PlannedCheck(check.size, check.wrap, check.error, check.message, layout)
+        found = made.checks.setdefault(root, [])
+        if planned not in found:
+            found.append(planned)
+
+
+def _check_now(root: Node, check: Check) -> None:
+    """Check positions that are known already. A bad one is left to eager, which raises."""
+    define = root.define
+    if isinstance(define, Position):
+        low, high = bounds(define.index, dim_ranges(root.shape))
+    elif isinstance(define, Literal):
+        low = high = int(define.value)
+    else:
+        raise TypeError(root.name)
+    if root.numel and (low < (-check.size if check.wrap else 0) or high >= check.size):
+        raise LoweringError(f"{root.name}: positions {low} to {high} of {check.size}")
 
 
 def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
