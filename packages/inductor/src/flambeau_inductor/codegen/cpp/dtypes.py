@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.ir.loops import Scalar
 

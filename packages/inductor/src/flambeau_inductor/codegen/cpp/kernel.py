@@ -12,15 +12,18 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
+
 from flambeau_inductor.codegen.cpp.dtypes import held
-from flambeau_inductor.codegen.cpp.passes import emit_pass
-from flambeau_inductor.codegen.cpp.plan import THREAD_WORK, Plan
+from flambeau_inductor.codegen.cpp.passes import emit_pass, emit_tile
+from flambeau_inductor.codegen.cpp.plan import THREAD_WORK, Plan, blocked_axis, columns_at_once
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.ir.loops import Part, Reduce, Store
 
 # collapse outer loops until threads have this many pieces to share
 PIECES = 64
+# points of the other axis that a transposing kernel handles at a time
+BLOCK = 64
 # around kernels longer than this other Python threads may run
 RELEASE_WORK = 1 << 20
 
@@ -75,20 +78,30 @@ class _Nest:
         if threads is not None:
             self.team = min(self.team, threads)
         self.parallel = plan.cost >= THREAD_WORK and self.team > 1 and not plan.serial
+        # a blocked axis is opened twice: in blocks where it stood, point by point innermost
+        self.blocked = blocked_axis(plan)
+        self.order = [a.var for a in plan.loop.x]
+        if self.blocked is not None:
+            self.order.append(self.blocked)
+        self.depth_of = {var: d for d, var in enumerate(self.order)}
         self.collapsed = self._collapse()
-        self.depth_of = {a.var: d for d, a in enumerate(plan.loop.x)}
 
     def _steps(self, var: str) -> int:
         size = self.plan.sizes[var]
-        return -(-size // self.plan.width) if var == self.plan.vector else size
+        return (
+            -(-size // (self.plan.width * columns_at_once(self.plan)))
+            if (var == self.plan.vector)
+            else size
+        )
 
     def _collapse(self) -> int:
-        x = self.plan.loop.x
-        if not x or not self.parallel or self.plan.split_rows:
+        axes = len(self.plan.loop.x)
+        if not axes or not self.parallel or self.plan.split_rows:
             return 0
         pieces, count = 1, 0
-        while count < len(x) and (count == 0 or pieces < PIECES):
-            pieces *= self._steps(x[count].var)
+        while count < axes and (count == 0 or pieces < PIECES):
+            steps = self._steps(self.order[count])
+            pieces *= -(-steps // BLOCK) if self.order[count] == self.blocked else steps
             count += 1
         return count
 
@@ -110,7 +123,7 @@ class _Nest:
 
     def _rows_at(self, depth: int) -> None:
         """Row values of level 0 that can be computed once the loops up to `depth` are open."""
-        last = len(self.plan.loop.x) - 1
+        last = len(self.order) - 1
         for position, instr in enumerate(self.plan.loop.body):
             if isinstance(instr, Reduce | Part | Store) or self.plan.is_element(position):
                 continue
@@ -123,18 +136,47 @@ class _Nest:
                 self.values.compute(position)
 
     def _x_loop(self, depth: int) -> None:
-        x = self.plan.loop.x
-        if depth == len(x):
+        if depth == len(self.order):
             self._inside()
             return
-        var = x[depth].var
+        var = self.order[depth]
         size = self.plan.sizes[var]
+        if var == self.blocked:
+            if depth == self.depth_of[var]:
+                inside = f"{var} < {size} && {var} < {var}_b + {BLOCK}"
+                head = f"for (long {var} = {var}_b; {inside}; ++{var})"
+            else:
+                head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {BLOCK})"
+            with self.text.block(head):
+                self._after(depth)
+            return
         vector = var == self.plan.vector
+        if vector and (tile := columns_at_once(self.plan)) > 1:
+            self._column_tiles(var, size, tile)
+            return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
         with self.text.block(f"for (long {var} = 0; {var} < {size}; {step})"):
             self.values.in_lanes(
                 var if vector else None, str(size), size, lambda: self._after(depth)
             )
+
+    def _column_tiles(self, var: str, size: int, tile: int) -> None:
+        """Several vectors of columns side by side: a row of memory is then read in longer runs."""
+        width = self.plan.width
+        reach = tile * width
+
+        def one_by_one(start: str) -> None:
+            with self.text.block(f"for (long {var} = {start}; {var} < {size}; {var} += {width})"):
+                self.values.in_lanes(var, str(size), size, self._inside)
+
+        with self.text.block(f"for (long t = 0; t < {size}; t += {reach})"):
+            if size % reach == 0:
+                emit_tile(self.plan, self.text, self.values, tile)
+                return
+            with self.text.block(f"if (t + {reach} <= {size})", "} else {"):
+                emit_tile(self.plan, self.text, self.values, tile)
+            one_by_one("t")
+            self.text("}")
 
     def _after(self, depth: int) -> None:
         if depth >= self.collapsed - 1:

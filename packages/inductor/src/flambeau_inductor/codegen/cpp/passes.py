@@ -8,10 +8,12 @@ threads is split in the same places whatever the number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.codegen.cpp.plan import Plan
+from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import Accumulator
 from flambeau_inductor.codegen.cpp.rewrite import operands
 from flambeau_inductor.codegen.cpp.text import Text
@@ -31,6 +33,12 @@ def emit_pass(plan: Plan, text: Text, values: Values, number: int, team: int) ->
     _Pass(plan, text, values, number).emit(team)
 
 
+def emit_tile(plan: Plan, text: Text, values: Values, tile: int) -> None:
+    """The only pass of a reduction over rows, for `tile` vectors of columns from `t` on, then the
+    row values and stores that follow from it."""
+    _Pass(plan, text, values, 0).emit_tile(tile)
+
+
 class _Pass:
     def __init__(self, plan: Plan, text: Text, values: Values, number: int) -> None:
         self.plan, self.text, self.values, self.number = plan, text, values, number
@@ -48,6 +56,7 @@ class _Pass:
             )
             for position, instr in self.reduces
         }
+        self.tile = 0
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
@@ -90,7 +99,53 @@ class _Pass:
                 self.text(line)
         self.values.kept |= self.kept
 
+    def emit_tile(self, tile: int) -> None:
+        """The pass for `tile` vectors, and everything that follows it."""
+        plan = self.plan
+        self.tile = tile
+        self.text(f"const width<{plan.width}> n{{}};")
+        self._declare("a")
+        self._loops(0, {})
+        with self._each_column():
+            self._refer("a")
+            for position, accumulator in self.accumulators.items():
+                for line in accumulator.named(f"v{position}"):
+                    self.text(line)
+            for position, instr in enumerate(plan.loop.body):
+                if plan.is_element(position) or not plan.level[position]:
+                    continue
+                if isinstance(instr, Store):
+                    self.values.store(position)
+                elif not isinstance(instr, Reduce | Part):
+                    self.values.compute(position)
+
+    @contextmanager
+    def _each_column(self) -> Iterator[None]:
+        self.text(f"#pragma GCC unroll {self.tile}")
+        with self.text.block(f"for (int u = 0; u < {self.tile}; ++u)"):
+            self.text(f"const long {self.plan.vector} = t + u * {self.plan.width};")
+            yield
+
+    def _refer(self, prefix: str) -> None:
+        """Inside `_each_column`: the accumulators of this column under their usual names."""
+        for position, accumulator in self.accumulators.items():
+            if prefix == "a" or accumulator.cascades:
+                for suffix, lane in accumulator.fields:
+                    name = f"{prefix}{position}{suffix}"
+                    self.text(f"{accumulator.type_of(lane)}& {name} = {name}s[u];")
+
     def _declare(self, prefix: str) -> None:
+        if self.tile:
+            for position, accumulator in self.accumulators.items():
+                if prefix == "a" or accumulator.cascades:
+                    for (suffix, lane), start in zip(accumulator.fields, accumulator.identity()):
+                        name = f"{prefix}{position}{suffix}s"
+                        self.text(f"{accumulator.type_of(lane)} {name}[{self.tile}];")
+                        self.text(
+                            f"for (int u = 0; u < {self.tile}; ++u) "
+                            f"{name}[u] = {accumulator.spread(start, lane)};"
+                        )
+            return
         for position, accumulator in self.accumulators.items():
             if prefix == "a" or accumulator.cascades:
                 for line in accumulator.declare(f"{prefix}{position}"):
@@ -155,6 +210,15 @@ class _Pass:
     def _loops(self, depth: int, limits: dict[str, tuple[str, str]]) -> None:
         r = self.plan.loop.r
         cascade = self._cascade_depth()
+        if depth == len(r) and self.tile:
+            with self._each_column():
+                self._refer("a")
+                if cascade is not None:
+                    self._refer("b")
+                for level in range(len(r)):
+                    self._values_at(level)
+                self._innermost(cascade is not None)
+            return
         if depth == len(r):
             self._innermost(cascade is not None)
             return
@@ -177,21 +241,92 @@ class _Pass:
             self._flush()
 
     def _flush(self) -> None:
+        if self.tile:
+            with self._each_column():
+                self._refer("a")
+                self._refer("b")
+                self._merge_partial()
+            return
+        self._merge_partial()
+
+    def _merge_partial(self) -> None:
         for position, accumulator in self.accumulators.items():
             if accumulator.cascades:
                 self.text(accumulator.merge(f"a{position}", (f"b{position}",)))
 
     def _loop(self, depth: int, low: str, high: str, limits: dict[str, tuple[str, str]]) -> None:
         var = self.plan.loop.r[depth].var
-        vector = var == self.plan.vector
-        step = f"{var} += {self.plan.width}" if vector else f"++{var}"
-
-        def inside() -> None:
-            self._values_at(depth)
+        if var == self.plan.vector:
+            with self.text.block(""):
+                self._vector_loop(depth, low, high)
+            return
+        with self.text.block(f"for (long {var} = {low}; {var} < {high}; ++{var})"):
+            if not self.tile:
+                self._values_at(depth)
             self._loops(depth + 1, limits)
 
-        with self.text.block(f"for (long {var} = {low}; {var} < {high}; {step})"):
-            self.values.in_lanes(var if vector else None, high, self.plan.sizes[var], inside)
+    def _vector_loop(self, depth: int, low: str, high: str) -> None:
+        """The innermost loop in vectors: several at a time where the body is short, so that the
+        latency of one accumulator does not set the pace, then one at a time, then the rest."""
+        var, width = self.plan.loop.r[depth].var, self.plan.width
+        size = self.plan.sizes[var]
+        cascades = self._cascade_depth() is not None
+        growing = [
+            (a, f"{'b' if cascades and a.cascades else 'a'}{p}")
+            for p, a in self.accumulators.items()
+        ]
+        if size < width:
+            with self.text.block(f"for (long {var} = {low}; {var} < {high}; {var} += {width})"):
+                self.text(f"const long n = {high} - {var};")
+                self._body(depth, cascades)
+            return
+        copies = self._copies(size)
+        for accumulator, name in growing:
+            for copy in range(1, copies):
+                for line in accumulator.declare(f"{name}_{copy}"):
+                    self.text(line)
+        references = [
+            f"{a.type_of(lane)}& {name}{suffix}" for a, name in growing for suffix, lane in a.fields
+        ]
+        head = ", ".join([f"const long {var}", "auto n", *references])
+        with self.text.block(f"auto step = [=]({head}) __attribute__((always_inline))", "};"):
+            self._body(depth, cascades)
+
+        def call(offset: int, lanes: str, copy: int) -> str:
+            own = [
+                f"{name}{f'_{copy}' if copy else ''}{suffix}"
+                for a, name in growing
+                for suffix, _ in a.fields
+            ]
+            return f"step({', '.join([f'{var} + {offset}' if offset else var, lanes, *own])});"
+
+        full = f"width<{width}>{{}}"
+        self.text(f"long {var} = {low};")
+        if copies > 1:
+            reach = copies * width
+            with self.text.block(f"for (; {var} + {reach} <= {high}; {var} += {reach})"):
+                for copy in range(copies):
+                    self.text(call(copy * width, full, copy))
+        # a piece may end anywhere, but only the last one ends inside a vector
+        if copies == 1 or (size // width) % copies or limits_vary(low, high):
+            self.text(f"for (; {var} + {width} <= {high}; {var} += {width}) {call(0, full, 0)}")
+        if size % width:
+            self.text(f"if ({var} < {high}) {call(0, f'(long)({high} - {var})', 0)}")
+        for accumulator, name in growing:
+            for copy in range(1, copies):
+                other = tuple(f"{name}_{copy}{suffix}" for suffix, _ in accumulator.fields)
+                self.text(accumulator.merge(name, other))
+
+    def _copies(self, size: int) -> int:
+        """How many accumulators to keep: enough to hide the latency of an addition."""
+        if not self.accumulators or size < 8 * self.plan.width:
+            return 1
+        price = sum(cost(self.plan.loop.body[v]) for v in self.needed - self.recalled)
+        return 4 if price <= 8 else 2 if price <= 32 else 1
+
+    def _body(self, depth: int, cascades: bool) -> None:
+        self._values_at(depth)
+        self._innermost(cascades)
 
     def _values_at(self, depth: int) -> None:
         order = {a.var: d for d, a in enumerate(self.plan.loop.r)}
@@ -223,3 +358,8 @@ class _Pass:
                 self.text(line)
         for position in self.stores:
             self.values.store(position)
+
+
+def limits_vary(low: str, high: str) -> bool:
+    """Whether the bounds of a loop are not both known when it is printed."""
+    return not (low.isdigit() and high.isdigit())

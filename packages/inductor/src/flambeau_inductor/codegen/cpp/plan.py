@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
+from flambeau_prims import NotYetSymbolic
+
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
@@ -30,7 +32,6 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
-from flambeau_prims import NotYetSymbolic
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
@@ -186,3 +187,39 @@ def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
         elif var in own:
             size = max(size, held(instr.dtype).size)
     return size
+
+
+def columns_at_once(plan: Plan) -> int:
+    """How many vectors of columns a reduction over rows takes side by side."""
+    loop = plan.loop
+    if not loop.r or not loop.x or plan.vector != loop.x[-1].var or plan.split_rows:
+        return 1
+    for position, instr in enumerate(loop.body):
+        if isinstance(instr, Reduce | Part | Store):
+            reduced = isinstance(instr, Reduce) and plan.level[instr.arg] > 0
+            if reduced or (isinstance(instr, Store) and plan.is_element(position)):
+                return 1
+        elif plan.is_vector(position) and not plan.is_element(position):
+            if plan.level[position] == 0:
+                return 1
+        elif plan.is_element(position) and plan.level[position] > 0:
+            return 1
+    vectors = plan.sizes[plan.vector] // plan.width
+    return 4 if vectors >= 32 else 2 if vectors >= 16 else 1
+
+
+def blocked_axis(plan: Plan) -> str | None:
+    """The outer axis along which memory is contiguous for an access that the lanes cross.
+
+    A transposition reads along one axis and writes along another: blocks of both stay in cache.
+    """
+    loop = plan.loop
+    if loop.r or plan.vector is None or len(loop.x) < 2:
+        return None
+    for instr in loop.body:
+        if not isinstance(instr, Load | Store) or instr.index.coefficient(plan.vector) in (0, 1):
+            continue
+        for axis in reversed(loop.x[:-1]):
+            if instr.index.coefficient(axis.var) == 1 and plan.sizes[axis.var] >= 16:
+                return axis.var
+    return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 

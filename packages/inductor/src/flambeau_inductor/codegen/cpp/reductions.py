@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.codegen.cpp.dtypes import held, highest, literal, lowest
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+
 from flambeau_inductor.indexing import Expr, Var, bounds
 from flambeau_inductor.ir.loops import (
     Const,

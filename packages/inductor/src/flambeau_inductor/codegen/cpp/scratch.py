@@ -10,6 +10,7 @@ from __future__ import annotations
 from math import prod
 
 import torch
+
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.points import COST
 from flambeau_inductor.codegen.cpp.rewrite import operands

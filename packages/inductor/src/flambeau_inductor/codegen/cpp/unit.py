@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance

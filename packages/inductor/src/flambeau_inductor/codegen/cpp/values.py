@@ -10,6 +10,7 @@ from collections.abc import Callable
 from math import prod
 
 import torch
+
 from flambeau_inductor.codegen.cpp.dtypes import held, literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
@@ -241,7 +242,9 @@ class Values:
         """Local arrays for the element values that are kept from one pass to the next."""
         length = prod(self.plan.sizes[a.var] for a in self.plan.loop.r)
         for value in sorted(self.plan.scratch):
-            self.text(f"{held(self.dtype(value)).value} s{value}[{length}];")
+            lane = held(self.dtype(value)).value
+            self.text(f"{lane} row{value}[{length}];")
+            self.text(f"{lane}* const s{value} = row{value};")
 
     def _row_position(self) -> str:
         return " + ".join(f"{v}*{k}" if k != 1 else v for v, k in self.row.items())
@@ -284,7 +287,7 @@ class Values:
             self.text(f"const long n = {end} - {var};")
             inside()
             return
-        with self.text.block("auto body = [&](auto n) __attribute__((always_inline))", "};"):
+        with self.text.block("auto body = [=](auto n) __attribute__((always_inline))", "};"):
             inside()
         self.text(
             f"if ({var} + {self.width} <= {end}) body(width<{self.width}>{{}}); "

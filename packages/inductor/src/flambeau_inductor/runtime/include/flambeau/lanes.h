@@ -24,7 +24,16 @@ typedef unsigned short FL_V(u16) __attribute__((vector_size(2 * FL_W)));
 typedef unsigned FL_V(u32) __attribute__((vector_size(4 * FL_W)));
 #define FL_AS(v, T) __builtin_convertvector(v, FL_V(T))
 
-FL_INLINE FL_V(i32) FL_NAME(lanes)() { FL_V(i32) r; FL_EACH(l); return r; }
+#if FL_W == 16
+#define FL_IOTA {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+#elif FL_W == 8
+#define FL_IOTA {0, 1, 2, 3, 4, 5, 6, 7}
+#elif FL_W == 4
+#define FL_IOTA {0, 1, 2, 3}
+#else
+#define FL_IOTA {0, 1}
+#endif
+FL_INLINE FL_V(i32) FL_NAME(lanes)() { return FL_V(i32) FL_IOTA; }
 
 // Memory, splats, comparisons, selection, and keeping the lanes in use.
 #define FL_COMMON(T, S) \
@@ -35,7 +44,7 @@ FL_INLINE FL_V(i32) FL_NAME(lanes)() { FL_V(i32) r; FL_EACH(l); return r; }
     FL_V(T) r; __builtin_memcpy(&r, t, sizeof r); return r; } \
   FL_INLINE void store(T* p, FL_V(T) v, width<FL_W>) { __builtin_memcpy(p, &v, sizeof v); } \
   FL_INLINE void store(T* p, FL_V(T) v, long n) { __builtin_memcpy(p, &v, n * sizeof(T)); } \
-  FL_INLINE FL_V(T) FL_NAME(splat)(T a) { FL_V(T) r; FL_EACH(a); return r; } \
+  FL_INLINE FL_V(T) FL_NAME(splat)(T a) { return a - FL_V(T){}; } \
   FL_INLINE FL_V(i32) eq(FL_V(T) a, FL_V(T) b) { return FL_AS(a == b, i32); } \
   FL_INLINE FL_V(i32) ne(FL_V(T) a, FL_V(T) b) { return FL_AS(a != b, i32); } \
   FL_INLINE FL_V(i32) lt(FL_V(T) a, FL_V(T) b) { return FL_AS(a < b, i32); } \
@@ -45,7 +54,7 @@ FL_INLINE FL_V(i32) FL_NAME(lanes)() { FL_V(i32) r; FL_EACH(l); return r; }
   FL_INLINE FL_V(T) select(FL_V(i32) m, FL_V(T) a, FL_V(T) b) { return FL_AS(m, S) ? a : b; } \
   FL_INLINE FL_V(T) keep(FL_V(T) v, T, width<FL_W>) { return v; } \
   FL_INLINE FL_V(T) keep(FL_V(T) v, T other, long n) { \
-    FL_V(T) r; FL_EACH(l < n ? v[l] : other); return r; }
+    return select(FL_NAME(lanes)() < (i32)n, v, FL_NAME(splat)(other)); }
 FL_COMMON(f32, i32) FL_COMMON(f64, i64) FL_COMMON(i8, i8) FL_COMMON(u8, i8) FL_COMMON(i16, i16)
 FL_COMMON(i32, i32) FL_COMMON(i64, i64)
 #undef FL_COMMON
@@ -218,18 +227,25 @@ FL_ARG_WHOLE(i64, gt) FL_ARG_WHOLE(i64, lt)
 FL_WELFORD(f32) FL_WELFORD(f64)
 #undef FL_WELFORD
 
-// Lanes to one value, as a balanced tree.
-#define FL_TREE(T, name, op) \
+// Lanes to one value, as a balanced tree: each lane with the one half the width away.
+#define FL_TREE(T, S, name, op) \
   FL_INLINE T name(FL_V(T) v) { \
-    T t[FL_W]; __builtin_memcpy(t, &v, sizeof v); \
-    for (int h = FL_W / 2; h; h /= 2) for (int l = 0; l < h; ++l) t[l] = op(t[l], t[l + h]); \
-    return t[0]; }
-#define FL_FOLD(T) FL_TREE(T, across_sum, add) FL_TREE(T, across_prod, mul) \
-  FL_TREE(T, across_max, maximum) FL_TREE(T, across_min, minimum)
-FL_FOLD(f32) FL_FOLD(f64) FL_FOLD(i8) FL_FOLD(u8) FL_FOLD(i16) FL_FOLD(i32) FL_FOLD(i64)
-FL_TREE(i32, across_any, bitwise_or)
-FL_TREE(i32, across_all, bitwise_and)
+    FL_HALVE(S, op, 16) FL_HALVE(S, op, 8) FL_HALVE(S, op, 4) FL_HALVE(S, op, 2) return v[0]; }
+#ifdef __clang__
+#define FL_HALVE(S, op, w) \
+  if (FL_W >= w) { auto u = v; for (int l = 0; l < w / 2; ++l) u[l] = v[l + w / 2]; v = op(v, u); }
+#else
+#define FL_HALVE(S, op, w) \
+  if (FL_W >= w) v = op(v, __builtin_shuffle(v, (FL_V(S) FL_IOTA) ^ (S)(w / 2)));
+#endif
+#define FL_FOLD(T, S) FL_TREE(T, S, across_sum, add) FL_TREE(T, S, across_prod, mul) \
+  FL_TREE(T, S, across_max, maximum) FL_TREE(T, S, across_min, minimum)
+FL_FOLD(f32, i32) FL_FOLD(f64, i64) FL_FOLD(i8, i8) FL_FOLD(u8, i8) FL_FOLD(i16, i16)
+FL_FOLD(i32, i32) FL_FOLD(i64, i64)
+FL_TREE(i32, i32, across_any, bitwise_or)
+FL_TREE(i32, i32, across_all, bitwise_and)
 #undef FL_FOLD
+#undef FL_HALVE
 #undef FL_TREE
 
 }  // namespace fl
@@ -241,6 +257,7 @@ FL_TREE(i32, across_all, bitwise_and)
 #undef FL_LIBM2
 #undef FL_AS
 #undef FL_EACH
+#undef FL_IOTA
 #undef FL_NAME
 #undef FL_V
 #undef FL_JOIN2
