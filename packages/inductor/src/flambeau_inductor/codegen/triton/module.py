@@ -1,7 +1,8 @@
 """All the Triton kernels of a program as one importable Python module.
 
 In: the loops of a program. Out: the module's source, and for each loop which of its functions to
-launch on which buffers. Invariant: loops that differ in names only share one function.
+launch on which buffers. Invariant: loops that differ in names only share one function: equal text on another grid or with
+other block sizes is another kernel.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ def generate_module(
     Raises:
         TritonUnsupported: one of the loops cannot be expressed.
     """
-    shared: dict[tuple[str, tuple[str, ...]], TritonKernel] = {}
+    shared: dict[TritonKernel, TritonKernel] = {}
     launches: dict[str, Launch] = {}
     for loop in loops:
         anonymous = replace(loop, name="kernel", origins=())
         kernel = generate(anonymous, dtypes, numels)
-        key = (kernel.source, kernel.pointers)
+        key = replace(kernel, arguments=())
         if key not in shared:
             source = kernel.source.replace("def kernel(", f"def {loop.name}(", 1)
             shared[key] = replace(kernel, name=loop.name, source=source)
