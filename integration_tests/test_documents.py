@@ -19,7 +19,7 @@ def blocks():
             yield pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
 
 
-@pytest.mark.parametrize("block", blocks())
+@pytest.mark.parametrize("block", list(blocks()))
 def test_block_runs(block, tmp_path):
     program = tmp_path / "example.py"
     program.write_text(block, encoding="utf-8")

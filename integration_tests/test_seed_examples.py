@@ -253,6 +253,9 @@ def test_a_training_step_with_backward_inside(backend):
             optimizer.zero_grad(True)
             losses.append(step(model, data).item())
             optimizer.step()
+        if step is not train:
+            report = flambeau.report(step)
+            assert (report.fallbacks, report.internal_errors) == ((), ())
         results.append((losses, [p.detach() for p in model.parameters()], list(model.buffers())))
     (losses, parameters, buffers), (got, own, own_buffers) = results
     assert got == pytest.approx(losses, rel=1e-4)

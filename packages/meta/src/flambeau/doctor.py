@@ -10,7 +10,6 @@ import platform
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
@@ -20,7 +19,7 @@ from typing import Literal
 import flambeau_prims
 import torch
 from flambeau_inductor import CompilerNotFound
-from flambeau_inductor.cache import cache_folder, open_folder
+from flambeau_inductor.cache import cache_folder, objection
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
 from packaging.specifiers import SpecifierSet
 
@@ -108,15 +107,12 @@ def caches() -> Iterator[Finding]:
     if not folder.exists():
         yield Finding("ok", "cache", f"{folder} (made at first use)")
         return
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        used = open_folder(str(folder))
-    if used == folder:
+    reason = objection(folder)
+    if reason is None:
         yield Finding("ok", "cache", str(folder))
     else:
-        why = str(caught[0].message) if caught else f"{folder} is not used"
         advice = "name a folder of yours in FLAMBEAU_CACHE_DIR, or kernels are rebuilt every time"
-        yield Finding("warn", "cache", why, advice)
+        yield Finding("warn", "cache", f"{folder} is not used: {reason}", advice)
 
 
 def gpu() -> Iterator[Finding]:

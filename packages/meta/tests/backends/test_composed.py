@@ -64,3 +64,21 @@ def test_the_whole_road_reports_its_kernels():
     assert report.fused_ops >= 3
     assert any(phase.startswith("inductor: ") for phase in report.seconds)
     assert any(phase.startswith("aot: ") for phase in report.seconds)
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "eager"])
+def test_backward_inside_a_compiled_function_is_not_captured(backend):
+    def step(x, w):
+        loss = (x @ w).tanh().sum()
+        loss.backward()
+        return loss.detach() * 1
+
+    x, w = torch.randn(5, 8), torch.randn(8, 6, requires_grad=True)
+    step(x, w)
+    expected, w.grad = w.grad, None
+    compiled = flambeau.compile(step, backend=backend)
+    compiled(x, w)
+    torch.testing.assert_close(w.grad, expected)
+    report = flambeau.report(compiled)
+    assert (report.internal_errors, report.fallbacks) == ((), ())
+    assert report.graphs == 2

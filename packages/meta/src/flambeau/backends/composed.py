@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import flambeau_aot
+import flambeau_capture
 import flambeau_inductor
 import flambeau_prims
 from flambeau_aot import GraphInfo
@@ -85,6 +86,19 @@ def inductor(request: Request) -> Backend:
     return _through_aot(request, compiler, flambeau_prims.decompositions())
 
 
+def out_of_capture(compiler: Compiler) -> Compiler:
+    """The graph compiler; backward graphs run with capture off.
+
+    `backward()` may be called while a compiled function runs: what it calls is compiled already.
+    """
+
+    def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
+        compiled = compiler(gm, example_inputs, info)
+        return flambeau_capture.disable(compiled) if info.kind == "backward" else compiled
+
+    return compile_graph
+
+
 def _through_aot(
     request: Request, compiler: Callable[[Tally], Compiler], decompositions: Any
 ) -> Backend:
@@ -97,7 +111,7 @@ def _through_aot(
         compiled = flambeau_aot.compile(
             gm,
             example_inputs,
-            compiler(tally),
+            out_of_capture(compiler(tally)),
             decompositions=decompositions,
             options=replace(
                 request.choices.aot,
