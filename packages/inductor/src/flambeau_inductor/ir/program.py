@@ -111,7 +111,7 @@ class Extern:
 
 @dataclass(frozen=True, slots=True)
 class CheckIndex:
-    """Raise unless every element of the int64 tensor `ref` addresses a dimension of `size`.
+    """Raise unless every element of the integer tensor `ref` addresses a dimension of `size`.
 
     Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` names the exception
     (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`

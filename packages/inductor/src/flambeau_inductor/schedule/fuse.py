@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from flambeau_inductor.ir.tensors import Call, Node
-from flambeau_inductor.schedule.anchors import analyse
+from flambeau_inductor.schedule.anchors import Block, analyse
 from flambeau_inductor.schedule.legal import Group, joint_space, refusal, traffic
 from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.plan import Operand, Plan, operands_of
@@ -50,6 +50,7 @@ class Fusion:
     maker: dict[Node, Group | _CallStep] = field(default_factory=dict)
     readers: dict[Node, set[int]] = field(default_factory=dict)
     kept: set[Node] = field(default_factory=set)
+    tiny: dict[tuple[Block, ...], set[int]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
 
 
@@ -89,6 +90,8 @@ def _collect(state: Fusion) -> None:
             group.before = _before(state, anchor.reads)
             state.steps[number] = group
             state.maker[item] = group
+            if group.numel <= state.limits.tiny_points:
+                state.tiny.setdefault(group.blocks, set()).add(number)
             read = list(anchor.reads)
         else:
             continue
@@ -130,6 +133,10 @@ def _best(state: Fusion, group: Group) -> Group | None:
         sharing = state.readers.get(node, set())
         if len(sharing) <= 32:
             candidates |= sharing
+    tiny = group.numel <= state.limits.tiny_points
+    if tiny:
+        # The latest few: a long row of them must not make this quadratic.
+        candidates.update(sorted(state.tiny.get(group.blocks, ()))[-16:])
     candidates.discard(group.number)
     scored: list[tuple[int, int]] = []
     for number in candidates:
@@ -140,6 +147,8 @@ def _best(state: Fusion, group: Group) -> Group | None:
         if joint_space(other, group) is None:
             continue
         saved = saved_bytes(other, group, lambda n, a, b: _elsewhere(state, n, a, b), state.limits)
+        if tiny and group.blocks == other.blocks:
+            saved += 1
         if saved:
             scored.append((-saved, -number))
     for _, negative in sorted(scored):
@@ -194,6 +203,9 @@ def _merge(state: Fusion, a: Group, b: Group) -> Group:
     old, new = 1 << b.number, 1 << a.number
     a.before = (a.before | b.before) & ~old & ~new
     del state.steps[b.number]
+    for tiny in (state.tiny.get(b.blocks), state.tiny.get(blocks)):
+        if tiny is not None:
+            tiny.discard(b.number)
     for member in b.members:
         state.maker[member.node] = a
     for node in b.reads:

@@ -41,4 +41,8 @@ class Limits:
     shared_fraction: int = 8
     """Unrelated loops are joined if what they share is at least 1/so much of what either moves."""
 
+    tiny_points: int = 4096
+    """Loops over at most so many points are joined even if they share nothing: a launch costs
+    more than they do."""
+
     fusion: bool = True

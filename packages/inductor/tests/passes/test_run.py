@@ -1,0 +1,81 @@
+"""Rewrites: what they do, and what they must leave alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_prims
+import pytest
+import torch
+from flambeau_inductor import passes
+from torch import fx
+
+
+def rewritten(
+    function: Callable[..., Any], *inputs: torch.Tensor, skip: tuple[str, ...] = ()
+) -> list[str]:
+    low = flambeau_prims.lower(fx.symbolic_trace(function), list(inputs))
+    done = passes.run(low, skip)
+    wanted = low(*inputs)
+    got = done(*inputs)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for a, b in zip(wanted, got if isinstance(got, tuple) else (got,), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-6, atol=1e-6, equal_nan=True)
+        assert a.stride() == b.stride()
+    return [
+        str(n.target).removeprefix("flambeau_prims.").removesuffix(".default")
+        for n in done.graph.nodes
+        if n.op == "call_function"
+    ]
+
+
+X = torch.randn(4, 6)
+
+
+def test_equal_values_are_computed_once() -> None:
+    names = rewritten(lambda x: x.exp() + x.exp() * 2, X)
+    assert names.count("exp") == 1
+
+
+def test_two_equal_outputs_stay_two() -> None:
+    assert rewritten(lambda x: (x.exp(), x.exp()), X).count("exp") == 2
+
+
+def test_arithmetic_on_constants_is_done_once_and_for_all() -> None:
+    names = rewritten(lambda x: x + (torch.ones(6) * 3 + 1), X)
+    assert names.count("mul") == 0 and names.count("add") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "gone"),
+    [
+        (lambda x: x.exp() * 1, "mul"),
+        (lambda x: x.exp() / 1 + 2, "div"),
+        (lambda x: x.exp().reshape(4, 6) + 1, "reshape"),
+        (lambda x: x.exp().permute(0, 1) + 1, "permute"),
+    ],
+)
+def test_what_changes_nothing_is_dropped(function: Callable[..., Any], gone: str) -> None:
+    # The product that is returned keeps its own memory only where it is not a view.
+    names = rewritten(lambda x: function(x) + x, X)
+    assert gone not in names
+
+
+def test_adding_zero_is_kept() -> None:
+    x = torch.tensor([-0.0])
+    names = rewritten(lambda x: (x + 0.0).neg(), x)
+    assert "add" in names
+
+
+def test_a_bias_goes_into_the_product() -> None:
+    linear = torch.nn.functional.linear
+    w, b = torch.randn(5, 6), torch.randn(5)
+    assert "aten.addmm" in rewritten(linear_of(linear), X, w, b)
+    assert "aten.addmm" not in rewritten(linear_of(linear), X, w, b, skip=("bias_into_product",))
+    followed = rewritten(lambda x, w, b: linear(x, w, b).relu(), X, w, b)
+    assert "aten.addmm" not in followed and "mm" in followed
+
+
+def linear_of(linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    return lambda x, w, b: linear(x, w, b)
