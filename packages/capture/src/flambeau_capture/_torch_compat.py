@@ -274,3 +274,15 @@ def state_questions() -> tuple[Any, ...]:
     names = ("_is_autocast_available", "_get_privateuse1_backend_name")
     found = [getattr(torch._C, name, None) for name in names]
     return tuple(fn for fn in found if fn is not None)
+
+
+def index_operator() -> Any:
+    """aten's `index`, which takes a list of tensors."""
+    return torch.ops.aten.index.Tensor
+
+
+def zero_under_capture() -> tuple[Any, ...]:
+    """Sizes of stacks of modes: a frame with modes in force is not captured."""
+    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack")
+    found = [getattr(torch._C, name, None) for name in names]
+    return tuple(fn for fn in found if fn is not None)

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 
 
@@ -29,22 +30,18 @@ class GraphInput:
     tensor: torch.Tensor
 
 
-@dataclass(frozen=True)
-class Mark:
-    """A point in the growth of a graph."""
-
-    nodes: int
-
-
 class GraphBuilder:
     """Records operations; `finish` cuts what is not wanted and makes the module."""
 
-    def __init__(self) -> None:
-        self.fake_mode = compat.new_fake_mode()
+    def __init__(self, outer: GraphBuilder | None = None) -> None:
+        self.outer = outer
+        self.outermost: GraphBuilder = self if outer is None else outer.outermost
+        self.fake_mode = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
-        self.attributes: dict[str, torch.Tensor] = {}
+        self.attributes: dict[str, torch.Tensor | fx.GraphModule] = {}
         self._attribute_nodes: dict[int, fx.Node] = {}
+        self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
 
     def mark(self) -> int:
@@ -61,6 +58,18 @@ class GraphBuilder:
         known = self._attribute_nodes.get(id(tensor))
         if known is not None:
             return known
+        node = self._attribute(tensor, hint)
+        node.meta["val"] = self.fake(tensor)
+        self._attribute_nodes[id(tensor)] = node
+        return node
+
+    def add_module(self, module: fx.GraphModule, hint: str) -> fx.Node:
+        """A graph that this one calls."""
+        node = self._attribute(module, f"{hint}_{len(self.attributes)}")
+        node.meta["val"] = module
+        return node
+
+    def _attribute(self, found: torch.Tensor | fx.GraphModule, hint: str) -> fx.Node:
         name = base = re.sub(r"\W", "_", hint).strip("_") or "tensor"
         if name[0].isdigit():
             name = base = f"p_{name}"
@@ -68,11 +77,47 @@ class GraphBuilder:
         while name in self.attributes or hasattr(fx.GraphModule, name):
             count += 1
             name = f"{base}_{count}"
-        self.attributes[name] = tensor
-        node = self.graph.create_node("get_attr", name, (), {}, name=name)
-        node.meta["val"] = self.fake(tensor)
-        self._attribute_nodes[id(tensor)] = node
+        self.attributes[name] = found
+        return self.graph.create_node("get_attr", name, (), {}, name=name)
+
+    # -- graphs inside a graph ------------------------------------------------------------------
+
+    def add_example(self, name: str, fake: torch.Tensor) -> fx.Node:
+        """An argument of a body."""
+        node = self.graph.placeholder(name)
+        node.meta["val"] = fake
         return node
+
+    def localize(self, node: fx.Node) -> fx.Node:
+        """A node of an enclosing graph as an argument of this one; its own nodes as they are."""
+        if node.graph is self.graph:
+            return node
+        known = self._lifted.get(node)
+        if known is not None:
+            return known
+        builder = self.outer
+        while builder is not None and builder.graph is not node.graph:
+            builder = builder.outer
+        if builder is None:
+            raise Break("FB0009", "a tensor that is used outside of the function that made it")
+        made = self.add_example(f"outer_{len(self._lifted)}", node.meta["val"])
+        self._lifted[node] = made
+        return made
+
+    def set_output(self, output: Any) -> None:
+        self.graph.output(output)
+
+    def finish_body(self) -> tuple[fx.GraphModule, list[fx.Node]]:
+        """The body, and the nodes of enclosing graphs that it takes as its last arguments."""
+        final = fx.Graph()
+        copies: dict[fx.Node, fx.Node] = {}
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        lifted = list(self._lifted.values())
+        own = [node for node in placeholders if node not in lifted]
+        for node in [*own, *lifted, *self.graph.nodes]:
+            if node not in copies:
+                copies[node] = final.node_copy(node, lambda n: copies[n])
+        return fx.GraphModule(self._root(final), final), list(self._lifted)
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
         return compat.to_fake(self.fake_mode, tensor)
@@ -143,7 +188,9 @@ class GraphBuilder:
             if node.op != "get_attr":
                 continue
             tensor = self.attributes[str(node.target)]
-            if isinstance(tensor, torch.nn.Parameter):
+            if isinstance(tensor, torch.nn.Module):
+                root.add_module(str(node.target), tensor)
+            elif isinstance(tensor, torch.nn.Parameter):
                 root.register_parameter(str(node.target), tensor)
             else:
                 root.register_buffer(str(node.target), tensor)

@@ -395,3 +395,17 @@ def test_bound_methods_travel(check):
         return f(t), list(map(obj.apply, [t, t + 1])), f.__name__
 
     check(fn, x(), Base(2))
+
+
+def test_copies(check):
+    import copy
+
+    def fn(t, obj, items):
+        shallow, whole = copy.copy(obj), copy.deepcopy(items)
+        deep = copy.deepcopy(obj)
+        shallow.value = 7
+        deep._hidden = 8
+        items[0].append(1)
+        return t + obj.value + shallow.value, deep._hidden, whole, type(deep) is type(obj)
+
+    check(fn, x(), Base(2), [[3], {"a": [4]}])

@@ -5,6 +5,7 @@ Importing this package fills the table `values.callables.HANDLERS`.
 
 from flambeau_capture.builtins import (
     containers,
+    copying,
     creation,
     inspecting,
     iteration,

@@ -28,6 +28,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue, SetValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue
@@ -60,6 +61,10 @@ def instantiate(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Val
         return _exception(tx, python_class, args, kwargs)
     if _is_named_tuple(python_class):
         return _named_tuple(tx, python_class, args, kwargs)
+    if issubclass(python_class, torch.overrides.TorchFunctionMode):
+        if python_class.__name__ in INDEXING_MODES and not args and not kwargs:
+            return IndexingMode(python_class)
+        raise Break("FB0013", f"call of {kind.describe()}")
     if issubclass(python_class, torch.Tensor):
         raise Break("FB0012", f"call of {kind.describe()}")
     return _instance(tx, kind, args, kwargs)

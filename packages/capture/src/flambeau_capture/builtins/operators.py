@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import HANDLERS, BuiltinValue, call_callable, handles, pure
@@ -77,6 +78,9 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         if symbol == "getitem" and not isinstance(left, TensorValue):
             return left.get_item(tx, right)
+        if symbol == "getitem" and tx.indexing and _by_tensors(right):
+            keys = right if isinstance(right, TupleValue) else TupleValue([right])
+            return graph_call(tx, "call_function", compat.index_operator(), [left, keys], {})
         return _tensor_operator(tx, OPERATORS[symbol][0], left, right)
     if symbol == "getitem":
         return left.get_item(tx, right)
@@ -91,6 +95,11 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if symbol in ("==", "!="):
         return Constant(identical(left, right) == (symbol == "=="))
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
+
+
+def _by_tensors(key: Value) -> bool:
+    parts = key.parts() if isinstance(key, TupleValue) else [key]
+    return all(isinstance(part, TensorValue) for part in parts)
 
 
 def _by_identity(value: Value) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import collections
-import copy
 import dataclasses
 import functools
 import inspect
@@ -27,11 +26,10 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.dicts import DictValue, SetValue
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import ListValue, TupleValue
+from flambeau_capture.values.sequences import TupleValue
 
 
 @handles(dataclasses.fields)
@@ -51,16 +49,6 @@ def _is_dataclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(typing.cast)
 def _cast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return args[1]
-
-
-@handles(copy.copy)
-def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value = args[0]
-    if isinstance(value, Constant | TupleValue | FunctionValue | ClassValue):
-        return value
-    if isinstance(value, ListValue | DictValue | SetValue):
-        return value.call_method(tx, "copy", [], {})
-    raise Break("FB0005", f"copy.copy of {value.describe()}")
 
 
 @handles(inspect.signature)

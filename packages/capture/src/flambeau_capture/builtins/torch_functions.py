@@ -25,6 +25,7 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.vmaps import make_vmap
 
 
 def _state(*fns: Any) -> None:
@@ -62,6 +63,7 @@ _answer(
     *compat.never_under_capture(),
 )  # fmt: skip
 _answer(None, *compat.nothing_under_capture())
+_answer(0, *compat.zero_under_capture())
 
 
 @handles(torch.is_tensor)
@@ -122,6 +124,8 @@ for _name in dir(torch.Tensor):
             return args[0].call_method(tx, _name, args[1:], kwargs)
 
         HANDLERS[_member] = _tensor_function
+
+handles(torch.vmap)(make_vmap)
 
 breaks(
     "FB0024", torch.manual_seed, torch.seed, torch.set_default_dtype, torch.set_default_device,

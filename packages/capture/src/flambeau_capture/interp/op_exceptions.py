@@ -15,7 +15,7 @@ from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.contexts import AutocastValue
+from flambeau_capture.values.contexts import AutocastValue, IndexingMode
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue, class_attribute, find_in_class
@@ -90,7 +90,7 @@ def _bound(frame: Frame, manager: Value, name: str) -> Value:
         found = class_attribute(frame.tx, manager, manager.cls, name)
         if isinstance(found, MethodValue | BoundMethod):
             return found
-    elif isinstance(manager, AutocastValue):
+    elif isinstance(manager, AutocastValue | IndexingMode):
         return frame.tx.get_attr(manager, name)
     raise Break("FB0013", f"with {manager.describe()}")
 

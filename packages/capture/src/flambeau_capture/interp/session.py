@@ -56,6 +56,7 @@ class Session(Tracer):
         self.raised_at = 0
         self.error: Value | None = None
         self.entered: list[Any] = []
+        self.indexing = 0
         self._names = names
         self._bodies = bodies
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}

@@ -32,6 +32,7 @@ class Tracer(Protocol):
     guards: GuardSet
     heap: Heap
     options: Options
+    indexing: int  # how many modes that index with tensors of no dimension are entered
     entered: list[Any]  # torch's context managers that capture has entered and not left
 
     def wrap(self, obj: Any, source: Source) -> Value:

@@ -86,6 +86,49 @@ class AutocastValue(Value):
             writer.call(maker, [Constant(argument) for argument in self.arguments])
 
 
+# Modes of torch that turn `x[i]`, with tensors of no dimension for i, into aten's `index`.
+INDEXING_MODES = frozenset({"TransformGetItemToIndex"})
+
+
+class IndexingMode(Value):
+    """A mode of `INDEXING_MODES`."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+        self.inside = False
+
+    @property
+    def cls(self) -> type:
+        return self.kind
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in ("__enter__", "__exit__"):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        tx.heap.changed()
+        self.inside = name == "__enter__"
+        tx.indexing += 1 if self.inside else -1
+        return self if self.inside else Constant(None)
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            if self.inside:
+                writer.call(_entered, [Constant(self.kind)])
+            else:
+                writer.call(self.kind, [])
+
+
+def _entered(kind: Any) -> Any:
+    made = kind()
+    made.__enter__()
+    return made
+
+
 def _make_autocast(*arguments: Any) -> Any:
     return torch.autocast(*arguments)
 

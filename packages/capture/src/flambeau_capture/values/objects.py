@@ -192,6 +192,16 @@ class ObjectValue(Value):
         self._read[name] = found
         return found
 
+    def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
+        """All attributes of the instance itself."""
+        if self.source is not None and self.real is not None:
+            keys = tuple(_instance_dict(self.real))
+            tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", keys, True)
+        for name in self.instance_names():
+            found = self.instance_get(tx, name)
+            assert found is not None
+            yield name, found
+
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         assert self.source is not None
         return tx.wrap(found, InstanceAttr(self.source, name))
@@ -555,13 +565,8 @@ class InstanceDict(Value):
         self.owner.write(tx, key.as_python(), None)
 
     def entries(self, tx: Tracer) -> Iterator[tuple[Value, Value]]:
-        if self.owner.source is not None and self.owner.real is not None:
-            keys = tuple(_instance_dict(self.owner.real))
-            tx.guard(Attr(self.owner.source, "__dict__"), "DICT_KEYS", keys, True)
-        for name in self.owner.instance_names():
-            found = self.owner.instance_get(tx, name)
-            assert found is not None
-            yield Constant(name), found
+        for name, value in self.owner.own_entries(tx):
+            yield Constant(name), value
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.dicts import DictValue

@@ -15,7 +15,7 @@ from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_name
 
 
@@ -107,7 +107,7 @@ class PyModuleValue(Value):
             found = getattr(self.module, name)
         except AttributeError as error:
             tx.raise_error(AttributeError, *error.args)
-        if trusted_name(self.module.__name__):
+        if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
             return tx.wrap(found, Held(found, f"{self.module.__name__}.{name}"))
         return tx.wrap(found, Attr(Held(self.module, self.module.__name__), name))
 
@@ -118,7 +118,7 @@ class PyModuleValue(Value):
         writer.load_const(self.module)
 
 
-@wraps_type(types.ModuleType)
+@wraps_if(lambda obj: isinstance(obj, types.ModuleType), 15)
 def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "FUNCTION_MATCH", obj)
     known = tx.heap.find(obj)

@@ -267,15 +267,21 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
-    node_args = tuple(graph_argument(arg) for arg in args)
-    node_kwargs = {key: graph_argument(arg) for key, arg in kwargs.items()}
+    localize = tx.graph.localize
+    node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
+    node_kwargs = fx.node.map_arg(
+        {key: graph_argument(arg) for key, arg in kwargs.items()}, localize
+    )
     by_fake = {id(value.fake): value for value in values.values()}
     versions = [(value.fake, _version(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
     result = _run(tx, op, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
+    if isinstance(result, _PLAIN):
+        return tx.wrap_new(result)
     if [(f.shape, f.stride()) for f, _ in versions] != shapes:
+        tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
     if same is not None and all(_version(f) == v and v >= 0 for f, v in versions):
@@ -284,6 +290,17 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if same is not None:
         return same
     return _result(tx, node, result, by_fake)
+
+
+_PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.Size)
+
+
+def record_call(tx: Tracer, target: Any, head: tuple[Any, ...], tensors: list[fx.Node]) -> Value:
+    """Record a call whose arguments are nodes already."""
+    args = (*head, *(tx.graph.localize(node) for node in tensors))
+    result = _run(tx, "call_function", target, args, {})
+    node = tx.graph.record("call_function", target, args, {}, result, tx.stack_trace())
+    return _result(tx, node, result, {})
 
 
 def _collect(value: Value, into: dict[int, TensorValue]) -> None:

@@ -112,8 +112,8 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
     tx.guard_tensor(source, obj)
     if isinstance(source, ModuleEntry):
         tx.guard(source, "ID_MATCH", obj)
-        return tx.graph.add_attribute(obj, source.name())
-    return tx.graph.add_input(obj, source)
+        return tx.graph.outermost.add_attribute(obj, source.name())
+    return tx.graph.outermost.add_input(obj, source)
 
 
 class OpaqueTensor(OpaqueValue):

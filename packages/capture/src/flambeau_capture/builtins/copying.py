@@ -1,0 +1,112 @@
+"""copy.copy and copy.deepcopy of values.
+
+In: a value. Out: its copy. Invariant: a copy shares nothing that can change with what it was made
+from; what copies by code of its own, or is no plain object, is a graph break.
+"""
+
+from __future__ import annotations
+
+import copy
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import BuiltinValue, handles
+from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.nnmodules import ModuleValue
+from flambeau_capture.values.objects import InstanceDict, ObjectValue, find_in_class
+from flambeau_capture.values.opaque import FrozenValue, PyModuleValue
+from flambeau_capture.values.sequences import DequeValue, ListValue, SliceValue, TupleValue
+
+_SHARED = (
+    Constant,
+    ClassValue,
+    FunctionValue,
+    BuiltinValue,
+    PyModuleValue,
+    FrozenValue,
+    SliceValue,
+)
+_HOOKS = ("__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+
+
+@handles(copy.copy)
+def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    value = args[0]
+    if isinstance(value, (*_SHARED, TupleValue)):
+        return value
+    if isinstance(value, InstanceDict):
+        return DictValue(value.entries(tx), tx=tx)
+    if isinstance(value, ListValue | DictValue | SetValue):
+        return value.call_method(tx, "copy", [], {})
+    if isinstance(value, ObjectValue):
+        return _instance(tx, value, lambda part: part)
+    raise Break("FB0005", f"copy.copy of {value.describe()}")
+
+
+@handles(copy.deepcopy)
+def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) > 1 or kwargs:
+        raise Break("FB0005", "copy.deepcopy with a memo")
+    return deep(tx, args[0], {})
+
+
+def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
+    """A copy of all that can change."""
+    known = memo.get(id(value))
+    if known is not None:
+        return known
+    if isinstance(value, _SHARED):
+        return value
+
+    def part(inner: Value) -> Value:
+        return deep(tx, inner, memo)
+
+    made: Value
+    if isinstance(value, DequeValue):
+        made = DequeValue([part(item) for item in value.parts()], value.maxlen)
+    elif isinstance(value, ListValue):
+        made = ListValue([])
+        memo[id(value)] = made
+        made.replace(tx, [part(item) for item in value.parts()])
+    elif isinstance(value, TupleValue):
+        made = TupleValue([part(item) for item in value.parts()], value.cls)
+    elif isinstance(value, DictValue):
+        made = DictValue(python_class=value.cls, tx=tx, factory=value.factory)
+        memo[id(value)] = made
+        for key, item in value.entries():
+            made.store(tx, part(key), part(item))
+    elif isinstance(value, InstanceDict):
+        made = DictValue([(key, part(item)) for key, item in value.entries(tx)], tx=tx)
+    elif isinstance(value, SetValue):
+        made = SetValue([part(item) for item in value.parts()], value.cls, tx=tx)
+    elif isinstance(value, ObjectValue):
+        return _instance(tx, value, part, memo)
+    else:
+        raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
+    memo[id(value)] = made
+    return made
+
+
+def _instance(
+    tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None = None
+) -> Value:
+    for name in _HOOKS:
+        found = find_in_class(value.cls, name)
+        if found is not None and isinstance(found[1], types.FunctionType):
+            raise Break("FB0005", f"copy of {value.describe()}, which has its own {name}")
+    if isinstance(value, ModuleValue) or find_in_class(value.cls, "__slots__") is not None:
+        raise Break("FB0005", f"copy of {value.describe()}")
+    payload = None if value.payload is None else part(value.payload)
+    if payload is value.payload and payload is not None:
+        payload = payload.call_method(tx, "copy", [], {})
+    made = ObjectValue(value.cls, payload=payload)
+    if memo is not None:
+        memo[id(value)] = made
+    for key, item in value.own_entries(tx):
+        made.write(tx, key, part(item))
+    return made
