@@ -22,9 +22,7 @@ NAMES = ("x", "y", "z")
 
 
 def exprs() -> st.SearchStrategy[Expr]:
-    leaves = st.one_of(
-        st.sampled_from([x, y, z]), st.integers(-6, 12).map(as_expr)
-    )
+    leaves = st.one_of(st.sampled_from([x, y, z]), st.integers(-6, 12).map(as_expr))
     divisors = st.integers(1, 12)
 
     def grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:

@@ -30,6 +30,12 @@ def test_the_innermost_axis_is_the_contiguous_one() -> None:
     assert sizes(lambda x, b: x * b, x, bias) == ([40, 3], [])
 
 
+def test_several_broadcast_vectors_do_not_outvote_the_tensor() -> None:
+    x = torch.randn(4, 32, 8, 8)
+    a, b, c, d = (torch.randn(32, 1, 1) for _ in range(4))
+    assert sizes(lambda x, a, b, c, d: (x - a) * b * c + d, x, a, b, c, d) == ([4, 32, 64], [])
+
+
 def test_divisions_are_split_away() -> None:
     assert sizes(
         lambda x: x.permute(0, 2, 1, 3).reshape(2, 6, 32) * 2, torch.randn(2, 4, 6, 8)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
 from flambeau_inductor._torch_compat import out_names
 from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
 from flambeau_inductor.ir import loops as ir

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.indexing import Expr
 
 ValueId = int

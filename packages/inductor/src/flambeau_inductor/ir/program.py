@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Loop, Scalar
 

@@ -7,6 +7,7 @@ text, so that golden files can hold it.
 from __future__ import annotations
 
 import torch
+
 from flambeau_inductor.indexing import Expr, to_python
 from flambeau_inductor.ir.loops import (
     Axis,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 import torch
+
 from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, simplify
 from flambeau_inductor.ir.loops import Scalar
 

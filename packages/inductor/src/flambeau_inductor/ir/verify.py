@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from math import prod
 
 import torch
+
 from flambeau_inductor.indexing import Expr, bounds
 from flambeau_inductor.ir.loops import (
     Const,

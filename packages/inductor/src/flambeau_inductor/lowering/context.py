@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from flambeau_inductor.indexing import Expr, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Position, dims_of
 from flambeau_inductor.lowering.context import Context

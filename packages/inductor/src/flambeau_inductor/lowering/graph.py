@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from flambeau_prims import NotYetSymbolic, prim_of
+from torch import fx
+
 from flambeau_inductor.ir.tensors import (
     Attribute,
     Fallback,
@@ -26,8 +29,6 @@ from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of, value_of
 from flambeau_inductor.lowering.registry import RULES
-from flambeau_prims import NotYetSymbolic, prim_of
-from torch import fx
 
 KERNEL_DTYPES = frozenset(
     {

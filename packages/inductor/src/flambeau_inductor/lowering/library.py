@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.indexing import single

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from flambeau_inductor.lowering.context import LoweringError, Meta
 from flambeau_prims import NotYetSymbolic, TensorMeta, prim_of
 from torch import fx
+
+from flambeau_inductor.lowering.context import LoweringError, Meta
 
 
 def meta_of(value: Any, where: str) -> Meta | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from math import inf, nan, prod
 
 import torch
+
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from flambeau_inductor.passes.match import VIEWS, has_tag, name_of
 from flambeau_prims import PRIMS, prim_of
 from torch import fx
+
+from flambeau_inductor.passes.match import VIEWS, has_tag, name_of
 
 
 def fold_constants(graph: fx.Graph) -> int:

@@ -8,8 +8,9 @@ the product.
 from __future__ import annotations
 
 import torch
-from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
 from torch import fx
+
+from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
 
 
 def bias_into_product(graph: fx.Graph) -> int:

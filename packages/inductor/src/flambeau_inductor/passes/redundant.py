@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flambeau_inductor.passes.match import escaping, has_tag, name_of, same_meta
 from torch import fx
+
+from flambeau_inductor.passes.match import escaping, has_tag, name_of, same_meta
 
 
 def _first(node: fx.Node) -> fx.Node | None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from torch import fx
+
 from flambeau_inductor._torch_compat import OpOverload, has_effect
 from flambeau_inductor.passes.constants import fold_constants
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
-from torch import fx
 
 Pass = Callable[[fx.Graph], int]
 

@@ -136,7 +136,7 @@ def _ordered(loop: Loop) -> Loop:
 
 
 def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """Axes from largest to smallest stride; each access has a vote, stores two."""
+    """Axes from largest to smallest stride: each access votes, by the elements it touches."""
     if len(axes) < 2:
         return axes
     accesses: list[tuple[Expr, int]] = []
@@ -149,14 +149,14 @@ def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
                 weight = 3 if isinstance(instr, Store) else 2
                 accesses.append((instr.index, weight))
     votes: dict[str, float] = dict.fromkeys((a.var for a in axes), 0.0)
+    sizes = [(static_size(a), a.var) for a in axes]
     for index, weight in accesses:
         steps = {a.var: index.coefficient(a.var) for a in axes}
         known = [(abs(s), v) for v, s in steps.items() if s]
+        # By the elements touched: a vector that is broadcast must not outvote whole tensors.
         share = float(weight)
-        missing = len(axes) - len(known)
-        if missing:
-            # Elements that do not move along some axis are fewer, and so weigh less.
-            share *= 0.25
+        for size, var in sizes:
+            share *= size if steps[var] else 1
         for rank, (_, var) in enumerate(sorted(known)):
             # Innermost in this access: votes for being innermost, and so on outwards.
             votes[var] += share * 4.0**-rank if rank < 6 else 0.0
