@@ -22,7 +22,7 @@ def seen_as(tensor: Tensor, shape: Sizes, stride: Sizes, offset: int) -> Tensor:
 def reuse(old: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:
     """A tensor of `dtype` (as wide as the old one's) over the memory of `old`."""
     same = old if old.dtype == dtype else old.view(dtype)
-    return same.as_strided(shape, stride, same.storage_offset())
+    return same.as_strided(shape, stride)
 
 
 def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:
@@ -36,5 +36,5 @@ def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> 
         )
     moved = any(n > 1 and a != b for n, a, b in zip(shape, value.stride(), stride, strict=True))
     if not moved or not value.numel():
-        return value.as_strided(shape, stride, value.storage_offset())
+        return value.as_strided(shape, stride)
     return torch.empty_strided(shape, stride, dtype=dtype, device=value.device).copy_(value)

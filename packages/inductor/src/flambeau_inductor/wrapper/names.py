@@ -59,8 +59,10 @@ def reference(ref: Ref) -> str:
     """A buffer, seen through the reference's layout if it has one."""
     if ref.layout is None:
         return ref.buffer
-    shape, stride = sizes(ref.layout.shape), sizes(ref.layout.stride)
-    return f"seen_as({ref.buffer}, {shape}, {stride}, {size(ref.layout.offset)})"
+    shape, stride, offset = sizes(ref.layout.shape), sizes(ref.layout.stride), ref.layout.offset
+    if offset == 0:  # `as_strided` without an offset starts where the tensor does
+        return f"{ref.buffer}.as_strided({shape}, {stride})"
+    return f"seen_as({ref.buffer}, {shape}, {stride}, {size(offset)})"
 
 
 def layout(of: Layout) -> str:

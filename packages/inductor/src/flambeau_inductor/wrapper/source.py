@@ -87,10 +87,8 @@ def generate(
         "",
     ]
     if printer.operators:
-        head.append("from flambeau_inductor.runtime.operators import operator")
-        head.append("")
-        head += [f"{n} = operator({t!r})" for t, n in printer.operators.items()]
-        head.append("")
+        head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
+        head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in printer.operators.items()})
 
