@@ -72,9 +72,7 @@ def test_layer_norm_and_gelu_are_one_kernel():
 
 def test_layer_norm_backward():
     def function(grad, x, mean, rstd, w, b):
-        return ATEN.native_layer_norm_backward(
-            grad, x, [64], mean, rstd, w, b, [True, True, True]
-        )
+        return ATEN.native_layer_norm_backward(grad, x, [64], mean, rstd, w, b, [True, True, True])
 
     x, w, b = torch.randn(50, 64), torch.randn(64), torch.randn(64)
     _, mean, rstd = ATEN.native_layer_norm(x, [64], w, b, 1e-5)

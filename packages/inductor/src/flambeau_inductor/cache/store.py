@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,12 +43,20 @@ class Entry:
     hit: bool
 
 
+class Lease:
+    """A private folder that is removed when nobody holds this any more, or at exit."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="flambeau-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Entries under `folder`. `lease` keeps a folder alive that goes away with this store."""
 
     folder: Path
-    lease: tempfile.TemporaryDirectory[str] | None = None
+    lease: Lease | None = None
 
     def entry(self, key: str, make: Callable[[Path], None]) -> Entry:
         """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
@@ -79,8 +88,8 @@ def open_store(named: str | None = None) -> Store:
         CacheWarning,
         stacklevel=2,
     )
-    lease = tempfile.TemporaryDirectory(prefix="flambeau-", ignore_cleanup_errors=True)
-    return Store(Path(lease.name), lease)
+    lease = Lease()
+    return Store(lease.folder, lease)
 
 
 def intact(place: Path) -> bool:

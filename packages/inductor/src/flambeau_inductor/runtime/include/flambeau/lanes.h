@@ -100,7 +100,8 @@ FL_INLINE FL_V(f32) round_f16(FL_V(f32) x) { return widen_f16(FL_AS(half_bits(x)
     return w(r); } \
   template <class N> FL_INLINE void store(H* p, FL_V(f32) v, N n) { \
     FL_V(u16) r = FL_AS(bits, u16); __builtin_memcpy(p, &r, n * 2); }
-FL_HALF(bf16, widen_bf16, (FL_V(u32))round_bf16(v) >> 16)
+// what is stored as bf16 has been rounded where it was computed
+FL_HALF(bf16, widen_bf16, (FL_V(u32))v >> 16)
 FL_HALF(f16, widen_f16, half_bits(v))
 #undef FL_HALF
 template <class N> FL_INLINE FL_V(i32) FL_NAME(load)(const b8* p, N n) {

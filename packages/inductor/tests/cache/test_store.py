@@ -1,0 +1,114 @@
+"""Entries appear whole, are checked, and are made again when broken."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from flambeau_inductor import CacheWarning
+from flambeau_inductor.cache import Store, intact, key_of, open_store
+
+KEY = key_of("some", "text")
+
+
+def writer(text: str, made: list[str] | None = None) -> Callable[[Path], None]:
+    def make(folder: Path) -> None:
+        (folder / "data").write_text(text)
+        (folder / "more").write_bytes(b"\0\1")
+        if made is not None:
+            made.append(text)
+
+    return make
+
+
+def leftovers(folder: Path) -> list[Path]:
+    return [p for p in folder.iterdir() if p.name.startswith(".")]
+
+
+def test_keys_tell_parts_apart():
+    assert key_of("ab", "c") != key_of("a", "bc") != key_of("abc")
+    assert key_of("ab", "c") == key_of("ab", "c")
+
+
+def test_made_once(tmp_path: Path):
+    store, made = Store(tmp_path), []
+    first = store.entry(KEY, writer("one", made))
+    second = Store(tmp_path).entry(KEY, writer("two", made))
+    assert not first.hit and second.hit and made == ["one"]
+    assert first.folder == second.folder and (second.folder / "data").read_text() == "one"
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda place: (place / "data").write_text("on"),
+        lambda place: (place / "data").write_text("two"),
+        lambda place: (place / "more").unlink(),
+        lambda place: (place / "digests.json").write_text("{"),
+        lambda place: (place / "digests.json").write_text("{}"),
+        lambda place: (place / "digests.json").write_text("[1]"),
+        lambda place: (place / "digests.json").unlink(),
+    ],
+)
+def test_a_broken_entry_is_made_again(tmp_path: Path, harm: Callable[[Path], object]):
+    store = Store(tmp_path)
+    place = store.entry(KEY, writer("one")).folder
+    harm(place)
+    assert not intact(place)
+    again = store.entry(KEY, writer("one"))
+    assert not again.hit and intact(again.folder)
+    assert (again.folder / "data").read_text() == "one"
+    assert leftovers(tmp_path) == []
+
+
+def test_what_fails_leaves_nothing(tmp_path: Path):
+    def fails(folder: Path) -> None:
+        (folder / "data").write_text("half")
+        raise ValueError("on purpose")
+
+    with pytest.raises(ValueError, match="on purpose"):
+        Store(tmp_path).entry(KEY, fails)
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_many_at_once(tmp_path: Path):
+    together = threading.Barrier(6)
+    found = []
+
+    def work() -> None:
+        together.wait()
+        found.append(Store(tmp_path).entry(KEY, writer("same")))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6 and len({entry.folder for entry in found}) == 1
+    assert intact(found[0].folder) and leftovers(tmp_path) == []
+
+
+def test_a_folder_that_must_not_be_used_is_named_and_a_private_one_serves(tmp_path: Path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.warns(CacheWarning, match="others may write to it"):
+        store = open_store(str(shared))
+    assert list(shared.iterdir()) == []
+    private = store.entry(KEY, writer("one")).folder
+    assert intact(private) and not private.is_relative_to(shared)
+    del store
+    assert not private.exists()
+
+
+def test_the_warning_is_shown_once(tmp_path: Path):
+    tmp_path.chmod(0o777)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            open_store(str(tmp_path))
+    assert [w.category for w in seen] == [CacheWarning]

@@ -1,0 +1,47 @@
+"""Operators by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
+from flambeau_inductor.runtime.operators import BINDINGS, operator
+
+
+@pytest.mark.parametrize("target", BINDINGS)
+def test_a_binding_is_the_same_operator(target: str):
+    torch.manual_seed(0)
+    batch = (2,) if "bmm" in target else ()
+    a, b = torch.randn(*batch, 3, 4), torch.randn(*batch, 4, 5)
+    args = (torch.randn(5), a, b) if "add" in target else (a, b)
+    ours, theirs = torch.empty(*batch, 3, 5), torch.empty(*batch, 3, 5)
+    assert out_names(overload_of(target)) == ["out"]
+    operator(target)(*args, out=ours)
+    overload_of(target)(*args, out=theirs)
+    assert torch.equal(ours, theirs)
+
+
+def test_any_overload():
+    assert torch.equal(
+        operator("aten.relu.default")(torch.tensor([-1.0, 2])), torch.tensor([0.0, 2])
+    )
+
+
+@pytest.mark.parametrize("target", ["aten.no_such.default", "aten.mm", "nowhere.mm.out"])
+def test_an_unknown_one_is_named(target: str):
+    with pytest.raises(LookupError, match=target):
+        operator(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "many"),
+    [
+        ("aten.relu.default", False),
+        ("aten.split.Tensor", True),
+        ("aten.sort.stable", True),
+        ("aten.unbind.int", True),
+        ("aten.mm.out", False),
+    ],
+)
+def test_which_operators_give_several_results(target: str, many: bool):
+    assert returns_sequence(overload_of(target)) is many

@@ -1,0 +1,216 @@
+"""Programs made by hand, printed and run."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+import torch
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Buffer,
+    CheckIndex,
+    Extern,
+    Free,
+    Layout,
+    Program,
+    Ref,
+    Reuse,
+    RunLoop,
+)
+from flambeau_inductor.wrapper import generate, load_wrapper, names
+from flambeau_inductor.wrapper.source import Launch
+from flambeau_prims import NotYetSymbolic
+
+CPU = torch.device("cpu")
+
+
+def layout(*shape: int, stride: tuple[int, ...] | None = None, dtype=torch.float32, offset=0):
+    steps = stride if stride is not None else torch.empty(shape, device="meta").stride()
+    return Layout(shape, steps, dtype, CPU, offset)
+
+
+def program(steps, outputs, buffers, inputs=1, constants=()) -> Program:
+    made = tuple(Buffer(name, of) for name, of in buffers.items())
+    return Program("hand", made[:inputs], outputs, made, tuple(steps), tuple(constants))
+
+
+def run(given: Program, args: list[Any], launches=None, **known: Any) -> tuple[Any, ...]:
+    wrapper = generate(given, launches or {})
+    result = load_wrapper(wrapper, "hand", {**known, **dict(given.constants)})(args)
+    assert args == []
+    return result
+
+
+def exp_loop(source: str, target: str, name: str = "loop0") -> RunLoop:
+    x = Var("x0")
+    body = (
+        Load(source, x, torch.float32),
+        Point("exp", (0,), torch.float32),
+        Store(target, x, 1),
+    )
+    return RunLoop(Loop(name, (Axis("x0", 6),), (), body))
+
+
+def test_the_text_of_a_small_program():
+    given = program(
+        [
+            Alloc("buf0"),
+            Extern("aten.mm.out", (Ref("in0"), Ref("in1")), (), (Ref("buf0"),)),
+            Free("in0"),
+            Free("in1"),
+            Reuse("buf1", "buf0"),
+            exp_loop("buf0", "buf1"),
+        ],
+        (Ref("buf1", layout(2, 2, offset=2)), None, Ref("buf1")),
+        {"in0": layout(2, 3), "in1": layout(3, 3), "buf0": layout(2, 3), "buf1": layout(6)},
+        inputs=2,
+    )
+    wrapper = generate(given, {"loop0": Launch("kernel0", ("buf0", "buf1"), True)})
+    body = wrapper.text[wrapper.text.index("def call") :]
+    assert body == (
+        "def call(args):\n"
+        "    (in0, in1,) = args\n"
+        "    args.clear()\n"
+        "    buf0 = empty_strided((2, 3), (3, 1), dtype=torch.float32, device='cpu')\n"
+        "    aten_mm_out(in0, in1, out=buf0)\n"
+        "    del in0, in1\n"
+        "    buf1 = reuse(buf0, (6,), (1,), torch.float32)\n"
+        "    kernel0(buf0.data_ptr(), buf1.data_ptr())\n"
+        "    del buf0\n"
+        "    return (seen_as(buf1, (2, 2), (2, 1), 2), None, buf1,)\n"
+    )
+    assert wrapper.operators == {"aten_mm_out": "aten.mm.out"}
+    ast.parse(wrapper.text)
+
+
+def test_it_runs_with_tensors_for_kernels_that_take_tensors():
+    given = program(
+        [Alloc("buf0"), exp_loop("in0", "buf0"), Free("in0")],
+        (Ref("buf0"),),
+        {"in0": layout(6), "buf0": layout(6)},
+    )
+    x = torch.randn(6)
+
+    def kernel(source: torch.Tensor, target: torch.Tensor) -> None:
+        torch.exp(source, out=target)
+
+    launches = {"loop0": Launch("kernel", ("in0", "buf0"), False)}
+    (result,) = run(given, [x], launches, kernel=kernel)
+    torch.testing.assert_close(result, x.exp())
+
+
+def test_an_address_that_several_launches_take_is_asked_for_once():
+    given = program(
+        [Alloc("buf0"), exp_loop("in0", "buf0"), exp_loop("in0", "buf0", "loop1")],
+        (Ref("buf0"),),
+        {"in0": layout(6), "buf0": layout(6)},
+    )
+    launch = Launch("kernel0", ("in0", "buf0"), True)
+    text = generate(given, {"loop0": launch, "loop1": launch}).text
+    assert text.count("in0.data_ptr()") == 1 and text.count("kernel0(in0_at, buf0_at)") == 2
+
+
+def test_library_results_one_several_and_a_list():
+    given = program(
+        [
+            Extern("aten.relu.default", (Ref("in0"),), results=("buf0",)),
+            Extern(
+                "aten.sort.stable",
+                (Ref("in0"),),
+                (("stable", True), ("dim", 1), ("descending", False)),
+                results=("buf1", None),
+            ),
+            Extern("aten.split.Tensor", (Ref("in0"), 2, 1), results=("buf2", "buf3")),
+        ],
+        (Ref("buf0"), Ref("buf1"), Ref("buf2"), Ref("buf3")),
+        {
+            "in0": layout(3, 4),
+            "buf0": layout(3, 4),
+            "buf1": layout(3, 4),
+            "buf2": layout(3, 2),
+            "buf3": layout(3, 2, stride=(4, 1)),
+        },
+    )
+    x = torch.randn(3, 4)
+    relu, ordered, left, right = run(given, [x])
+    assert torch.equal(relu, x.relu()) and torch.equal(ordered, x.sort(1).values)
+    assert torch.equal(left, x[:, :2]) and left.stride() == (2, 1)
+    assert torch.equal(right, x[:, 2:]) and right.stride() == (4, 1)
+
+
+def test_arguments_of_every_kind():
+    values = (
+        Ref("buf3"),
+        (1, (2.5, None)),
+        True,
+        "text",
+        torch.bfloat16,
+        CPU,
+        torch.strided,
+        torch.channels_last,
+        float("inf"),
+        float("-inf"),
+        1e-5,
+    )
+    known = {"torch": torch, "device": torch.device, "inf": float("inf"), "buf3": 3}
+    read = [eval(names.argument(v), known) for v in values]
+    assert read[0] == 3 and read[1] == [1, [2.5, None]]
+    assert read[2:] == list(values[2:])
+    with pytest.raises(TypeError, match="cannot be an argument"):
+        names.argument(object())  # type: ignore[arg-type]
+
+
+def test_indices_are_checked_before_use():
+    index = Layout((2,), (1,), torch.int64, CPU)
+    given = program(
+        [CheckIndex(Ref("in0"), 4, True, "IndexError", "{index} is out")],
+        (Ref("in0"),),
+        {"in0": index},
+    )
+    assert run(given, [torch.tensor([-4, 3])])[0].tolist() == [-4, 3]
+    with pytest.raises(IndexError, match=r"^4 is out$"):
+        run(given, [torch.tensor([0, 4])])
+
+
+def test_symbols_are_refused():
+    given = program(
+        [Alloc("buf0")], (), {"buf0": Layout((Var("s0"),), (1,), torch.float32, CPU)}, 0
+    )
+    with pytest.raises(NotYetSymbolic, match="s0"):
+        generate(given, {})
+
+
+def test_memory_is_let_go_where_the_program_says():
+    import weakref
+
+    seen: list[bool] = []
+    given = program(
+        [Free("in0"), Alloc("buf0"), exp_loop("buf0", "buf0")],
+        (Ref("buf0"),),
+        {"in0": layout(6), "buf0": layout(6)},
+    )
+    args = [torch.randn(6)]
+    watched = weakref.ref(args[0])
+
+    def kernel(target: torch.Tensor) -> None:
+        seen.append(watched() is None)
+
+    run(given, args, {"loop0": Launch("kernel", ("buf0",), False)}, kernel=kernel)
+    assert seen == [True]
+
+
+def test_a_traceback_shows_the_wrappers_line():
+    import traceback
+
+    given = program(
+        [Extern("aten.mm.out", (Ref("in0"), Ref("in0")), (), (Ref("in0"),))],
+        (),
+        {"in0": layout(2, 3)},
+    )
+    with pytest.raises(RuntimeError) as raised:
+        run(given, [torch.randn(2, 3)])
+    assert "aten_mm_out(in0, in0, out=in0)" in "".join(traceback.format_exception(raised.value))
