@@ -14,7 +14,7 @@ from math import prod
 
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.plan import Plan, cost
-from flambeau_inductor.codegen.cpp.reductions import Accumulator
+from flambeau_inductor.codegen.cpp.reductions import accumulator_of
 from flambeau_inductor.codegen.cpp.rewrite import operands
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
@@ -51,8 +51,8 @@ class _Pass:
                 if plan.is_element(position):
                     self.stores.append(position)
         self.accumulators = {
-            position: Accumulator(
-                instr.kind, f"a{position}", values.dtype(instr.arg), self.plan.width
+            position: accumulator_of(
+                instr, f"a{position}", values.dtype(instr.arg), plan.width, self._length()
             )
             for position, instr in self.reduces
         }
@@ -60,6 +60,9 @@ class _Pass:
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
+
+    def _length(self) -> int:
+        return prod(self.plan.sizes[a.var] for a in self.plan.loop.r)
 
     def _needed(self) -> set[ValueId]:
         """Element values of this pass; those kept by an earlier pass are recalled."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import held, highest, literal, lowest
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, highest, literal, lowest
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.ir.loops import Reduce
 
 SIMPLE = {
     "sum": ("add", "across_sum"),
@@ -137,3 +138,21 @@ class Accumulator:
                 f"const auto {result}_1 = {self.name}_m2;",
             ]
         return [f"const auto {result} = to_i64({self.name}_at);"]
+
+
+def accumulator_of(
+    reduce: Reduce, name: str, dtype: torch.dtype, width: int, length: int
+) -> Accumulator:
+    """The accumulator of `reduce` over `length` values of `dtype`; refuses what would be wrong."""
+    arg = reduce.kind in ("argmax", "argmin")
+    if arg and length >= 2**31:
+        raise CppUnsupported(f"{reduce.kind} over {length} elements: positions have 31 bits")
+    if not arg and reduce.dtype is not dtype:
+        raise CppUnsupported(f"{reduce.kind} of {dtype} into {reduce.dtype}: cast first")
+    if reduce.kind in ("any", "all") and dtype is not torch.bool:
+        raise CppUnsupported(f"{reduce.kind} of {dtype}: compare with zero first")
+    if dtype is torch.bool and reduce.kind not in ("any", "all"):
+        raise CppUnsupported(f"{reduce.kind} of bools: cast first")
+    if dtype in ROUNDED and reduce.kind in ("sum", "prod", "welford"):
+        raise CppUnsupported(f"{reduce.kind} in {dtype}: half-precision sums are not formed")
+    return Accumulator(reduce.kind, name, dtype, width)

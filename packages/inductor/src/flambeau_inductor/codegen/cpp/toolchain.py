@@ -101,11 +101,14 @@ def _inspect(path: str) -> Toolchain:
         vector_bytes = 32
         if {"__AVX512F__", "__AVX512DQ__", "__AVX512VL__", "__AVX512BW__"} <= have:
             vector_bytes = 64
+    flags: tuple[str, ...] = FLAGS
+    openmp = openmp_library()
+    if "__clang__" in macros and "gomp" in openmp:
+        # clang's threads need its own runtime: beside torch's there would be two pools
+        flags = tuple(f for f in FLAGS if f != "-fopenmp")
     # the predefined macros name the compiler's version and every feature of the processor
     target = hashlib.sha256(macros.encode()).hexdigest()
-    return Toolchain(
-        path, target, (*FLAGS, *native), vector_bytes, openmp_library(), header_digest()
-    )
+    return Toolchain(path, target, (*flags, *native), vector_bytes, openmp, header_digest())
 
 
 def _macros(path: str, flags: tuple[str, ...]) -> str | None:

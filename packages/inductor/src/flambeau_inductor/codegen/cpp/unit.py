@@ -12,14 +12,14 @@ hand, so a unit built once serves every Python version, and Python.h need not be
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
-from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.loops import Load, Loop, Store
 
 PYTHON = """
 struct PyObject;
@@ -64,23 +64,44 @@ def generate(
     threads: int | None = None,
 ) -> Source:
     """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything)."""
+    written: dict[object, tuple[int, Kernel]] = {}
     numbers: dict[Kernel, int] = {}
     entries: dict[str, Entry] = {}
     widths: set[int] = set()
     bodies: list[str] = []
     for loop in loops:
-        ready = narrow_indices(two_pass_variance(loop))
-        kernel = emit_kernel(plan(ready, vector_bytes), dtype_of, threads)
-        key = Kernel(kernel.body, kernel.parameters, (), kernel.errors, kernel.releases, 0)
-        number = numbers.setdefault(key, len(numbers))
-        if number == len(bodies):
-            bodies.append(_kernel(number, kernel, loop))
-            if kernel.width > 1:
-                widths.add(kernel.width)
-        entries[loop.name] = Entry(number, kernel.buffers)
+        shape, names = anonymous(loop)
+        dtypes = {short: dtype_of(name) for short, name in names.items()}
+        key = (shape.x, shape.r, shape.body, tuple(dtypes.values()))
+        if key not in written:
+            ready = narrow_indices(two_pass_variance(shape))
+            kernel = emit_kernel(plan(ready, vector_bytes), dtypes.__getitem__, threads)
+            number = numbers.setdefault(replace(kernel, buffers=()), len(numbers))
+            if number == len(bodies):
+                bodies.append(_kernel(number, kernel, loop))
+                if kernel.width > 1:
+                    widths.add(kernel.width)
+            written[key] = number, kernel
+        number, kernel = written[key]
+        entries[loop.name] = Entry(number, tuple(names[short] for short in kernel.buffers))
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     head = f'#include "flambeau/vec.h"\n{includes}{PYTHON}\nusing namespace fl;\n\n'
     return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
+
+
+def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
+    """`loop` with its buffers renamed in the order they appear, and what the new names stand for.
+
+    Layers of a model often differ in nothing but the names of their buffers.
+    """
+    short: dict[str, str] = {}
+    for instr in loop.body:
+        if isinstance(instr, Load | Store):
+            short.setdefault(instr.buffer, f"b{len(short)}")
+    body = tuple(
+        replace(i, buffer=short[i.buffer]) if isinstance(i, Load | Store) else i for i in loop.body
+    )
+    return replace(loop, name="", body=body, origins=()), {v: k for k, v in short.items()}
 
 
 def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:

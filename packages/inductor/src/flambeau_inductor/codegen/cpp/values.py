@@ -11,7 +11,7 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.codegen.cpp.dtypes import held, literal
+from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.plan import Plan
@@ -191,18 +191,25 @@ class Values:
 
     def _index_value(self, value: ValueId, instr: IndexValue, vector: bool) -> None:
         target = held(instr.dtype).value
+        if instr.dtype is torch.bool:
+            raise CppUnsupported("positions as bools: compare them instead")
+
+        def converted(text: str) -> str:
+            text = f"to_{target}({text})"
+            return f"{ROUNDED[instr.dtype]}({text})" if instr.dtype in ROUNDED else text
+
         if not vector:
-            self._declare(value, f"to_{target}((i64)({self.address(instr.index)}))")
+            self._declare(value, converted(f"(i64)({self.address(instr.index)})"))
             return
         step = self.step(instr.index)
         low, high = bounds(instr.index, self.plan.ranges)
         if step is None or low < -(2**31) or high + abs(step) * self.width >= 2**31:
-            each = f"to_{target}((i64)({self.address(instr.index, 'l')}))"
+            each = converted(f"(i64)({self.address(instr.index, 'l')})")
             self._by_lanes(value, each, "0", None)
             return
         first = f"splat{self.width}((i32)({self.address(instr.index)}))"
         moving = f"{first} + lanes{self.width}() * {step}" if step else first
-        self._declare(value, f"to_{target}({moving})")
+        self._declare(value, converted(moving))
 
     def store(self, position: ValueId) -> None:
         """Write a value to its buffer."""

@@ -1,0 +1,66 @@
+"""Finding and running the C++ compiler."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from flambeau_inductor.codegen.cpp import (
+    CompilerFailed,
+    CompilerNotFound,
+    build,
+    find_toolchain,
+    generate,
+)
+
+from .. import loops
+
+
+def test_a_missing_compiler_is_one_sentence_that_names_what_to_install() -> None:
+    with pytest.raises(CompilerNotFound, match=r"no-such-compiler.*apt install g\+\+"):
+        find_toolchain("no-such-compiler")
+
+
+def test_the_environment_names_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "not-a-compiler-either")
+    with pytest.raises(CompilerNotFound, match="not-a-compiler-either"):
+        find_toolchain()
+
+
+def test_a_program_that_is_no_compiler_is_not_taken_for_one(tmp_path: Path) -> None:
+    script = tmp_path / "c++"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o755)
+    with pytest.raises(CompilerNotFound, match="does not run as a C"):
+        find_toolchain(str(script))
+
+
+def test_a_rejected_text_shows_the_compilers_words(tmp_path: Path) -> None:
+    with pytest.raises(CompilerFailed, match="error"):
+        build(find_toolchain(), "this is not C++", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_kernels_use_the_thread_pool_that_torch_loaded(tmp_path: Path) -> None:
+    import torch
+
+    toolchain = find_toolchain()
+    source = generate(
+        [loops.softmax(2000, 1000)], lambda name: torch.float32, toolchain.vector_bytes
+    )
+    path = build(toolchain, source.text, tmp_path)
+    assert "#pragma omp" in source.text
+    maps = Path("/proc/self/maps").read_text()
+    assert toolchain.openmp in maps
+    needed = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True).stdout
+    listed = [line for line in needed.splitlines() if "NEEDED" in line and "omp" in line]
+    assert len(listed) == 1
+    assert Path(toolchain.openmp).name in listed[0]
+
+
+def test_flags_and_headers_are_part_of_the_identity() -> None:
+    toolchain = find_toolchain()
+    assert replace(toolchain, flags=(*toolchain.flags, "-g")).identity != toolchain.identity
+    assert replace(toolchain, headers="other").identity != toolchain.identity
