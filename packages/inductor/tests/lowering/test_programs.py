@@ -113,6 +113,10 @@ CASES: dict[str, Case] = {
         lambda x, i, j: x[i, :, j],
         lambda: (r(10, 3, 8), ints(10, 4, 1, low=-10), ints(8, 1, 5, low=-8)),
     ),
+    "embedding at an expanded part of a buffer": (
+        lambda table, types, at: table[types[:, at].expand(3, -1).reshape(-1)],
+        lambda: (r(2, 8), ints(2, 1, 64), ints(64, 16)),
+    ),
     "index, apart": (lambda x, i: x[:, i] + 1, lambda: (r(3, 7), ints(7, 2, 2, low=-7))),
     "gather": (lambda x, i: x.gather(1, i), lambda: (r(10, 8), ints(8, 10, 3))),
     "gather of computed": (

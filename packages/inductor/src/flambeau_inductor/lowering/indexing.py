@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flambeau_inductor.indexing import Expr, as_expr
-from flambeau_inductor.ir.tensors import Lookup, Node, dims_of
+from flambeau_inductor.ir.tensors import Literal, Lookup, Node, Position, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import Lowered, rule
 
 
 @rule("index_select")
 def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
+    index = _whole(ctx, index)
     shape = (*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :])
     d = dims_of(len(shape))
     ctx.check(index, a.shape[dim], False, "IndexError", "index out of range in self")
@@ -28,6 +29,7 @@ def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
 def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
     if not a.shape:
         raise LoweringError("gather from a 0-d tensor")
+    index = _whole(ctx, index)
     d = dims_of(len(a.shape))
     size = a.shape[dim]
     message = f"index {{index}} is out of bounds for dimension {dim} with size {size}"
@@ -39,7 +41,7 @@ def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
 @rule("index")
 def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
     given = [i for i, node in enumerate(indices) if node is not None]
-    tensors = [node for node in indices if node is not None]
+    tensors = [_whole(ctx, node) for node in indices if node is not None]
     rank = max(len(node.shape) for node in tensors)
     common = [1] * rank
     for node in tensors:
@@ -80,6 +82,21 @@ def index_put(
     ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> Lowered:
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _whole(ctx: Context, index: Node) -> Node:
+    """`index`, or a copy where it shows an expanded part of a tensor.
+
+    The check reads an index tensor through strides; an expansion that was reshaped has none, and
+    the tensor behind it may hold positions that are never looked up. What is known without memory
+    is left alone: it is checked while compiling.
+    """
+    root, repeated = index, False
+    while isinstance(root.define, View):
+        repeated = repeated or root.numel > root.define.base.numel
+        root = root.define.base
+    known = isinstance(root.define, Literal | Position)
+    return ctx.point("clone", (index,)) if repeated and not known else index
 
 
 def single(results: Sequence[Node | None]) -> Node:
