@@ -36,7 +36,7 @@ class GraphBuilder:
     def __init__(self, outer: GraphBuilder | None = None) -> None:
         self.outer = outer
         self.outermost: GraphBuilder = self if outer is None else outer.outermost
-        self.fake_mode = compat.new_fake_mode() if outer is None else outer.fake_mode
+        self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
         self.attributes: dict[str, torch.Tensor | fx.GraphModule] = {}

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import (
     Args,
@@ -25,8 +26,9 @@ from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.exceptions import ExceptionValue
+from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue, find_in_class
-from flambeau_capture.values.opaque import OpaqueValue
+from flambeau_capture.values.opaque import OpaqueValue, PyModuleValue
 from flambeau_capture.values.sequences import TupleValue
 from flambeau_capture.values.tensor import TensorValue
 
@@ -138,6 +140,8 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
 def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
     if isinstance(value, ObjectValue) and value.source is not None and not value.written:
         tx.guard(value.source, "NOT_HASATTR", name)
+    if isinstance(value, PyModuleValue):
+        tx.guard(value.source, "NOT_HASATTR", name)
 
 
 @handles(setattr)
@@ -183,6 +187,11 @@ def _module_getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
     assert isinstance(args[0], ModuleValue)
     return args[0].module_getattr(tx, constant_of(args[1]))
+
+
+@handles(*compat.MODULE_CALLS[:2])
+def _module_call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return call_module(tx, args[0], args[1:], kwargs)
 
 
 @handles(callable)

@@ -85,7 +85,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if symbol == "getitem":
         return left.get_item(tx, right)
     if symbol in ("==", "!=") and _by_identity(left) and _by_identity(right):
-        return Constant(identical(left, right) == (symbol == "=="))
+        return Constant(identical(tx, left, right) == (symbol == "=="))
     if isinstance(left, Constant) and isinstance(right, Constant):
         return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], left.value, right.value))
     for attempt in (_objects, _sequences, _tables, _known):
@@ -93,7 +93,9 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if found is not None:
             return found
     if symbol in ("==", "!="):
-        return Constant(identical(left, right) == (symbol == "=="))
+        if isinstance(left, MethodValue | BoundMethod):
+            return Constant(_same_method(tx, left, right) == (symbol == "=="))
+        return Constant(identical(tx, left, right) == (symbol == "=="))
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
@@ -103,7 +105,7 @@ def _by_tensors(key: Value) -> bool:
 
 
 def _by_identity(value: Value) -> bool:
-    return isinstance(value, ClassValue | BoundMethod | PartialValue | BuiltinValue) or (
+    return isinstance(value, ClassValue | PartialValue | BuiltinValue) or (
         type(value).__name__ == "FunctionValue"
     )
 
@@ -277,7 +279,17 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     raise Break("FB0009", f"{symbol}{value.describe()}")
 
 
-def identical(left: Value, right: Value) -> bool:
+def _same_method(tx: Tracer, left: Value, right: Value) -> bool:
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return identical(tx, left.receiver, right.receiver) and identical(
+            tx, left.function, right.function
+        )
+    if isinstance(left, BoundMethod) and isinstance(right, BoundMethod):
+        return left.name == right.name and identical(tx, left.receiver, right.receiver)
+    return False
+
+
+def identical(tx: Tracer, left: Value, right: Value) -> bool:
     """`left is right`."""
     if left is right:
         return True
@@ -291,13 +303,9 @@ def identical(left: Value, right: Value) -> bool:
     if isinstance(left, OpaqueValue) and isinstance(right, OpaqueValue):
         return left.real is right.real
     for value in (left, right):
-        if isinstance(value, MethodValue | BoundMethod):
-            return False
-        if isinstance(value, Constant) and value.value is not None:
-            _ = value.value
-    if isinstance(left, Constant) or isinstance(right, Constant):
-        for value in (left, right):
-            _ = value.cls  # the answer rests on what the other one is
+        _ = value.cls  # the answer rests on what they are
+    if not isinstance(left, Constant) and not isinstance(right, Constant):
+        tx.guard_distinct(left, right)
     return False
 
 
@@ -334,12 +342,12 @@ def _not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(operator.is_)
 def _is(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(identical(args[0], args[1]))
+    return Constant(identical(tx, args[0], args[1]))
 
 
 @handles(operator.is_not)
 def _is_not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(not identical(args[0], args[1]))
+    return Constant(not identical(tx, args[0], args[1]))
 
 
 @handles(operator.contains)

@@ -68,13 +68,11 @@ _answer(0, *compat.zero_under_capture())
 
 @handles(torch.is_tensor)
 def _is_tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(isinstance(args[0], TensorValue) or issubclass(args[0].cls, torch.Tensor))
+    return Constant(issubclass(args[0].cls, torch.Tensor))
 
 
 @handles(torch.overrides.is_tensor_like)
 def _is_tensor_like(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], TensorValue):
-        return Constant(True)
     return Constant(hasattr(args[0].cls, "__torch_function__"))
 
 

@@ -38,7 +38,7 @@ def compare_op(frame: Frame, instruction: Instruction) -> None:
 def is_op(frame: Frame, instruction: Instruction) -> None:
     right = frame.pop()
     left = frame.pop()
-    frame.push(Constant(identical(left, right) != bool(instruction.arg)))
+    frame.push(Constant(identical(frame.tx, left, right) != bool(instruction.arg)))
 
 
 @opcode("CONTAINS_OP")

@@ -34,6 +34,9 @@ from flambeau_capture.values.iterators import GeneratorValue
 from flambeau_capture.values.wrap import scope_of_function, wrap_new, wrap_object
 
 _GENERATOR = inspect.CO_GENERATOR
+_OF_THE_OBJECT_ITSELF = frozenset(
+    {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
+)
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -153,10 +156,7 @@ class Session(Tracer):
     def guard(self, source: Source | None, kind: str, *params: Any) -> None:
         if source is None:
             return
-        if kind == "LENGTH_OF_HELD":
-            self.guards.add(source, "LENGTH", *params)
-            return
-        if isinstance(source, Held):
+        if isinstance(source, Held) and kind in _OF_THE_OBJECT_ITSELF:
             return  # the entry itself keeps the object
         self.guards.add(source, kind, *params, user_line=self._user_line())
 
@@ -167,6 +167,11 @@ class Session(Tracer):
     def guard_alias(self, one: Source, other: Source) -> None:
         if one != other and not (isinstance(one, Held) and isinstance(other, Held)):
             self.guards.add_alias(one, other)
+
+    def guard_distinct(self, one: Value, other: Value) -> None:
+        sources = [v.source for v in (one, other) if v.source is not None]
+        if len(sources) == 2 and not all(isinstance(source, Held) for source in sources):
+            self.guards.add_no_alias(tuple(sources))
 
     def guard_equal(self, source: Source, value: Any) -> None:
         self.guard(source, "CALL", _Equals(value), f"== {value!r}")

@@ -47,6 +47,9 @@ class Tracer(Protocol):
     def guard_alias(self, one: Source, other: Source) -> None:
         """Assume that two sources hold the same object."""
 
+    def guard_distinct(self, one: Value, other: Value) -> None:
+        """Assume that two values that are different objects stay so."""
+
     def guard_tensor(self, source: Source, tensor: Any) -> None:
         """Assume class, dtype, device, sizes and so on of a tensor."""
 

@@ -71,9 +71,9 @@ class ClassValue(Value):
         if owner is None:
             return self._from_metaclass(tx, name)
         found = owner.__dict__[name]
-        where = Attr(Held(owner, owner.__name__), name)
+        where = Attr(Held(python_class, python_class.__name__), name)
         if isinstance(found, types.FunctionType):
-            if not trusted_class(owner):
+            if not trusted_class(python_class):
                 tx.guard(where, "FUNCTION_MATCH", found)
             return tx.wrap(found, Held(found, found.__qualname__))
         if isinstance(found, staticmethod):
@@ -86,7 +86,7 @@ class ClassValue(Value):
             bound = getattr(python_class, name)
             return tx.wrap(bound, Held(bound, name))
         value = getattr(python_class, name)
-        trusted = trusted_class(owner) or isinstance(python_class, enum.EnumMeta)
+        trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
         return tx.wrap(value, Held(value, name) if trusted else where)
 
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:

@@ -167,10 +167,12 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
     if base is object:
         return None
     if base in (dict, collections.OrderedDict):
-        return dict_payload(tx, obj, source, base)
+        made = dict_payload(tx, obj, source, base)
+        made.source = source  # changes are replayed on the instance
+        return made
     if base is list:
         tx.guard(source, "LENGTH", len(obj))
-        return ListValue(existing_sequence(tx, list(obj), source, "list"), None, tx)
+        return ListValue(existing_sequence(tx, list.copy(obj), source, "list"), source, tx)
     if base is tuple:
         tx.guard(source, "LENGTH", len(obj))
         return TupleValue(existing_sequence(tx, tuple(obj), source, "tuple"), tuple, None, tx)

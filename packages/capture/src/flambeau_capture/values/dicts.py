@@ -231,9 +231,12 @@ class DictValue(Value):
 
 
 def _refill(target: Any, entries: dict[Any, Any]) -> None:
-    dict.clear(target) if not isinstance(target, collections.OrderedDict) else target.clear()
+    """Through the built-in class's own methods: those of a subclass have run under capture."""
+    ordered = isinstance(target, collections.OrderedDict)
+    kind: Any = collections.OrderedDict if ordered else dict
+    kind.clear(target)
     for key, value in entries.items():
-        target[key] = value
+        kind.__setitem__(target, key, value)
 
 
 def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
@@ -465,7 +468,7 @@ _DICT_METHODS: dict[str, Handler] = {
 
 
 class SetValue(Value):
-    """set and frozenset; in order of insertion, which a program cannot rely on."""
+    """set and frozenset. A real set of the keys gives the order in which Python would iterate."""
 
     def __init__(
         self,
@@ -477,14 +480,42 @@ class SetValue(Value):
         self._class = python_class
         self._tx = tx
         self.source = source
-        self._items = {key_of(tx, item): item for item in items}
+        self._items: dict[Hashable, Value] = {}
+        self._order: Any = None  # None: as the existing set iterates, which is the items' order
+        keys = []
+        for item in items:
+            key = key_of(tx, item)
+            keys.append(key)
+            self._items.setdefault(key, item)
+        if source is None:
+            self._order = set(keys)
 
     @property
     def cls(self) -> type:
         return self._class
 
     def parts(self) -> list[Value]:
-        return list(self._items.values())
+        order = self._items if self._order is None else self._order
+        return [self._items[key] for key in order]
+
+    def own_order(self) -> set[Hashable]:
+        """The set of keys, about to be changed."""
+        if self._order is None:
+            self._order = set(self._items)
+        order: set[Hashable] = self._order
+        return order
+
+    def insert(self, key: Hashable, item: Value) -> None:
+        self.own_order().add(key)
+        self._items.setdefault(key, item)
+
+    def drop(self, key: Hashable) -> None:
+        self.own_order().discard(key)
+        self._items.pop(key, None)
+
+    def empty(self) -> None:
+        self.own_order().clear()
+        self._items.clear()
 
     def describe(self) -> str:
         return f"{self._class.__name__} of {len(self._items)}"
@@ -524,7 +555,7 @@ class SetValue(Value):
     def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
         """Set operators, by running them on the keys."""
         found = dict(self._items)
-        keys: set[Any] = set(found)
+        keys: set[Any] = set(found) if self._order is None else set(self._order)
         others = []
         for arg in args:
             if name.startswith("__") and not isinstance(arg, SetValue | DictView):
@@ -535,7 +566,9 @@ class SetValue(Value):
         result: Any = getattr(keys, name)(*others)
         if isinstance(result, bool):
             return Constant(result)
-        return SetValue([found[k] for k in found if k in result], self._class, tx=tx)
+        made = SetValue([found[k] for k in result], self._class, tx=tx)
+        made._order = result
+        return made
 
     def reconstruct(self, writer: Any) -> None:
         if self.source is not None:
@@ -555,19 +588,19 @@ SetHandler = Callable[[SetValue, Tracer, Args], Value]
 
 
 def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self._items.setdefault(key_of(tx, args[0]), args[0])
+    self.insert(key_of(tx, args[0]), args[0])
     return Constant(None)
 
 
 def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
     for given in args:
         for item in unpack(tx, given):
-            self._items.setdefault(key_of(tx, item), item)
+            self.insert(key_of(tx, item), item)
     return Constant(None)
 
 
 def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self._items.pop(key_of(tx, args[0]), None)
+    self.drop(key_of(tx, args[0]))
     return Constant(None)
 
 
@@ -578,7 +611,7 @@ def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 
 def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self._items.clear()
+    self.empty()
     return Constant(None)
 
 
@@ -587,7 +620,7 @@ def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 
 def _set_init(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self._items.clear()
+    self.empty()
     return _set_update(self, tx, args)
 
 

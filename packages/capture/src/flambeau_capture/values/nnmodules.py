@@ -15,7 +15,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.objects import ObjectValue, find_in_class
@@ -28,9 +28,6 @@ TABLES = ("_parameters", "_buffers", "_modules")
 class ModuleValue(ObjectValue):
     def describe(self) -> str:
         return f"NNModule({self.python_class.__name__})"
-
-    def as_python(self) -> Any:
-        return super().as_python()
 
     def wrap_attribute(self, tx: Tracer, name: str, found: Any) -> Value:
         if name not in TABLES or type(found) is not dict:
@@ -128,14 +125,11 @@ class ModuleValue(ObjectValue):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if self.python_class.__call__ not in compat.MODULE_CALLS:
             return super().call(tx, args, kwargs)
-        if self._hooked(tx):
-            impl = compat.MODULE_CALLS[-1]
-            return tx.call(tx.wrap(impl, Held(impl, "_call_impl")), [self, *args], kwargs)
-        return tx.call(tx.get_attr(self, "forward"), args, kwargs)
+        return call_module(tx, self, args, kwargs)
 
-    def _hooked(self, tx: Tracer) -> bool:
+    def hooked(self, tx: Tracer) -> bool:
         for table in compat.global_hook_tables():
-            tx.guard(Held(table, "global hooks"), "LENGTH_OF_HELD", len(table))
+            tx.guard(Held(table, "global hooks"), "LENGTH", len(table))
             if table:
                 return True
         for name in compat.HOOK_TABLES:
@@ -151,11 +145,13 @@ class ModuleValue(ObjectValue):
             tx.guard(InstanceAttr(self.source, name), "LENGTH", 0)
         return False
 
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        return super().iterate(tx)
 
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        return super().call_method(tx, name, args, kwargs)
+def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
+    """nn.Module.__call__."""
+    if not isinstance(module, ModuleValue) or module.hooked(tx):
+        impl = compat.MODULE_CALLS[-1]
+        return tx.call(tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs)
+    return tx.call(tx.get_attr(module, "forward"), args, kwargs)
 
 
 @wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)

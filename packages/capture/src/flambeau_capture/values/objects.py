@@ -61,8 +61,9 @@ def class_attribute(
             AttributeError, f"'{python_class.__name__}' object has no attribute '{name}'"
         )
     found = owner.__dict__[name]
-    where = Attr(Held(owner, owner.__name__), name)
-    trusted = trusted_class(owner)
+    asked = owner if after is not None else python_class
+    where = Attr(Held(asked, asked.__name__), name)
+    trusted = trusted_class(owner) and trusted_class(asked) and name != "forward"
     if isinstance(found, types.FunctionType):
         if not trusted:
             tx.guard(where, "FUNCTION_MATCH", found)

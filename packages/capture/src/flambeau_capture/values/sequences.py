@@ -193,13 +193,10 @@ class ListValue(SequenceValue):
             writer.build_list(len(self._items))
 
     def replay(self, writer: Any) -> None:
-        """Write the items back into the object: `found[:] = items`."""
-        for part in self.parts():
-            writer.load(part)
-        writer.build_list(len(self._items))
-        writer.load(self)
-        writer.load_const(slice(None))
-        writer.store_subscr()
+        """Write the items back into the object, past what a subclass of list defines."""
+        whole = Constant(slice(None))
+        writer.call(list.__setitem__, [self, whole, ListValue(self.parts())])
+        writer.pop_top()
 
 
 _SEQUENCE_DUNDERS: dict[str, Callable[[Any, Any, Any], Any]] = {

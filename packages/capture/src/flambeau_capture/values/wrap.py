@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from flambeau_capture._native import compiled, disabled
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, ModuleEntry, Source
 from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
@@ -286,6 +288,26 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
         return tx.get_attr(receiver, obj.__name__)
     tx.guard(source, "FUNCTION_MATCH", obj)
     return BuiltinValue(obj, Held(obj, getattr(obj, "__name__", type(obj).__name__)))
+
+
+@wraps_type(compiled)
+def wrap_compiled(tx: Tracer, obj: Any, source: Source) -> Value:
+    """A compiled callable inside captured code is the function it was made from."""
+    tx.guard(source, "ID_MATCH", obj)
+    return tx.wrap(obj.fn, Held(obj.fn, "compiled function"))
+
+
+@wraps_type(disabled)
+def wrap_disabled(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    return DisabledValue(obj, source)
+
+
+class DisabledValue(OpaqueValue):
+    """A function that is not to be looked into."""
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        raise Break("FB0006", f"call of disabled {getattr(self.real, '__name__', 'function')}")
 
 
 _TYPING = (types.GenericAlias, types.UnionType)
