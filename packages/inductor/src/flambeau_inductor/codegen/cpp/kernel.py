@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod
 
 import torch
 
@@ -203,8 +202,3 @@ class _Nest:
         return any(a.var in instr.index.vars for a in self.plan.loop.r) or self.plan.is_element(
             instr.value
         )
-
-
-def points_of(plan: Plan) -> int:
-    """Number of points of the whole iteration space."""
-    return prod(plan.sizes.values())
