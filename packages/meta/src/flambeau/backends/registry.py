@@ -12,6 +12,8 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
+from torch import fx
+
 from flambeau.backends import composed
 from flambeau.backends.request import Backend, Factory, Request
 from flambeau.errors import UnknownBackend
@@ -74,7 +76,7 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     if isinstance(backend, str):
         factory = BUILT_IN.get(backend)
         if factory is not None:
-            return factory(request)
+            return _with_name(factory(request), backend)
         backend = _by_name(backend)
     if not callable(backend):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
@@ -85,6 +87,16 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
         return partial(backend, options=dict(request.options))
     own: Backend = backend
     return own
+
+
+def _with_name(backend: Backend, name: str) -> Backend:
+    """The backend under the name that users know, for what capture says of it."""
+
+    def named(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return backend(gm, example_inputs)
+
+    named.__name__ = name
+    return named
 
 
 def _by_name(name: str) -> Callable[..., Any]:
