@@ -6,6 +6,7 @@ Invariant: no other module of this package imports a name of torch that begins w
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -286,3 +287,25 @@ def zero_under_capture() -> tuple[Any, ...]:
     names = ("_len_torch_dispatch_stack", "_len_torch_function_stack")
     found = [getattr(torch._C, name, None) for name in names]
     return tuple(fn for fn in found if fn is not None)
+
+
+# -- states in which capture does not work -------------------------------------------------------
+
+
+def foreign_modes() -> bool:
+    """Whether a transform of functorch, a dispatch mode or a function mode is in force."""
+    functorch = torch._C._functorch.maybe_current_level() is not None
+    return bool(
+        functorch or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    )
+
+
+def own_saved_tensors() -> AbstractContextManager[Any]:
+    """Keep the hooks that the program has on saved tensors from seeing those of capture."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return contextlib.nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

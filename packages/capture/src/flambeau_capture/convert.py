@@ -7,9 +7,11 @@ without compiling, unless it asked for an error.
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
 from typing import Any
@@ -35,7 +37,7 @@ from flambeau_capture.interp.frame import NULL, Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
-from flambeau_capture.skipping import skip_code, third_party
+from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Source
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import GlobalsScope
@@ -89,9 +91,13 @@ class Converter:
         free: dict[str, Any],
         cache: Any,
     ) -> Any:
+        if runs_uncaptured(code):
+            return Entry(emit_original(code, disabled), None)
         if skip_code(code):
             return SKIP
-        with self._lock:
+        if compat.foreign_modes():
+            return None  # under a transform or a mode tensors are not what they seem
+        with self._lock, _garbage_waits(), compat.own_saved_tensors():
             return self._convert(code, func, arguments, free)
 
     def _convert(
@@ -121,6 +127,18 @@ class Converter:
                     stacklevel=2,
                 )
             return SKIP
+
+
+@contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """Capture makes many objects that live on: to collect among them costs more than it frees."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Conversion:
@@ -161,7 +179,7 @@ class _Conversion:
         raise SkipFrame("too many attempts")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
-        scope = GlobalsScope(self.func.__globals__, None)
+        scope = GlobalsScope(self.func.__globals__, own=True)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
         session = Session(self.code, self.options, scope, converter.user_names, converter.bodies)

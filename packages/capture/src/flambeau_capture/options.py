@@ -21,7 +21,8 @@ class Options:
     out: where `debug` prints; None is standard output.
     raise_internal_errors: a fault of capture itself is raised instead of falling back to eager.
     inline_depth: how deep calls are followed before the frame is broken.
-    step_limit: instructions interpreted for one frame before it is left to Python.
+    step_limit: instructions interpreted for one frame before its graph ends.
+    idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     """
 
     cache_size_limit: int = 8
@@ -31,7 +32,8 @@ class Options:
     out: Callable[[str], object] | None = None
     raise_internal_errors: bool = False
     inline_depth: int = 100
-    step_limit: int = 5_000_000
+    step_limit: int = 2_000_000
+    idle_step_limit: int = 100_000
 
     def show(self, text: str) -> None:
         """Print a piece of what `debug` asks for."""

@@ -66,6 +66,18 @@ def skip_file(filename: str) -> bool:
     return filename.startswith(_skipped_folders())
 
 
+@functools.cache
+def _uncaptured_files() -> frozenset[str]:
+    """Files whose functions run what they call twice and compare: both times without capture."""
+    folder = _folder("torch") or ""
+    return frozenset({os.path.join(folder, "utils", "checkpoint.py")})
+
+
+def runs_uncaptured(code: CodeType) -> bool:
+    """Whether nothing that a function calls is to be captured."""
+    return code.co_filename in _uncaptured_files() and not code.co_flags & 0x20
+
+
 def third_party(code: CodeType) -> bool:
     """Whether a code object belongs to an installed package rather than to the user."""
     return "site-packages" in code.co_filename or "dist-packages" in code.co_filename

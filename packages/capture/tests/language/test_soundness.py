@@ -290,3 +290,105 @@ def test_grad_mode_is_left_as_it_was(capture):
         compiled(x())
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
+
+
+def test_large_tables_are_asked_not_guarded_whole(capture, backend):
+    def fn(t, table, names):
+        return t + table["k7"] + table.get("zzz", 5) + ("n3" in names) + len(names)
+
+    table = {f"k{i}": i for i in range(1000)}
+    names = {f"n{i}" for i in range(1000)}
+    compiled = follows(capture, fn, (x(), table, names))
+    table["k8"] = 100
+    follows_on = compiled(x(), table, names)
+    assert torch.equal(follows_on, fn(x(), table, names)) and len(backend) == 1
+    table["zzz"] = 3
+    assert torch.equal(compiled(x(), table, names), fn(x(), table, names))
+    table["k7"] = 1
+    assert torch.equal(compiled(x(), table, names), fn(x(), table, names))
+    names.discard("n3")
+    assert torch.equal(compiled(x(), table, names), fn(x(), table, names))
+    assert len(backend) == 4
+
+
+def test_long_python_loops_are_left_to_python(capture, backend):
+    def count(n):
+        total = 0
+        for i in range(n):
+            total += i
+        return total
+
+    def fn(t, n):
+        return t + count(n)
+
+    compiled = capture(fn, idle_step_limit=2000)
+    assert torch.equal(compiled(x(), 10_000), fn(x(), 10_000))
+
+
+def test_globals_of_another_module(capture):
+    import types
+
+    other = types.ModuleType("other")
+    exec(
+        "state = 1\ndef bump(t):\n    global state\n    state += 1\n    return t + state\n",
+        other.__dict__,
+    )
+
+    def fn(t):
+        return other.bump(t) * 2 + other.state
+
+    compiled = capture(fn)
+    for expected in (2, 3, 4):
+        assert torch.equal(compiled(x()), (x() + expected) * 2 + expected)
+        assert other.state == expected
+
+
+def test_custom_autograd_function(capture):
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, t):
+            ctx.save_for_backward(t)
+            return t * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (t,) = ctx.saved_tensors
+            return grad * 3 + t * 0
+
+    def fn(t):
+        return Double.apply(t + 1).sum()
+
+    for call in (capture(fn), fn):
+        t = x().requires_grad_()
+        call(t).backward()
+        assert torch.equal(t.grad, torch.full((6,), 3.0))
+
+
+def test_checkpoint(capture):
+    from torch.utils.checkpoint import checkpoint
+
+    lin = torch.nn.Linear(6, 6)
+
+    def fn(t):
+        return checkpoint(lambda v: torch.sin(lin(v)), t + 1, use_reentrant=False).sum()
+
+    grads = []
+    for call in (capture(fn), fn):
+        lin.zero_grad()
+        call(x()).backward()
+        grads.append(lin.weight.grad.clone())
+    assert torch.allclose(*grads)
+
+
+def test_numpy_scalars_and_size_arithmetic(capture):
+    import numpy
+
+    def fn(t, k):
+        b, *_ = t.shape
+        n = t.numel() // b
+        return t.reshape(b, n) * float(k) + t.shape[0] * t.stride(0), t.shape + (1,), t.size()
+
+    compiled = capture(fn)
+    ours, theirs = compiled(torch.ones(2, 3), numpy.float32(2)), fn(torch.ones(2, 3), 2.0)
+    assert torch.equal(ours[0], theirs[0]) and ours[1:] == theirs[1:]
+    assert type(ours[2]) is torch.Size

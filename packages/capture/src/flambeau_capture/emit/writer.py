@@ -193,7 +193,7 @@ class Writer:
 
     def store_global(self, scope: Any, name: str) -> None:
         """Pop a value into a global variable."""
-        if scope.holder is None:
+        if scope.own:
             self.body += spelling.store_global(name)
             return
         self.load_const(scope.namespace)
@@ -201,7 +201,7 @@ class Writer:
         self.body += spelling.store_subscr()
 
     def delete_global(self, scope: Any, name: str) -> None:
-        if scope.holder is None:
+        if scope.own:
             self.body += spelling.delete_global(name)
             return
         self.load_const(scope.namespace)

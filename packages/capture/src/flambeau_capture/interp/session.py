@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import types
 from types import CodeType
 from typing import Any, NoReturn
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break, UserLine
+from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
@@ -31,7 +30,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
 from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
 from flambeau_capture.values.iterators import GeneratorValue
-from flambeau_capture.values.wrap import scope_of_function, wrap_new, wrap_object
+from flambeau_capture.values.wrap import wrap_new, wrap_object
 
 _GENERATOR = inspect.CO_GENERATOR
 _OF_THE_OBJECT_ITSELF = frozenset(
@@ -56,6 +55,8 @@ class Session(Tracer):
         self.frames: list[Frame] = []
         self.steps = 0
         self.top_step = 0
+        self._idle_since = 0
+        self._calls_seen = 0
         self.raised_at = 0
         self.error: Value | None = None
         self.entered: list[Any] = []
@@ -82,6 +83,13 @@ class Session(Tracer):
 
     def count_step(self) -> None:
         self.steps += 1
+        if self.graph.calls != self._calls_seen:
+            self._calls_seen = self.graph.calls
+            self._idle_since = self.steps
+        if self.steps - self._idle_since > self.options.idle_step_limit:
+            if self.graph.is_empty():
+                raise SkipFrame(f"{self.steps} instructions without an operation on a tensor")
+            raise Break("FB0022", f"{self.options.idle_step_limit} without a tensor")
         if self.steps > self.options.step_limit:
             raise Break("FB0022", f"{self.steps} instructions")
 
@@ -133,10 +141,10 @@ class Session(Tracer):
     def wrap_new(self, obj: Any) -> Value:
         return wrap_new(self, obj)
 
-    def scope_of(self, fn: types.FunctionType) -> GlobalsScope:
-        scope = self._scopes.get(id(fn.__globals__))
+    def scope_of(self, namespace: dict[str, Any]) -> GlobalsScope:
+        scope = self._scopes.get(id(namespace))
         if scope is None:
-            scope = self._scopes[id(fn.__globals__)] = scope_of_function(fn)
+            scope = self._scopes[id(namespace)] = GlobalsScope(namespace)
         return scope
 
     def get_attr(self, obj: Value, name: str) -> Value:

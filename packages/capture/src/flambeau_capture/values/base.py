@@ -56,8 +56,8 @@ class Tracer(Protocol):
     def guard_equal(self, source: Source, value: Any) -> None:
         """Assume that what a source holds equals a constant, whatever its class."""
 
-    def scope_of(self, fn: Any) -> Any:
-        """The globals of an existing function; functions of one module share them."""
+    def scope_of(self, namespace: dict[str, Any]) -> Any:
+        """The global variables that a dict holds: one scope per dict."""
 
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         """Call a value."""

@@ -18,6 +18,7 @@ from flambeau_capture.source import Attr, DictKey, Item, Source
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
 from flambeau_capture.values.registry import wraps_if, wraps_type
 from flambeau_capture.values.sequences import (
     DequeValue,
@@ -82,6 +83,10 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
+    if type(obj) is dict and len(obj) > LARGE:
+        large = LargeDict(obj, source)
+        tx.heap.know(obj, large)
+        return large
     made = dict_payload(tx, obj, source, type(obj))
     made.source = source
     if isinstance(obj, collections.defaultdict):
@@ -113,6 +118,11 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
     known = _known(tx, obj, source)
     if known is not None:
         return known
+    if type(obj) is set and len(obj) > LARGE:
+        tx.guard(source, "TYPE_MATCH", set)
+        large = LargeSet(obj, source)
+        tx.heap.know(obj, large)
+        return large
     if not all(type(item) in LITERALS or isinstance(item, type) for item in obj):
         raise Break("FB0009", f"a {type(obj).__name__} of objects that are no constants")
     if type(obj) is frozenset:

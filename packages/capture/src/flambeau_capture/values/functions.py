@@ -17,7 +17,6 @@ from flambeau_capture.source import (
     ClosureCell,
     Default,
     Global,
-    GlobalOf,
     Held,
     Item,
     KwDefault,
@@ -101,14 +100,14 @@ class CellValue(Value):
 class GlobalsScope:
     """The global variables that code sees: reads are guarded, writes kept for replay."""
 
-    def __init__(self, namespace: dict[str, Any], holder: Source | None) -> None:
+    def __init__(self, namespace: dict[str, Any], own: bool = False) -> None:
         self.namespace = namespace
-        self.holder = holder
+        self.own = own  # whether they are the globals of the frame under capture
         self.written: dict[str, Value | None] = {}
-        self.source = Held(namespace, "globals")
+        self.source = Held(namespace, f"globals of {namespace.get('__name__')}")
 
     def source_of(self, name: str) -> Source:
-        return Global(name) if self.holder is None else GlobalOf(self.holder, name)
+        return Global(name) if self.own else Item(self.source, name, "dict")
 
     def load(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:

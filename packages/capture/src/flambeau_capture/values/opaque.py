@@ -103,6 +103,12 @@ class PyModuleValue(Value):
         return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
+        scope = tx.scope_of(vars(self.module))
+        if name in scope.written:
+            written: Value | None = scope.written[name]
+            if written is None:
+                tx.raise_error(AttributeError, f"{self.describe()} has no attribute '{name}'")
+            return written
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
@@ -112,7 +118,9 @@ class PyModuleValue(Value):
         return tx.wrap(found, Attr(Held(self.module, self.module.__name__), name))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        if type(self.module) is not types.ModuleType or trusted_name(self.module.__name__):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        tx.scope_of(vars(self.module)).store(tx, name, value)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.module)

@@ -24,7 +24,7 @@ from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue, SetValue
-from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
+from flambeau_capture.values.functions import CellValue, FunctionValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wrap_object, wraps_if, wraps_type
@@ -144,7 +144,7 @@ def function_value(
 ) -> FunctionValue:
     return FunctionValue(
         obj.__code__,
-        tx.scope_of(obj),
+        tx.scope_of(obj.__globals__),
         name=obj.__name__,
         qualname=obj.__qualname__,
         real=obj,
@@ -373,8 +373,3 @@ def concrete(value: Value) -> Any:
         return value.as_python()
     except NotConcrete:
         return NotImplemented
-
-
-def scope_of_function(obj: types.FunctionType) -> GlobalsScope:
-    """The globals of an existing function."""
-    return GlobalsScope(obj.__globals__, Held(obj, obj.__qualname__))
