@@ -24,7 +24,10 @@ def test_block_runs(block, tmp_path):
     program = tmp_path / "example.py"
     program.write_text(block, encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error::UserWarning", str(program)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
