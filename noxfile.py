@@ -21,7 +21,8 @@ PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
 #: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
 TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
-TEST_TOOLS = ("pytest", "hypothesis")
+#: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
+TEST_TOOLS = ("pytest", "hypothesis", "mpmath", "triton")
 #: what the integration tests, the demo and the benchmarks run on besides the packages
 MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here
