@@ -21,8 +21,9 @@ PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
 #: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
 TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
+TEST_TOOLS = ("pytest", "hypothesis")
 #: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
-TEST_TOOLS = ("pytest", "hypothesis", "mpmath", "triton")
+KERNEL_TOOLS = ("triton", "mpmath")
 #: what the integration tests, the demo and the benchmarks run on besides the packages
 MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here
@@ -100,7 +101,7 @@ def _tested(session: nox.Session) -> str:
     """The workspace with what tests and benchmarks add to it."""
     python = _workspace(session)
     if "tested" not in _prepared:
-        _pip(session, python, *TEST_TOOLS, "pillow", "pyyaml", "huggingface_hub", "safetensors")
+        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, "pillow", "pyyaml", "huggingface_hub", "safetensors")
         _pip(session, python, "--no-deps", *VISION)
         _prepared.add("tested")
     return python

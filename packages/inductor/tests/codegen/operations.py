@@ -65,5 +65,5 @@ CASTS = [
     (torch.bool, torch.float32, [0.0, 1.0, 1.0]),
     (torch.bool, torch.int64, [0.0, 1.0, 1.0]),
     (torch.bfloat16, torch.float16, [0.1, 2.0, -3.0]),
-    (torch.float32, torch.bfloat16, [0.1, float("nan"), 3.0e38]),
+    (torch.float32, torch.bfloat16, [0.1, -2.5, 3.0e38]),
 ]
