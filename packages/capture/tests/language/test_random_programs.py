@@ -41,7 +41,8 @@ n += 1; n = n % 5 + 1; t = t + 1; t = t * 0.5 + n; l.append(EXPR); l[0] = EXPR; 
 d['zNUM'] = EXPR; o.a = n; o.items.append(n); o.xNUM = EXPR; graph_break(); out.append(EXPR)
 vNUM = EXPR; l.insert(0, n); o.t = o.t + n; l[:] = l[::-1]; d.pop('k', None); t = f(t); a, b = n, t
 out.append((a, b)); del l[1:]; o.items = list(o.items); l = list(l); d = dict(d)
-g = lambda q: q + n; out.append(g(n)); t.add_(1); t = t.clone(); print('x', n); s |= {n}; out.append(sorted(s))
+g = lambda q: q + n; out.append(g(n)); t.add_(1); t = t.clone(); print('x', n)
+s |= {n}; out.append(sorted(s))
 l.extend([n, t]); d.update(q=n); o.d = d; d['self'] = l; out.append(t.tolist()[0])
 out.append(next(it, None)); out.append(float(t[0]))
 """

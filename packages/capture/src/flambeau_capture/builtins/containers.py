@@ -12,8 +12,11 @@ from typing import Any
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.dicts import DictValue, SetValue
-from flambeau_capture.values.sequences import DequeValue, ListValue, SliceValue, TupleValue
+from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.lists import DequeValue, ListValue
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 @handles(list)

@@ -11,16 +11,21 @@ import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BuiltinValue, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.instancedict import InstanceDict
+from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.nnmodules import ModuleValue
-from flambeau_capture.values.objects import InstanceDict, ObjectValue, find_in_class
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, PyModuleValue
-from flambeau_capture.values.sequences import DequeValue, ListValue, SliceValue, TupleValue
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tuples import TupleValue
 
 _SHARED = (
     Constant,

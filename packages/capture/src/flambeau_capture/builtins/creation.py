@@ -17,6 +17,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held
+from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import (
     BREAKS,
@@ -29,13 +30,15 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
-from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import ModuleValue
-from flambeau_capture.values.objects import ObjectValue, class_attribute, find_in_class
-from flambeau_capture.values.sequences import ListValue, TupleValue, make_tuple
+from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.tuples import TupleValue, make_tuple
 from flambeau_capture.values.wrap import PartialValue
 
 

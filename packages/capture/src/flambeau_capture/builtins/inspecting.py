@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -27,10 +28,10 @@ from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.nnmodules import call_module
-from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import OpaqueValue, PyModuleValue
-from flambeau_capture.values.sequences import TupleValue
 from flambeau_capture.values.tensor import TensorValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 def class_of(value: Value) -> type:

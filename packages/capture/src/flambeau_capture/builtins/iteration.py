@@ -34,9 +34,10 @@ from flambeau_capture.values.iterators import (
     SequenceIterator,
     ZipIterator,
 )
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import ListValue, TupleValue
 from flambeau_capture.values.sorting import sort_values
+from flambeau_capture.values.tuples import TupleValue
 
 
 @handles(iter)

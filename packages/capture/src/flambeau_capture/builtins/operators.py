@@ -12,16 +12,20 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import HANDLERS, BuiltinValue, call_callable, handles, pure
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
-from flambeau_capture.values.dicts import DictValue, DictView, SetValue
+from flambeau_capture.values.dicts import DictValue, DictView
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
-from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import OpaqueValue
-from flambeau_capture.values.sequences import ListValue, SequenceValue, TupleValue, tx_equal
+from flambeau_capture.values.sequences import SequenceValue, tx_equal
+from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tuples import TupleValue
 from flambeau_capture.values.wrap import PartialValue
 
 # symbol -> (function, special method, reflected special method)

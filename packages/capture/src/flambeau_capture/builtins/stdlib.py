@@ -29,7 +29,7 @@ from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.sequences import TupleValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 @handles(dataclasses.fields)

@@ -10,7 +10,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.sequences import TupleValue
+from flambeau_capture.values.tuples import TupleValue
 
 VARARGS, VARKEYWORDS = 0x04, 0x08
 

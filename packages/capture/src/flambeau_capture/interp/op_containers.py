@@ -14,8 +14,10 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.values.base import Value, unpack
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.dicts import DictValue, SetValue, pairs_of
-from flambeau_capture.values.sequences import ListValue, TupleValue
+from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 @opcode("BUILD_TUPLE")

@@ -12,14 +12,15 @@ from flambeau_capture.builtins.inspecting import class_of
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import ErrorState, Frame
 from flambeau_capture.interp.opcodes import opcode
+from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.contexts import AutocastValue, IndexingMode
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
-from flambeau_capture.values.objects import ObjectValue, class_attribute, find_in_class
-from flambeau_capture.values.sequences import TupleValue
+from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 @opcode("RAISE_VARARGS")

@@ -13,7 +13,7 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.interp.truth import TruthValue, test
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.sequences import SliceValue
+from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import TensorValue
 
 

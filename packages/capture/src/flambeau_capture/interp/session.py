@@ -16,6 +16,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
+from flambeau_capture.builtins.creation import instantiate, new_object
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
@@ -26,6 +27,7 @@ from flambeau_capture.interp.inlining import before_inlining
 from flambeau_capture.options import Options
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
 from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
@@ -194,6 +196,14 @@ class Session(Tracer):
 
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return fn.call(self, args, kwargs)
+
+    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs) -> Value:
+        assert isinstance(kind, ClassValue)
+        return instantiate(self, kind, args, kwargs)
+
+    def new_object(self, kind: Value) -> Value:
+        assert isinstance(kind, ClassValue)
+        return new_object(kind)
 
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
         return self.call(self.wrap(fn, Held(fn, fn.__name__)), args, kwargs or {})

@@ -62,6 +62,12 @@ class Tracer(Protocol):
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         """Call a value."""
 
+    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs) -> Value:
+        """Call a class."""
+
+    def new_object(self, kind: Value) -> Value:
+        """An instance of a class, before its `__init__`."""
+
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
         """Call a Python function of capture's own (a polyfill), interpreted like the user's."""
 

@@ -44,7 +44,7 @@ class ClassValue(Value):
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.iterators import SequenceIterator
-        from flambeau_capture.values.sequences import TupleValue
+        from flambeau_capture.values.tuples import TupleValue
 
         if isinstance(self.python_class, enum.EnumMeta):
             members: list[Any] = list(self.python_class)
@@ -108,9 +108,7 @@ class ClassValue(Value):
         raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.builtins.creation import instantiate
-
-        return instantiate(tx, self, args, kwargs)
+        return tx.instantiate(self, args, kwargs)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__subclasses__":

@@ -17,17 +17,14 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, DictKey, Item, Source
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
-from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
+from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.registry import wraps_if, wraps_type
-from flambeau_capture.values.sequences import (
-    DequeValue,
-    ListValue,
-    Pending,
-    SliceValue,
-    TupleValue,
-    existing_sequence,
-)
+from flambeau_capture.values.sequences import Pending, existing_sequence
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tuples import TupleValue
 
 
 def _known(tx: Tracer, obj: Any, source: Source) -> Value | None:

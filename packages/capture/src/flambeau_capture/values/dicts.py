@@ -1,8 +1,8 @@
-"""Dictionaries, their views, and sets.
+"""Dictionaries and their views.
 
-In: dicts and sets of the program or new ones. Out: `DictValue`, `DictView`, `SetValue`. Invariant:
-keys compare as Python's do: constants by equality, everything else by identity; a key whose
-equality runs the program's code is a graph break.
+In: dicts of the program or new ones. Out: `DictValue`, `DictView`, `key_of`. Invariant: keys
+compare as Python's do: constants by equality, everything else by identity; a key whose equality
+runs the program's code is a graph break.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.iterators import KeysIterator, SequenceIterator
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.sequences import ListValue, Pending, TupleValue, tx_equal
+from flambeau_capture.values.sequences import Pending, tx_equal
+from flambeau_capture.values.tuples import TupleValue
 
 
 class Identity:
@@ -53,7 +54,7 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         return _hashable(tx, value.as_python())
     except NotConcrete:
         pass
-    if isinstance(value, ListValue | DictValue | SetValue):
+    if value.cls in (list, dict, set) or isinstance(value, DictValue):
         tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
     hasher: Any = value.cls.__hash__
     if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
@@ -294,6 +295,8 @@ class DictView(Value):
         if name == "__reversed__":
             return SequenceIterator(TupleValue(self.parts()[::-1]))
         if self.kind == "keys":
+            from flambeau_capture.values.sets import SetValue  # sets are made of keys
+
             return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
         self.unknown(f"method {name!r}")
 
@@ -465,184 +468,3 @@ _DICT_METHODS: dict[str, Handler] = {
     "__eq__": _equal,
     "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
 }
-
-
-class SetValue(Value):
-    """set and frozenset. A real set of the keys gives the order in which Python would iterate."""
-
-    def __init__(
-        self,
-        items: Iterable[Value],
-        python_class: type = set,
-        source: Source | None = None,
-        tx: Any = None,
-    ) -> None:
-        self._class = python_class
-        self._tx = tx
-        self.source = source
-        self._items: dict[Hashable, Value] = {}
-        self._order: Any = None  # None: as the existing set iterates, which is the items' order
-        keys = []
-        for item in items:
-            key = key_of(tx, item)
-            keys.append(key)
-            self._items.setdefault(key, item)
-        if source is None:
-            self._order = set(keys)
-
-    @property
-    def cls(self) -> type:
-        return self._class
-
-    def parts(self) -> list[Value]:
-        order = self._items if self._order is None else self._order
-        return [self._items[key] for key in order]
-
-    def own_order(self) -> set[Hashable]:
-        """The set of keys, about to be changed."""
-        if self._order is None:
-            self._order = set(self._items)
-        order: set[Hashable] = self._order
-        return order
-
-    def insert(self, key: Hashable, item: Value) -> None:
-        self.own_order().add(key)
-        self._items.setdefault(key, item)
-
-    def drop(self, key: Hashable) -> None:
-        self.own_order().discard(key)
-        self._items.pop(key, None)
-
-    def empty(self) -> None:
-        self.own_order().clear()
-        self._items.clear()
-
-    def describe(self) -> str:
-        return f"{self._class.__name__} of {len(self._items)}"
-
-    def as_python(self) -> Any:
-        return self._class(part.as_python() for part in self.parts())
-
-    def truth(self, tx: Tracer) -> bool:
-        return bool(self._items)
-
-    def length(self, tx: Tracer) -> int:
-        return len(self._items)
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        return key_of(tx, item) in self._items
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        return KeysIterator(self, self.parts())
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if not hasattr(self._class, name):
-            tx.raise_error(
-                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
-            )
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name in _SET_MUTATIONS and self._class is set:
-            tx.heap.changed(self)
-            return _SET_MUTATIONS[name](self, tx, args)
-        if name in _SET_QUERIES:
-            return _SET_QUERIES[name](self, tx, args)
-        if name in _SET_ALGEBRA:
-            return self._algebra(tx, name, args)
-        self.unknown(f"method {name!r}")
-
-    def _algebra(self, tx: Tracer, name: str, args: Args) -> Value:
-        """Set operators, by running them on the keys."""
-        found = dict(self._items)
-        keys: set[Any] = set(found) if self._order is None else set(self._order)
-        others = []
-        for arg in args:
-            if name.startswith("__") and not isinstance(arg, SetValue | DictView):
-                return Constant(NotImplemented)
-            given = {key_of(tx, item): item for item in unpack(tx, arg)}
-            found = {**given, **found}
-            others.append(set(given))
-        result: Any = getattr(keys, name)(*others)
-        if isinstance(result, bool):
-            return Constant(result)
-        made = SetValue([found[k] for k in result], self._class, tx=tx)
-        made._order = result
-        return made
-
-    def reconstruct(self, writer: Any) -> None:
-        if self.source is not None:
-            writer.load_source(self.source)
-            return
-        with writer.building(self):
-            writer.call(self._class, [TupleValue(self.parts())])
-
-    def replay(self, writer: Any) -> None:
-        for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
-            writer.load(self)
-            writer.load_method_and_call(method, args)
-            writer.pop_top()
-
-
-SetHandler = Callable[[SetValue, Tracer, Args], Value]
-
-
-def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.insert(key_of(tx, args[0]), args[0])
-    return Constant(None)
-
-
-def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
-    for given in args:
-        for item in unpack(tx, given):
-            self.insert(key_of(tx, item), item)
-    return Constant(None)
-
-
-def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.drop(key_of(tx, args[0]))
-    return Constant(None)
-
-
-def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
-    if not self.contains(tx, args[0]):
-        raise_key_error(tx, args[0])
-    return _set_discard(self, tx, args)
-
-
-def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.empty()
-    return Constant(None)
-
-
-def _set_pop(self: SetValue, tx: Tracer, args: Args) -> Value:
-    raise Break("FB0009", "set.pop: the item depends on the order of hashes")
-
-
-def _set_init(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.empty()
-    return _set_update(self, tx, args)
-
-
-_SET_MUTATIONS: dict[str, SetHandler] = {
-    "add": _set_add,
-    "update": _set_update,
-    "discard": _set_discard,
-    "remove": _set_remove,
-    "clear": _set_clear,
-    "pop": _set_pop,
-    "__init__": _set_init,
-}
-_SET_QUERIES: dict[str, SetHandler] = {
-    "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
-    "__len__": lambda s, tx, a: Constant(s.length(tx)),
-    "__iter__": lambda s, tx, a: s.iterate(tx),
-    "copy": lambda s, tx, a: SetValue(s.parts(), s.cls, tx=tx),
-}
-_SET_ALGEBRA = frozenset(
-    {
-        "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset",
-        "isdisjoint", "__or__", "__and__", "__sub__", "__xor__", "__le__", "__lt__", "__ge__",
-        "__gt__", "__eq__", "__ne__",
-    }
-)  # fmt: skip

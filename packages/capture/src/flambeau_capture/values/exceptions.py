@@ -44,7 +44,7 @@ class ExceptionValue(Value):
 
     def text(self, tx: Tracer, method: str) -> Value:
         """str() or repr() of the exception."""
-        from flambeau_capture.values.objects import class_attribute, find_in_class
+        from flambeau_capture.values.attributes import class_attribute, find_in_class
 
         found = find_in_class(self.kind, method)
         if found is not None and isinstance(found[1], types.FunctionType):
@@ -59,8 +59,8 @@ class ExceptionValue(Value):
         return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        from flambeau_capture.values.objects import class_attribute
-        from flambeau_capture.values.sequences import TupleValue
+        from flambeau_capture.values.attributes import class_attribute
+        from flambeau_capture.values.tuples import TupleValue
 
         if name in self.attributes:
             return self.attributes[name]

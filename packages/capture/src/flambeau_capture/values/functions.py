@@ -279,7 +279,7 @@ class FunctionValue(Value):
             writer.load_source(self.source)
             return
         from flambeau_capture.values.dicts import DictValue
-        from flambeau_capture.values.sequences import TupleValue
+        from flambeau_capture.values.tuples import TupleValue
 
         named = {
             "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
@@ -319,7 +319,7 @@ def _build_function(
 
 
 def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.sequences import TupleValue
+    from flambeau_capture.values.tuples import TupleValue
 
     found = fn.defaults()
     return TupleValue(found) if found else Constant(None)
@@ -333,7 +333,7 @@ def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
 
 
 def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.sequences import TupleValue
+    from flambeau_capture.values.tuples import TupleValue
 
     found = fn.closure()
     return TupleValue(found) if found else Constant(None)

@@ -118,7 +118,7 @@ class ZipIterator(IteratorValue):
         return zip
 
     def advance(self, tx: Tracer) -> Value | None:
-        from flambeau_capture.values.sequences import TupleValue
+        from flambeau_capture.values.tuples import TupleValue
 
         items: list[Value] = []
         for position, source in enumerate(self.sources):
@@ -149,7 +149,7 @@ class EnumerateIterator(IteratorValue):
         return enumerate
 
     def advance(self, tx: Tracer) -> Value | None:
-        from flambeau_capture.values.sequences import TupleValue
+        from flambeau_capture.values.tuples import TupleValue
 
         item = self.source_iterator.advance(tx)
         if item is None:

@@ -15,10 +15,11 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.objects import ObjectValue, find_in_class
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.sequences import Pending
 

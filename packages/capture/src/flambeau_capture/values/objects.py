@@ -8,13 +8,13 @@ the program; what was assumed about classes and instances is guarded.
 
 from __future__ import annotations
 
-import functools
 import types
 from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
+from flambeau_capture.values.attributes import SLOT_TYPES, class_attribute, find_in_class
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -25,115 +25,8 @@ from flambeau_capture.values.base import (
     Value,
 )
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.instancedict import InstanceDict
 from flambeau_capture.values.registry import wraps_if
-from flambeau_capture.values.trust import trusted_class
-
-SLOT_TYPES = (
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.BuiltinFunctionType,
-    types.ClassMethodDescriptorType,
-)
-
-
-def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
-    """The class that defines an attribute, and the attribute as it stands in the class."""
-    for owner in python_class.__mro__:
-        if name in owner.__dict__:
-            return owner, owner.__dict__[name]
-    return None
-
-
-def class_attribute(
-    tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
-) -> Value:
-    """An attribute found on the class of a receiver, bound to it.
-
-    after: start behind this class in the method resolution order (`super()`).
-    """
-    mro = python_class.__mro__
-    if after is not None:
-        mro = mro[mro.index(after) + 1 :]
-    owner = next((k for k in mro if name in k.__dict__), None)
-    if owner is None:
-        tx.raise_error(
-            AttributeError, f"'{python_class.__name__}' object has no attribute '{name}'"
-        )
-    found = owner.__dict__[name]
-    asked = owner if after is not None else python_class
-    where = Attr(Held(asked, asked.__name__), name)
-    trusted = trusted_class(owner) and trusted_class(asked) and name != "forward"
-    if isinstance(found, types.FunctionType):
-        if not trusted:
-            tx.guard(where, "FUNCTION_MATCH", found)
-        return MethodValue(receiver, tx.wrap(found, Held(found, found.__qualname__)))
-    if isinstance(found, staticmethod):
-        return tx.wrap(found.__func__, Held(found.__func__, name))
-    if isinstance(found, classmethod):
-        return MethodValue(
-            tx.wrap(python_class, Held(python_class, python_class.__name__)),
-            tx.wrap(found.__func__, Held(found.__func__, name)),
-        )
-    if isinstance(found, property):
-        if not trusted:
-            tx.guard(where, "ID_MATCH", found)
-        if found.fget is None:
-            tx.raise_error(AttributeError, f"unreadable attribute '{name}'")
-        return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [receiver], {})
-    if isinstance(found, functools.cached_property):
-        return _cached_property(tx, receiver, found, name)
-    if isinstance(found, SLOT_TYPES):
-        return BoundMethod(receiver, name)
-    if isinstance(found, types.MemberDescriptorType):
-        return _slot(tx, receiver, name)
-    if isinstance(found, types.GetSetDescriptorType):
-        return _getset(tx, receiver, name)
-    if isinstance(found, type):
-        return tx.wrap(found, Held(found, name) if trusted else where)
-    getter = find_in_class(type(found), "__get__")
-    if getter is not None:
-        if isinstance(found, functools.partialmethod):
-            raise Break("FB0009", f"partialmethod {name!r}")
-        if isinstance(getter[1], types.FunctionType):
-            descriptor = tx.wrap(found, Held(found, name))
-            owner_value = tx.wrap(python_class, Held(python_class, python_class.__name__))
-            return tx.call(
-                tx.wrap(getter[1], Held(getter[1], "__get__")),
-                [descriptor, receiver, owner_value],
-                {},
-            )
-        if callable(found):  # C-level callables such as functools.lru_cache's bind like functions
-            return MethodValue(receiver, tx.wrap(found, Held(found, name)))
-        raise Break("FB0009", f"descriptor {type(found).__name__} {name!r}")
-    return tx.wrap(found, Held(found, name) if trusted and callable(found) else where)
-
-
-def _cached_property(
-    tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
-) -> Value:
-    fn = found.func
-    value = tx.call(tx.wrap(fn, Held(fn, name)), [receiver], {})
-    if isinstance(receiver, ObjectValue):
-        receiver.write(tx, name, value)
-    return value
-
-
-def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
-    if isinstance(receiver, ObjectValue):
-        found = receiver.read_slot(tx, name)
-        if found is not None:
-            return found
-        tx.raise_error(AttributeError, name)
-    receiver.unknown(f"slot {name!r}")
-
-
-def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
-    if name == "__dict__" and isinstance(receiver, ObjectValue):
-        return InstanceDict(receiver)
-    if name == "__class__":
-        return tx.wrap_new(receiver.cls)
-    receiver.unknown(f"attribute {name!r}")
 
 
 class ObjectValue(Value):
@@ -523,94 +416,9 @@ _OBJECT_METHODS = {
     "__eq__": _object_eq,
     "__ne__": _object_ne,
 }
+
+
 _ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
-
-
-class InstanceDict(Value):
-    """`obj.__dict__`: a view of the instance's attributes."""
-
-    def __init__(self, owner: ObjectValue) -> None:
-        self.owner = owner
-
-    @property
-    def cls(self) -> type:
-        return dict
-
-    def truth(self, tx: Tracer) -> bool:
-        return bool(self.owner.instance_names())
-
-    def length(self, tx: Tracer) -> int:
-        return len(self.owner.instance_names())
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        name = item.as_python()
-        found = self.owner.instance_get(tx, name) is not None
-        if found and self.owner.source is not None and name not in self.owner.written:
-            tx.guard(self.owner.source, "HASATTR", name)
-        return found
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        found = self.owner.instance_get(tx, key.as_python())
-        if found is None:
-            from flambeau_capture.values.dicts import raise_key_error
-
-            raise_key_error(tx, key)
-            raise AssertionError
-        return found
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.owner.write(tx, key.as_python(), value)
-
-    def del_item(self, tx: Tracer, key: Value) -> None:
-        self.get_item(tx, key)
-        self.owner.write(tx, key.as_python(), None)
-
-    def entries(self, tx: Tracer) -> Iterator[tuple[Value, Value]]:
-        for name, value in self.owner.own_entries(tx):
-            yield Constant(name), value
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.dicts import DictValue
-
-        return DictValue(self.entries(tx)).iterate(tx)
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.values.dicts import DictValue, pairs_of
-
-        if name == "get":
-            found = self.owner.instance_get(tx, args[0].as_python())
-            if found is not None:
-                return found
-            return args[1] if len(args) > 1 else Constant(None)
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__getitem__":
-            return self.get_item(tx, args[0])
-        if name == "__setitem__":
-            self.set_item(tx, args[0], args[1])
-            return Constant(None)
-        if name == "update":
-            pairs = [pair for given in args for pair in pairs_of(tx, given)]
-            for key, value in [*pairs, *((Constant(k), v) for k, v in kwargs.items())]:
-                self.set_item(tx, key, value)
-            return Constant(None)
-        if name == "pop":
-            found = self.owner.instance_get(tx, args[0].as_python())
-            if found is not None:
-                self.owner.write(tx, args[0].as_python(), None)
-                return found
-            if len(args) > 1:
-                return args[1]
-        if name in ("keys", "values", "items", "copy", "__iter__", "__len__"):
-            return DictValue(self.entries(tx), tx=tx).call_method(tx, name, args, kwargs)
-        self.unknown(f"method {name!r} of __dict__")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load(self.owner)
-        writer.load_attr("__dict__")
 
 
 @wraps_if(lambda obj: True, 1000)

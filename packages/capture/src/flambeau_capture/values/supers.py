@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from flambeau_capture.values.attributes import class_attribute
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.objects import ObjectValue, class_attribute
+from flambeau_capture.values.objects import ObjectValue
 
 
 class SuperValue(Value):
@@ -75,10 +76,7 @@ class SlotOfBase(BoundMethod):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         receiver = self.receiver
         if self.name == "__new__":
-            from flambeau_capture.builtins.creation import new_object
-
-            assert isinstance(args[0], ClassValue)
-            return new_object(args[0])
+            return tx.new_object(args[0])
         if isinstance(receiver, ObjectValue):
             if self.name in ("__init_subclass__", "__init__") and receiver.payload is None:
                 return Constant(None)

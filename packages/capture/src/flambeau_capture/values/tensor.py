@@ -343,7 +343,8 @@ def _name(target: Any) -> str:
 
 
 def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
-    from flambeau_capture.values.sequences import ListValue, TupleValue
+    from flambeau_capture.values.lists import ListValue
+    from flambeau_capture.values.tuples import TupleValue
 
     if isinstance(result, torch.Tensor):
         known = by_fake.get(id(result))

@@ -19,18 +19,22 @@ from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, ModuleEntry, Source
 from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
+from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
-from flambeau_capture.values.dicts import DictValue, SetValue
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.functions import CellValue, FunctionValue
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wrap_object, wraps_if, wraps_type
-from flambeau_capture.values.sequences import ListValue, SliceValue, TupleValue
+from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.trust import trusted_callable
+from flambeau_capture.values.tuples import TupleValue
 
 __all__ = ["wrap_new", "wrap_object"]
 
@@ -74,10 +78,10 @@ class EnumMember(FrozenValue):
         return len(self.real)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        found = objects.find_in_class(type(self.real), name)
+        found = find_in_class(type(self.real), name)
         if found is not None and isinstance(found[1], types.FunctionType | property):
             if not trusted_callable(found[0]):
-                return objects.class_attribute(tx, self, type(self.real), name)
+                return class_attribute(tx, self, type(self.real), name)
         return super().get_attr(tx, name)
 
     def graph_argument(self) -> Any:

@@ -1,0 +1,134 @@
+"""Attributes that a class gives to its instances.
+
+In: a receiver, its class and a name. Out: `class_attribute`, the attribute bound as the descriptor
+protocol says. Invariant: what was found on a class of the program is guarded on the class that was
+asked, so that an overriding attribute set later is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Held
+from flambeau_capture.values.base import (
+    Tracer,
+    Value,
+)
+from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.trust import trusted_class
+
+SLOT_TYPES = (
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+)
+
+
+def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
+    """The class that defines an attribute, and the attribute as it stands in the class."""
+    for owner in python_class.__mro__:
+        if name in owner.__dict__:
+            return owner, owner.__dict__[name]
+    return None
+
+
+def class_attribute(
+    tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
+) -> Value:
+    """An attribute found on the class of a receiver, bound to it.
+
+    after: start behind this class in the method resolution order (`super()`).
+    """
+    mro = python_class.__mro__
+    if after is not None:
+        mro = mro[mro.index(after) + 1 :]
+    owner = next((k for k in mro if name in k.__dict__), None)
+    if owner is None:
+        tx.raise_error(
+            AttributeError, f"'{python_class.__name__}' object has no attribute '{name}'"
+        )
+    found = owner.__dict__[name]
+    asked = owner if after is not None else python_class
+    where = Attr(Held(asked, asked.__name__), name)
+    trusted = trusted_class(owner) and trusted_class(asked) and name != "forward"
+    if isinstance(found, types.FunctionType):
+        if not trusted:
+            tx.guard(where, "FUNCTION_MATCH", found)
+        return MethodValue(receiver, tx.wrap(found, Held(found, found.__qualname__)))
+    if isinstance(found, staticmethod):
+        return tx.wrap(found.__func__, Held(found.__func__, name))
+    if isinstance(found, classmethod):
+        return MethodValue(
+            tx.wrap(python_class, Held(python_class, python_class.__name__)),
+            tx.wrap(found.__func__, Held(found.__func__, name)),
+        )
+    if isinstance(found, property):
+        if not trusted:
+            tx.guard(where, "ID_MATCH", found)
+        if found.fget is None:
+            tx.raise_error(AttributeError, f"unreadable attribute '{name}'")
+        return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [receiver], {})
+    if isinstance(found, functools.cached_property):
+        return _cached_property(tx, receiver, found, name)
+    if isinstance(found, SLOT_TYPES):
+        return BoundMethod(receiver, name)
+    if isinstance(found, types.MemberDescriptorType):
+        return _slot(tx, receiver, name)
+    if isinstance(found, types.GetSetDescriptorType):
+        return _getset(tx, receiver, name)
+    if isinstance(found, type):
+        return tx.wrap(found, Held(found, name) if trusted else where)
+    getter = find_in_class(type(found), "__get__")
+    if getter is not None:
+        if isinstance(found, functools.partialmethod):
+            raise Break("FB0009", f"partialmethod {name!r}")
+        if isinstance(getter[1], types.FunctionType):
+            descriptor = tx.wrap(found, Held(found, name))
+            owner_value = tx.wrap(python_class, Held(python_class, python_class.__name__))
+            return tx.call(
+                tx.wrap(getter[1], Held(getter[1], "__get__")),
+                [descriptor, receiver, owner_value],
+                {},
+            )
+        if callable(found):  # C-level callables such as functools.lru_cache's bind like functions
+            return MethodValue(receiver, tx.wrap(found, Held(found, name)))
+        raise Break("FB0009", f"descriptor {type(found).__name__} {name!r}")
+    return tx.wrap(found, Held(found, name) if trusted and callable(found) else where)
+
+
+def _cached_property(
+    tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
+) -> Value:
+    fn = found.func
+    value = tx.call(tx.wrap(fn, Held(fn, name)), [receiver], {})
+    from flambeau_capture.values.objects import ObjectValue  # instances are built on this module
+
+    if isinstance(receiver, ObjectValue):
+        receiver.write(tx, name, value)
+    return value
+
+
+def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
+    from flambeau_capture.values.objects import ObjectValue  # instances are built on this module
+
+    if isinstance(receiver, ObjectValue):
+        found = receiver.read_slot(tx, name)
+        if found is not None:
+            return found
+        tx.raise_error(AttributeError, name)
+    receiver.unknown(f"slot {name!r}")
+
+
+def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
+    from flambeau_capture.values.instancedict import InstanceDict
+    from flambeau_capture.values.objects import ObjectValue  # instances are built on this module
+
+    if name == "__dict__" and isinstance(receiver, ObjectValue):
+        return InstanceDict(receiver)
+    if name == "__class__":
+        return tx.wrap_new(receiver.cls)
+    receiver.unknown(f"attribute {name!r}")
