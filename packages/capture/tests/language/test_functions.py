@@ -307,3 +307,17 @@ def test_is_compiling_is_true_under_capture(capture):
 
     assert torch.equal(capture(fn)(x()), x() + 1)
     assert torch.equal(fn(x()), x() - 1)
+
+
+def test_vmap_is_one_graph(check):
+    table = torch.randn(4, 6)
+
+    def scale(row, k):
+        return (row * k + table[0]).sum(), row.sin()
+
+    def fn(t, k):
+        rows = torch.vmap(scale, in_dims=(0, None))(t.reshape(2, 3).repeat(1, 2), k)
+        pairs = torch.vmap(torch.vmap(lambda a, b: a * b, (None, 0)), (0, None))(t, t)
+        return rows, pairs
+
+    check(fn, x(), 2.0)
