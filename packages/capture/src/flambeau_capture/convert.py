@@ -7,6 +7,7 @@ without compiling, unless it asked for an error.
 
 from __future__ import annotations
 
+import builtins
 import gc
 import threading
 import warnings
@@ -38,7 +39,7 @@ from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
-from flambeau_capture.source import Held, Local, Source
+from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import GlobalsScope
 from flambeau_capture.values.tensor import TensorValue
@@ -98,6 +99,8 @@ class Converter:
         if compat.foreign_modes():
             return None  # under a transform or a mode tensors are not what they seem
         with self._lock, _garbage_waits(), compat.own_saved_tensors():
+            if _fits(cache.entries(code), func, arguments, free):
+                return None  # another thread has just made what this one came for
             return self._convert(code, func, arguments, free)
 
     def _convert(
@@ -127,6 +130,14 @@ class Converter:
                     stacklevel=2,
                 )
             return SKIP
+
+
+def _fits(
+    entries: Sequence[Entry], func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
+) -> bool:
+    """Whether an entry's guards hold for a frame."""
+    scope = Scope(arguments, free, func.__globals__, vars(builtins))
+    return any(entry.info is not None and entry.info.check(scope) for entry in entries)
 
 
 @contextmanager
