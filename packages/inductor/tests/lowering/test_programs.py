@@ -117,6 +117,10 @@ CASES: dict[str, Case] = {
         lambda table, types, at: table[types[:, at].expand(3, -1).reshape(-1)],
         lambda: (r(2, 8), ints(2, 1, 64), ints(64, 16)),
     ),
+    "embedding at a flattened part of a buffer": (
+        lambda table, types: table[types[:, :16].expand(2, -1).reshape(-1)],
+        lambda: (r(2, 8), ints(2, 1, 512)),
+    ),
     "index, apart": (lambda x, i: x[:, i] + 1, lambda: (r(3, 7), ints(7, 2, 2, low=-7))),
     "gather": (lambda x, i: x.gather(1, i), lambda: (r(10, 8), ints(8, 10, 3))),
     "gather of computed": (

@@ -85,18 +85,20 @@ def index_put(
 
 
 def _whole(ctx: Context, index: Node) -> Node:
-    """`index`, or a copy where it shows an expanded part of a tensor.
+    """`index`, or a copy where it shows part of a tensor in a way that strides cannot describe.
 
-    The check reads an index tensor through strides; an expansion that was reshaped has none, and
-    the tensor behind it may hold positions that are never looked up. What is known without memory
-    is left alone: it is checked while compiling.
+    The check reads an index tensor through strides; the tensor behind it may hold positions that
+    are never looked up. What is known without memory is left alone: it is checked while compiling.
     """
-    root, repeated = index, False
+    root, strided = index, True
     while isinstance(root.define, View):
-        repeated = repeated or root.numel > root.define.base.numel
+        affine = (e.coefficient(v) is not None for e in root.define.index for v in e.vars)
+        strided = strided and all(affine)
         root = root.define.base
     known = isinstance(root.define, Literal | Position)
-    return ctx.point("clone", (index,)) if repeated and not known else index
+    if strided or known or root.numel == index.numel:
+        return index
+    return ctx.point("clone", (index,))
 
 
 def single(results: Sequence[Node | None]) -> Node:
