@@ -101,7 +101,8 @@ def _tested(session: nox.Session) -> str:
     """The workspace with what tests and benchmarks add to it."""
     python = _workspace(session)
     if "tested" not in _prepared:
-        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, "pillow", "pyyaml", "huggingface_hub", "safetensors")
+        model_files = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
+        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, *model_files)
         _pip(session, python, "--no-deps", *VISION)
         _prepared.add("tested")
     return python

@@ -11,9 +11,6 @@ from collections import OrderedDict, defaultdict
 from types import CellType, FunctionType, SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from flambeau_capture._native import same as native_same
 from flambeau_capture.guards import KINDS, Guards, GuardSet
 from flambeau_capture.guards.equality import same
@@ -36,6 +33,8 @@ from flambeau_capture.source import (
     Scope,
     load,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def make_frame_function():

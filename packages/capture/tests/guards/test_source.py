@@ -7,7 +7,6 @@ import math
 from types import CellType, CodeType, FunctionType
 
 import pytest
-
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import decode

@@ -10,7 +10,6 @@ import types
 import weakref
 
 import pytest
-
 from flambeau_capture._native import (
     SKIP,
     Entry,

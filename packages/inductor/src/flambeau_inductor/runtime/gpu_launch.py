@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
 from flambeau_inductor._torch_compat import current_raw_stream
 
 ALIGNMENT_MASK = 15

@@ -16,6 +16,7 @@ from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.codegen.triton.pointwise import FLOATING
 from flambeau_inductor.ir.loops import Load, Loop, Store
+
 from tests.codegen import loops
 
 BF16, F32 = torch.bfloat16, torch.float32

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-
 from flambeau_inductor.codegen.triton import generate_module
 from flambeau_inductor.ir.loops import Load, Loop, Store
 

@@ -7,6 +7,7 @@ and asking for it says so.
 from __future__ import annotations
 
 import torch
+
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 
 REGISTER: dict[torch.dtype, str] = {

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+
 from flambeau_inductor.codegen.triton import reductions
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported

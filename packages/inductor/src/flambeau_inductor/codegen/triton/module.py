@@ -1,8 +1,8 @@
 """All the Triton kernels of a program as one importable Python module.
 
 In: the loops of a program. Out: the module's source, and for each loop which of its functions to
-launch on which buffers. Invariant: loops that differ in names only share one function: equal text on another grid or with
-other block sizes is another kernel.
+launch on which buffers. Invariant: loops that differ in names only share one function; equal text
+on another grid or with other block sizes is another kernel.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.loops import Loop
 

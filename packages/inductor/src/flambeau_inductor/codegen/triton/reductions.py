@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.ir.loops import Reduce
