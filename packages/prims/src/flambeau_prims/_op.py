@@ -8,8 +8,9 @@ metadata of what the eager implementation returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import torch
@@ -38,8 +39,31 @@ TAGS = frozenset(
         "matmul",
         "library",
         "mutating",
+        "sort",
+        "complex",
+        "fft",
+        "linalg",
+        "special",
+        "effect",
+        "data_dependent",  # the size of a result depends on elements, not on shapes alone
     }
 )
+
+EDGES = (
+    "nan",
+    "infinity",
+    "signed zero",
+    "integers",
+    "complex",
+    "overflow",
+    "domain",
+    "ties",
+    "duplicates",
+    "empty",
+    "out of range",
+    "note",
+)
+"""What an entry of `edge_cases` may be about; a plain text is filed under `note`."""
 
 
 class PrimError(ValueError):
@@ -62,6 +86,13 @@ class Prim:
     eager: Callable[..., Any]
     flop_rule: Cost
     overload: OpOverload
+    family: str = ""
+    shape: str = ""
+    edge_cases: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    differentiable: bool | str | None = None
+    dtypes: frozenset[torch.dtype] | None = None
+    byte_rule: Cost | None = None
 
     def flops(self, *args: Any, **kwargs: Any) -> Size:
         """Arithmetic operations of a call with `args` (tensors as `TensorMeta`)."""
@@ -72,6 +103,8 @@ class Prim:
         if "view" in self.tags:
             return 0
         result = self.rule(*args, **kwargs)
+        if self.byte_rule is not None:
+            return self.byte_rule(args, result)
         moved: Size = 0
         for meta in tensor_metas((*args, result)):
             moved = moved + meta.nbytes()
@@ -100,17 +133,39 @@ def define(
     flops: Cost | None = None,
     meta: Callable[..., Any] | None = None,
     fake: Callable[..., Any] | None = None,
+    family: str | None = None,
+    shape: str = "",
+    edge_cases: str | Mapping[str, str] = "",
+    source: str = "",
+    differentiable: bool | str | None = None,
+    dtypes: frozenset[torch.dtype] | None = None,
+    bytes_moved: Cost | None = None,
 ) -> OpOverload:
     """Register a primitive and return its overload.
 
     `schema` is without namespace. `meta` replaces the kernel for meta tensors that is made from
     `rule` (a primitive that returns its own argument needs it). `fake` is a kernel for meta and
     fake tensors alike, needed where the device of the result is not that of the operands.
+
+    For the catalogue and for backends:
+    - `doc`: the mathematical definition; `shape`: the shape rule in words;
+    - `edge_cases`: what happens where a reader would have to guess, by the names in `EDGES`;
+    - `source`: the paper, standard or manual that the definition follows;
+    - `differentiable`: False if the result is constant wherever it is defined, or through which
+      formula if that needs saying; None: as the dtypes of operands and results say;
+    - `dtypes`: dtypes that the first tensor operand may have (None: found by asking the rule);
+    - `family`: the heading it is listed under; None is the module that calls `define`;
+    - `flops`, `bytes_moved`: cost rules.
     """
     name = schema[: schema.index("(")]
-    unknown = set(tags) - TAGS
-    if name in PRIMS or unknown:
-        raise ValueError(f"{name}: defined twice" if name in PRIMS else f"{name}: tags {unknown}")
+    edges = {"note": edge_cases} if isinstance(edge_cases, str) else dict(edge_cases)
+    unknown = (set(tags) - TAGS) | (edges.keys() - set(EDGES))
+    if name in PRIMS:
+        raise ValueError(f"{name}: defined twice")
+    if unknown:
+        raise ValueError(f"{name}: unknown tags or edge cases: {', '.join(sorted(unknown))}")
+    if family is None:
+        family = str(sys._getframe(1).f_globals["__name__"]).rpartition(".")[2]
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
     if fake is not None:
@@ -120,7 +175,23 @@ def define(
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.
     _LIBRARY.impl(name, torch.library.fallthrough_kernel, "Autograd")
     overload: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
-    prim = Prim(name, schema, doc, frozenset(tags), rule, eager, flops or _no_flops, overload)
+    prim = Prim(
+        name=name,
+        schema=schema,
+        doc=doc,
+        tags=frozenset(tags),
+        rule=rule,
+        eager=eager,
+        flop_rule=flops or _no_flops,
+        overload=overload,
+        family=family,
+        shape=shape,
+        edge_cases={about: text for about, text in edges.items() if text},
+        source=source,
+        differentiable=differentiable,
+        dtypes=dtypes,
+        byte_rule=bytes_moved,
+    )
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim
     return overload
