@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import gc
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -59,10 +60,29 @@ class GraphRecord:
     inputs: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class FrameRecord:
+    """One frame that was converted: the function, where it stands, what came of it.
+
+    `seconds` is the wall-clock time of the conversion, `backend_seconds` the part of it that the
+    backend took. `outcome` is "graph", "break", "nothing to compile" or why it runs eagerly.
+    `changes` names the objects that the frame writes to.
+    """
+
+    function: str
+    filename: str
+    lineno: int
+    seconds: float
+    backend_seconds: float
+    outcome: str
+    changes: tuple[str, ...] = ()
+
+
 @dataclass
 class Records:
     """What one compiled callable has met; `explain` reads it."""
 
+    frames: list[FrameRecord] = field(default_factory=list)
     graphs: list[GraphRecord] = field(default_factory=list)
     breaks: list[BreakReport] = field(default_factory=list)
     guards: list[Any] = field(default_factory=list)
@@ -106,18 +126,23 @@ class Converter:
     def _convert(
         self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
     ) -> Any:
+        started = time.perf_counter()
+        conversion = _Conversion(self, code, func, arguments, free)
         try:
-            return _Conversion(self, code, func, arguments, free).run()
+            return conversion.run()
         except (Unsupported, BackendError) as error:
             if isinstance(error, Unsupported) or self.options.nopython:
                 raise
+            conversion.outcome = "backend failed"
             self.records.backend_errors.append(error)
             warnings.warn(f"{error}; {code.co_name} runs eagerly", CaptureWarning, stacklevel=2)
             return SKIP
         except SkipFrame as reason:
+            conversion.outcome = str(reason)
             self.records.skipped.append((code.co_name, str(reason)))
             return SKIP
         except Exception as error:
+            conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
             if self.options.raise_internal_errors:
                 raise
             first = not self.records.internal_errors
@@ -130,6 +155,8 @@ class Converter:
                     stacklevel=2,
                 )
             return SKIP
+        finally:
+            self.records.frames.append(conversion.record(time.perf_counter() - started))
 
 
 def _fits(
@@ -171,6 +198,21 @@ class _Conversion:
         self.free = free
         self.origin = converter.names.origin(code)
         converter.user_names[code] = self.origin.co_name
+        self.backend_seconds = 0.0
+        self.outcome = "nothing to compile"
+        self.changes: tuple[str, ...] = ()
+
+    def record(self, seconds: float) -> FrameRecord:
+        """What this conversion came to."""
+        return FrameRecord(
+            function=self.origin.co_name,
+            filename=self.code.co_filename,
+            lineno=self.code.co_firstlineno,
+            seconds=seconds,
+            backend_seconds=self.backend_seconds,
+            outcome=self.outcome,
+            changes=self.changes,
+        )
 
     def run(self) -> Any:
         stop_at: int | None = None
@@ -205,6 +247,7 @@ class _Conversion:
         finally:
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
+        self.changes = tuple(_changed(effect) for effect in session.heap.effects())
         state = State(
             body=frame.prepared.body,
             namespace=self.func.__globals__,
@@ -227,6 +270,7 @@ class _Conversion:
             code = emit_return(state, ended.value, compiler)
         except (AssembleError, StackError, CannotResume) as error:
             raise SkipFrame(str(error)) from error
+        self.outcome = "graph"
         return self._entry(session, code)
 
     def _stopped(self, session: Session, frame: TopFrame, state: State, ended: Stopped) -> Any:
@@ -256,6 +300,7 @@ class _Conversion:
             raise SkipFrame(str(error)) from error
         except Break as error:
             raise SkipFrame(str(error)) from error
+        self.outcome = "break"
         self.converter.records.breaks.append(report)
         return self._entry(session, code)
 
@@ -310,6 +355,7 @@ class _GraphCompiler:
         self, module: fx.GraphModule, inputs: list[torch.Tensor]
     ) -> Callable[..., Any]:
         converter = self.conversion.converter
+        started = time.perf_counter()
         try:
             compiled = converter.backend(module, inputs)
         except Exception as error:
@@ -318,6 +364,8 @@ class _GraphCompiler:
                 f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"
                 f"the graph comes from\n{lines}"
             ) from error
+        finally:
+            self.conversion.backend_seconds += time.perf_counter() - started
         if not callable(compiled):
             raise BackendError(
                 f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "
@@ -360,6 +408,12 @@ def _preparation(frame: TopFrame, instruction: Any) -> tuple[Any, ...]:
             break
         found.insert(0, before)
     return tuple(found)
+
+
+def _changed(effect: Any) -> str:
+    """An effect by the place that it writes to."""
+    source = effect.source
+    return type(effect).__name__ if source is None else str(source.name())
 
 
 def _saw_tensors(heap: Heap) -> bool:
