@@ -23,6 +23,7 @@ _HOMES = {
     "allow_in_graph": "marks",
     "explain": "explaining",
     "Explanation": "explaining",
+    "set_logs": "logs",
     "list_backends": "backends",
     "register_backend": "backends",
     "Options": "options",

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from flambeau_capture import backends
+from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
 from flambeau_capture.convert import Converter, Records
 from flambeau_capture.errors import CaptureWarning
@@ -39,6 +39,7 @@ class Compiler:
     """One compiled callable's cache, with the converter that fills it."""
 
     def __init__(self, backend: str | backends.Backend, options: Options) -> None:
+        logs.from_environment()
         name, found = backends.lookup(backend)
         self.converter = Converter(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)

@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture import logs
 from flambeau_capture._native import SKIP, Entry, disabled
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.bytecode.listing import listing
@@ -76,6 +77,12 @@ class FrameRecord:
     backend_seconds: float
     outcome: str
     changes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function} ({self.filename}:{self.lineno}): {self.outcome}, "
+            f"{1e3 * self.seconds:.1f} ms, {1e3 * self.backend_seconds:.1f} of them in the backend"
+        )
 
 
 @dataclass
@@ -156,7 +163,15 @@ class Converter:
                 )
             return SKIP
         finally:
-            self.records.frames.append(conversion.record(time.perf_counter() - started))
+            record = conversion.record(time.perf_counter() - started)
+            self.records.frames.append(record)
+            logs.emit("frames", lambda: str(record))
+
+    def show(self, artifact: str, text: Callable[[], str]) -> None:
+        """Print what `debug` asks for, and log it for who listens to the artifact."""
+        if self.options.debug:
+            self.options.show(text())
+        logs.emit(artifact, text)
 
 
 def _fits(
@@ -302,6 +317,7 @@ class _Conversion:
             raise SkipFrame(str(error)) from error
         self.outcome = "break"
         self.converter.records.breaks.append(report)
+        logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
     def _entry(self, session: Session, code: CodeType) -> Entry:
@@ -311,16 +327,15 @@ class _Conversion:
         converter.records.guards.append(guards)
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
-        if self.options.debug:
-            self._show(code, guards)
+        self._show(code, guards)
         return Entry(code, guards.native, keepalive=converter.names, info=guards)
 
     def _show(self, code: CodeType, guards: Any) -> None:
         line = f"{self.code.co_name} {self.code.co_filename} line {self.code.co_firstlineno}"
-        show = self.options.show
-        show(f"ORIGINAL BYTECODE {line}\n{listing(self.code)}")
-        show(f"MODIFIED BYTECODE\n{listing(code)}")
-        show(f"GUARDS:\n{guards}")
+        show = self.converter.show
+        show("bytecode", lambda: f"ORIGINAL BYTECODE {line}\n{listing(self.code)}")
+        show("bytecode", lambda: f"MODIFIED BYTECODE\n{listing(code)}")
+        show("guards", lambda: f"GUARDS:\n{guards}")
 
 
 class _GraphCompiler:
@@ -347,8 +362,7 @@ class _GraphCompiler:
         shown = tuple(given.source.name() for given in inputs)
         record = GraphRecord(installed, module, calls, conversion.origin.co_name, shown)
         converter.records.graphs.append(record)
-        if converter.options.debug:
-            converter.options.show(f"{installed}\n{_table(module)}")
+        converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         return installed, inputs
 
     def _call_backend(
