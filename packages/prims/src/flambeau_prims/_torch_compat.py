@@ -20,8 +20,11 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "TorchDispatchMode",
+    "argument_kinds",
     "argument_names",
+    "aten_overloads",
     "device_of",
+    "has_dispatch",
     "is_composite",
     "is_mutable",
     "is_view_op",
@@ -75,3 +78,27 @@ def make_fake(
     """A FakeTensor of `mode` built directly, some ten times faster than by running an op."""
     bare = torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device="meta")
     return FakeTensor(mode, bare, device)
+
+
+def aten_overloads() -> list[OpOverload]:
+    """Every overload under `torch.ops.aten`, sorted by name; also those without any kernel."""
+    names = {
+        schema.name.removeprefix("aten::")
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::")
+    }
+    packets = [getattr(torch.ops.aten, name) for name in sorted(names)]
+    return [getattr(packet, name) for packet in packets for name in packet.overloads()]
+
+
+def has_dispatch(op: OpOverload) -> bool:
+    """Whether the dispatcher knows `op`; the rest serve the interpreter of TorchScript alone."""
+    return bool(torch._C._dispatch_has_kernel(op.name()))
+
+
+def argument_kinds(op: OpOverload) -> list[tuple[str, str, bool, bool]]:
+    """(name, type, written to, output) of each argument of `op`, in order."""
+    return [
+        (a.name, str(a.type), bool(a.alias_info and a.alias_info.is_write), bool(a.is_out))
+        for a in op._schema.arguments
+    ]
