@@ -1,0 +1,124 @@
+"""What users teach capture about functions that it cannot or should not look into.
+
+In: functions, of Python or built in. Out: the same functions, known to capture as constant, as
+forbidden, or by a replacement that is traced instead. Invariant: a function runs outside of capture
+as it did before; a registration holds for code that is captured after it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.marks import BREAK, MARK
+from flambeau_capture.source import Held
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def disallow_in_graph(fn: F) -> F:
+    """Calls of `fn` end the graph and run in Python, as if `graph_break()` stood around them.
+
+    `fn` may be a Python function or one of torch's. Raises TypeError on what cannot be called.
+    """
+    _callable("disallow_in_graph", fn)
+    if isinstance(fn, FunctionType):
+        fn.__dict__[MARK] = BREAK
+    else:
+        BREAKS[fn] = "FB0006"
+        HANDLERS.pop(fn, None)
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """Calls of `fn` are made at capture and their result is taken to be the same ever after.
+
+    No guard watches what `fn` reads: that the result does not change is the caller's word. The
+    arguments of a call must be known at capture (no tensors), else the call ends the graph.
+    """
+    _callable("assume_constant_result", fn)
+
+    def call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        try:
+            plain = [arg.as_python() for arg in args]
+            named = {key: arg.as_python() for key, arg in kwargs.items()}
+        except NotConcrete as missing:
+            what = f"{describe_call(fn, args)}: {missing} is not known at capture"
+            raise Break("FB0005", what) from None
+        result = fn(*plain, **named)
+        return tx.wrap(result, Held(result, f"{getattr(fn, '__name__', 'constant')}()"))
+
+    HANDLERS[fn] = call
+    return fn
+
+
+def substitute_in_graph(
+    original: Callable[..., Any], *, skip_signature_check: bool = False
+) -> Callable[[F], F]:
+    """A decorator: where captured code calls `original`, the decorated function is traced.
+
+    The replacement is Python that capture can follow and that gives the same results; outside of
+    capture `original` runs. Raises TypeError when the two signatures differ, unless
+    `skip_signature_check`, and ValueError when `original` has a replacement already.
+    """
+    _callable("substitute_in_graph", original)
+
+    def decorate(replacement: F) -> F:
+        if not isinstance(replacement, FunctionType):
+            raise TypeError(f"a replacement is a Python function, not {replacement!r}")
+        known = HANDLERS.get(original)
+        if isinstance(known, _Substitute) and known.replacement is not replacement:
+            raise ValueError(f"{_name(original)} is replaced already, by {known.replacement!r}")
+        if not skip_signature_check:
+            _same_signature(original, replacement)
+        HANDLERS[original] = _Substitute(replacement)
+        return replacement
+
+    return decorate
+
+
+class _Substitute:
+    """A handler that calls a replacement under capture."""
+
+    def __init__(self, replacement: FunctionType) -> None:
+        self.replacement = replacement
+
+    def __call__(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        replacement = self.replacement
+        value = tx.wrap(replacement, Held(replacement, replacement.__name__))
+        return tx.call(value, args, kwargs)
+
+
+def _same_signature(original: Callable[..., Any], replacement: FunctionType) -> None:
+    try:
+        expected = inspect.signature(original)
+    except ValueError:  # a built-in function that does not tell its own
+        return
+    given = inspect.signature(replacement)
+    if _shape(expected) != _shape(given):
+        raise TypeError(
+            f"{_name(original)}{expected} is replaced by a function of another signature, "
+            f"{replacement.__name__}{given}"
+        )
+
+
+def _shape(signature: inspect.Signature) -> list[tuple[str, object, bool]]:
+    """Names, kinds, and which parameters have defaults; annotations do not matter."""
+    return [
+        (parameter.name, parameter.kind, parameter.default is not inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+
+
+def _callable(name: str, fn: object) -> None:
+    if not callable(fn):
+        raise TypeError(f"{name} takes a function, not {fn!r}")
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)
