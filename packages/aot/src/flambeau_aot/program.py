@@ -19,8 +19,9 @@ from torch import fx
 from flambeau_aot._torch_compat import DATA_DEPENDENT_ERRORS, sequence_number
 from flambeau_aot.errors import AotError, DataDependent, TraceError, Unsupported
 from flambeau_aot.joint.lines import Lines
+from flambeau_aot.joint.tracer import Tracer
 
-Run = Callable[[Sequence[torch.Tensor], Sequence[Any], Lines], Any]
+Run = Callable[[Sequence[torch.Tensor], Sequence[Any], Tracer], Any]
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
                 names.append(target)
             position[target] = by_identity[id(value)]
 
-    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
-        return _interpret(gm, position, params, args, lines)
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
+        return _interpret(gm, position, params, args, tracer.lines)
 
     return Program(name, tuple(static), tuple(names), tuple(inputs), run, False)
 
@@ -65,7 +66,8 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> Program:
     """A plain function of `count` flat inputs that reads no other tensor."""
 
-    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
+        lines = tracer.lines
         lines.enter_function()
         try:
             return fn(*args)
@@ -82,7 +84,8 @@ def of_module_call(
     """A function `fn(static_values, *inputs)` whose static tensors are handed to it."""
     names = tuple(static)
 
-    def run(params: Sequence[torch.Tensor], args: Sequence[Any], lines: Lines) -> Any:
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
+        lines = tracer.lines
         lines.enter_function()
         try:
             return fn(dict(zip(names, params, strict=True)), *args)

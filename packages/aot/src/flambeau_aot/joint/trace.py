@@ -121,7 +121,7 @@ def _trace(
         for value, tensor in zip(values, primals, strict=True)
     ]
     with functionalization(), tracer:
-        results = _run(program, stand_ins, input_plan, len(inputs), tracer)
+        results = run_program(program, stand_ins, input_plan, len(inputs), tracer)
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
@@ -159,9 +159,10 @@ def _trace(
     )
 
 
-def _run(
+def run_program(
     program: Program, stand_ins: Sequence[StandIn], plan: InputPlan, count: int, tracer: Tracer
 ) -> Any:
+    """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
     wrappers = [item.wrapper for item in stand_ins]
     args: list[Any] = [None] * count
     for offset, position in enumerate(plan.primals):
@@ -171,7 +172,7 @@ def _run(
     for position, value in plan.literals:
         args[position] = value
     with RewriteCalls():
-        return program.run(wrappers[: plan.static], args, tracer.lines)
+        return program.run(wrappers[: plan.static], args, tracer)
 
 
 def _backward(
