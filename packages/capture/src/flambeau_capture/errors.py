@@ -9,6 +9,10 @@ class BackendError(RuntimeError):
     """A backend raised, or gave back something that cannot be called."""
 
 
+class ExportError(RuntimeError):
+    """A function cannot be had as one graph that stands alone; the text says what stands in it."""
+
+
 class CaptureWarning(UserWarning):
     """Something runs eagerly that was to be compiled."""
 

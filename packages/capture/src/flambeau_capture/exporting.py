@@ -1,0 +1,201 @@
+"""A whole function as one graph that stands alone.
+
+In: a function or module and example arguments. Out: an `Exported`: an FX graph with a placeholder
+per tensor among the arguments and a flat output, the structures of both sides, the guards.
+Invariant: nothing of the function's Python is left, so a function that cannot be had in one graph,
+or that changes objects besides tensors, is an error that names the line or the object.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from flambeau_capture.api import compiler_of, optimize
+from flambeau_capture.errors import ExportError
+from flambeau_capture.options import Options
+
+Leaves = Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph that is called like the function it was made of.
+
+    graph_module: placeholders are the tensors among the flattened arguments, in order; the output
+        is the tuple of the flattened result's leaves. Parameters and tensors of the program's own
+        are its attributes.
+    guards: what was assumed, beyond what a call checks (structure, values that are no tensors,
+        dtype, device and shape of each tensor).
+    in_spec, out_spec: structures of `(args, kwargs)` and of the result.
+    """
+
+    graph_module: fx.GraphModule
+    guards: tuple[Any, ...]
+    in_spec: Any
+    out_spec: Any
+    examples: tuple[Any, ...] = field(repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The function's result. Raises TypeError and ValueError where the arguments are not of
+        the exported form."""
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec != self.in_spec:
+            raise TypeError(f"arguments of another structure: {spec}, exported for {self.in_spec}")
+        for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
+            _check(place, leaf, example)
+        flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
+        return pytree.tree_unflatten(list(flat), self.out_spec)
+
+    def __str__(self) -> str:
+        return str(self.graph_module.code).strip()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """What a tensor argument has to be."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def __str__(self) -> str:
+        return f"{self.dtype} of shape {list(self.shape)} on {self.device}"
+
+
+def _form(tensor: torch.Tensor) -> _Form:
+    return _Form(tuple(tensor.shape), tensor.dtype, tensor.device)
+
+
+def _check(place: int, leaf: Any, example: Any) -> None:
+    if isinstance(example, _Form):
+        if not isinstance(leaf, torch.Tensor):
+            raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
+        if _form(leaf) != example:
+            raise ValueError(f"argument {place} is {_form(leaf)}, exported for {example}")
+    elif type(leaf) is not type(example) or leaf != example:
+        raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
+
+
+def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
+    """One graph of the whole call `fn(*args, **kwargs)`, which runs once.
+
+    Raises `Unsupported` with the user's line where a graph breaks, and `ExportError` where the
+    call changes objects besides tensors or comes to no graph.
+    """
+    seen = _Seen()
+    options = dataclasses.replace(Options(), nopython=True, raise_internal_errors=True)
+    compiled = optimize(seen.backend, options=options)(fn)
+    leaves, in_spec = pytree.tree_flatten((args, kwargs))
+    result = compiled(*args, **kwargs)
+    compiler = compiler_of(compiled)
+    assert compiler is not None
+    records = compiler.records
+    name = getattr(fn, "__qualname__", type(fn).__name__)
+    changes = [change for frame in records.frames for change in frame.changes]
+    if changes:
+        raise ExportError(
+            f"{name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold that; return "
+            f"the new value instead"
+        )
+    if len(seen.modules) != 1:
+        what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
+        raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
+    results, out_spec = pytree.tree_flatten(result)
+    module = _closed(seen, leaves, results)
+    return Exported(
+        graph_module=module,
+        guards=tuple(guard for found in records.guards for guard in found.items),
+        in_spec=in_spec,
+        out_spec=out_spec,
+        examples=tuple(_form(x) if isinstance(x, torch.Tensor) else x for x in leaves),
+    )
+
+
+class _Seen:
+    """The backend of an export: keeps the graph, and the tensors of its only call."""
+
+    def __init__(self) -> None:
+        self.modules: list[fx.GraphModule] = []
+        self.inputs: list[torch.Tensor] = []
+        self.outputs: Sequence[Any] = ()
+
+    def backend(
+        self, module: fx.GraphModule, inputs: list[torch.Tensor]
+    ) -> Callable[..., Sequence[Any]]:
+        self.modules.append(module)
+
+        def call(*given: Any) -> Sequence[Any]:
+            self.inputs = list(given)
+            self.outputs = module(*given)
+            return self.outputs
+
+        return call
+
+
+def _closed(seen: _Seen, leaves: Leaves, results: Leaves) -> fx.GraphModule:
+    """The captured graph between the flattened arguments and the flattened result."""
+    (source,) = seen.modules
+    graph = fx.Graph()
+    root = torch.nn.Module()
+    root.__dict__.update(
+        {name: dict(vars(source)[name]) for name in ("_parameters", "_buffers", "_modules")}
+    )
+    arguments: dict[int, fx.Node] = {}
+    for place, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            node = graph.placeholder(f"arg_{place}")
+            node.meta["val"] = leaf
+            arguments.setdefault(id(leaf), node)
+    held = _Constants(graph, root)
+    placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
+    known: dict[fx.Node, fx.Node] = {}
+    for node, tensor in zip(placeholders, seen.inputs, strict=True):
+        found = arguments.get(id(tensor))
+        known[node] = held(tensor) if found is None else found
+    for node in source.graph.nodes:
+        if node.op not in ("placeholder", "output"):
+            known[node] = graph.node_copy(node, lambda old: known[old])
+    (last,) = (node for node in source.graph.nodes if node.op == "output")
+    made = {
+        id(tensor): known[node]
+        for node, tensor in zip(last.args[0], seen.outputs, strict=True)
+        if isinstance(tensor, torch.Tensor)
+    }
+    flat: list[Any] = []
+    for leaf in results:
+        if not isinstance(leaf, torch.Tensor):
+            flat.append(leaf)
+            continue
+        there = made.get(id(leaf)) or arguments.get(id(leaf))
+        flat.append(held(leaf) if there is None else there)
+    graph.output(tuple(flat))
+    graph.eliminate_dead_code(is_impure_node=lambda node: node.op not in ("get_attr",))
+    graph.lint()
+    return fx.GraphModule(root, graph, "Exported")
+
+
+class _Constants:
+    """Tensors that are no arguments, as attributes of the module; the same one only once."""
+
+    def __init__(self, graph: fx.Graph, root: torch.nn.Module) -> None:
+        self._graph = graph
+        self._root = root
+        self._nodes: dict[int, fx.Node] = {}
+
+    def __call__(self, tensor: torch.Tensor) -> fx.Node:
+        node = self._nodes.get(id(tensor))
+        if node is None:
+            name = f"_constant_{len(self._nodes)}"
+            if isinstance(tensor, torch.nn.Parameter):
+                self._root.register_parameter(name, tensor)
+            else:
+                self._root.register_buffer(name, tensor)
+            node = self._nodes[id(tensor)] = self._graph.get_attr(name)
+        return node

@@ -1,0 +1,119 @@
+"""Whole functions as graphs: what comes in and out, and what cannot be had."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import flambeau_capture as fc
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+SCALE = torch.tensor([2.0, 3.0])
+SEEN: list[int] = []
+
+
+def test_pytrees_go_in_and_come_out() -> None:
+    def f(pair: tuple[Any, Any], *, table: dict[str, Any], flag: bool = True) -> dict[str, Any]:
+        a, b = pair
+        total = a + b if flag else a - b
+        return {"total": total, "rest": [table["c"] * 2, 7, None, a]}
+
+    def call(fn: Any, seed: int) -> tuple[Any, Any]:
+        torch.manual_seed(seed)
+        a, b, c = torch.randn(3), torch.randn(3), torch.randn(2, 2)
+        return (a, b, c), fn((a, b), table={"c": c}, flag=True)
+
+    torch.manual_seed(0)
+    a, b, c = torch.randn(3), torch.randn(3), torch.randn(2, 2)
+    exported = fc.export(f, (a, b), table={"c": c}, flag=True)
+    _, expected = call(f, 1)
+    (x, *_), got = call(exported, 1)
+    assert pytree.tree_structure(got) == pytree.tree_structure(expected)
+    torch.testing.assert_close(got, expected)
+    assert got["rest"][3] is x
+    assert exported.guards and "def forward" in str(exported)
+
+
+def test_parameters_and_tensors_of_the_program_are_attributes() -> None:
+    module = torch.nn.Linear(2, 2)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return module(x) * SCALE, SCALE
+
+    exported = fc.export(f, torch.randn(4, 2))
+    assert len(list(exported.graph_module.parameters())) == 2
+    x = torch.randn(4, 2, requires_grad=True)
+    out, scale = exported(x)
+    assert scale is SCALE
+    expected = f(x)[0]
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(out.sum(), x), torch.autograd.grad(expected.sum(), x)
+    )
+
+
+def test_a_module_exports() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Dropout(0.5))
+    exported = fc.export(module.eval(), torch.randn(2, 3))
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(exported(x), module(x))
+
+
+def test_writes_to_an_argument_stay() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+    exported = fc.export(f, torch.zeros(3))
+    x = torch.zeros(3)
+    torch.testing.assert_close(exported(x), torch.full((3,), 2.0))
+    torch.testing.assert_close(x, torch.ones(3))
+
+
+def test_a_break_is_an_error_with_the_line() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x - 1
+
+    with pytest.raises(fc.Unsupported, match=r"x \+ 1 if x\.sum\(\) > 0"):
+        fc.export(f, torch.randn(3))
+
+
+def test_a_change_of_an_object_is_an_error_that_names_it() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        SEEN.append(1)
+        return x + 1
+
+    with pytest.raises(fc.ExportError, match="SEEN"):
+        fc.export(f, torch.randn(3))
+
+
+def test_nothing_captured_is_an_error() -> None:
+    with pytest.raises(fc.ExportError, match="0 graphs"):
+        fc.export(lambda x: 3, 4)
+
+
+@dataclass(frozen=True)
+class Wrong:
+    what: str
+    args: tuple[Any, ...]
+    error: type[Exception]
+    text: str
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Wrong("structure", (torch.zeros(3),), TypeError, "another structure"),
+        Wrong("shape", (torch.zeros(4), 2), ValueError, r"shape \[3\]"),
+        Wrong("dtype", (torch.zeros(3, dtype=torch.int64), 2), ValueError, "float32"),
+        Wrong("kind", (2, 2), TypeError, "is a int"),
+        Wrong("value", (torch.zeros(3), 5), ValueError, "argument 1 is 5, exported for 2"),
+    ],
+    ids=lambda case: case.what,
+)
+def test_a_call_of_another_form_is_refused(case: Wrong) -> None:
+    exported = fc.export(lambda x, n: x * n, torch.ones(3), 2)
+    with pytest.raises(case.error, match=case.text):
+        exported(*case.args)
