@@ -30,6 +30,8 @@ _HOMES = {
     "export": "exporting",
     "Exported": "exporting",
     "ExportError": "errors",
+    "replay": "recording",
+    "ReplayError": "errors",
     "list_backends": "backends",
     "register_backend": "backends",
     "Options": "options",

@@ -40,6 +40,7 @@ class Compiler:
 
     def __init__(self, backend: str | backends.Backend, options: Options) -> None:
         logs.from_environment()
+        options = options.with_environment()
         name, found = backends.lookup(backend)
         self.converter = Converter(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)

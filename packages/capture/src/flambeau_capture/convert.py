@@ -22,7 +22,7 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture import logs
+from flambeau_capture import logs, recording
 from flambeau_capture._native import SKIP, Entry, disabled
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.bytecode.listing import listing
@@ -121,7 +121,7 @@ class Converter:
     ) -> Any:
         if runs_uncaptured(code):
             return Entry(emit_original(code, disabled), None)
-        if skip_code(code):
+        if skip_code(code) or self._left_out(code):
             return SKIP
         if compat.foreign_modes():
             return None  # under a transform or a mode tensors are not what they seem
@@ -129,6 +129,29 @@ class Converter:
             if _fits(cache.entries(code), func, arguments, free):
                 return None  # another thread has just made what this one came for
             return self._convert(code, func, arguments, free)
+
+    def _left_out(self, code: CodeType) -> bool:
+        """Whether `debug_function` names another function."""
+        only = self.options.debug_function
+        return only is not None and self.user_names.get(code, code.co_name) != only
+
+    def _record_failure(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        error: Exception,
+    ) -> str:
+        """Where the frame was recorded, as a sentence; nothing where nobody asked for it."""
+        folder = self.options.record_failures
+        if folder is None:
+            return ""
+        try:
+            path = recording.record(folder, code, func, arguments, free, error)
+        except OSError as refused:
+            return f" Its frame could not be recorded: {refused}."
+        return f" Its frame is recorded: flambeau_capture.replay({path!r})."
 
     def _convert(
         self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
@@ -150,6 +173,7 @@ class Converter:
             return SKIP
         except Exception as error:
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
+            recorded = self._record_failure(code, func, arguments, free, error)
             if self.options.raise_internal_errors:
                 raise
             first = not self.records.internal_errors
@@ -157,7 +181,7 @@ class Converter:
             if first:
                 warnings.warn(
                     f"capture failed on {code.co_name} ({type(error).__name__}: {error}); it runs "
-                    f"eagerly. This is a fault of flambeau-capture.",
+                    f"eagerly. This is a fault of flambeau-capture.{recorded}",
                     CaptureWarning,
                     stacklevel=2,
                 )

@@ -13,6 +13,10 @@ class ExportError(RuntimeError):
     """A function cannot be had as one graph that stands alone; the text says what stands in it."""
 
 
+class ReplayError(RuntimeError):
+    """A recorded frame cannot be replayed; the text says what is missing."""
+
+
 class CaptureWarning(UserWarning):
     """Something runs eagerly that was to be compiled."""
 

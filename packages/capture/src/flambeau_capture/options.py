@@ -6,6 +6,8 @@ Invariant: nothing reads a choice from anywhere else.
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +20,10 @@ class Options:
     nopython: a graph break is an error that names the user's line.
     dynamic: sizes may become symbols; today every size is static whatever it says.
     debug: print each graph, the bytecode before and after, and the guards.
+    debug_function: capture functions of this name only; all others run as they are. None: the
+        variable FLAMBEAU_DEBUG_FUNCTION, if it is set.
+    record_failures: a folder where a frame is recorded that capture fails on, for `replay`. None:
+        the variable FLAMBEAU_RECORD_FAILURES, if it is set.
     out: where `debug` prints; None is standard output.
     raise_internal_errors: a fault of capture itself is raised instead of falling back to eager.
     inline_depth: how deep calls are followed before the frame is broken.
@@ -29,11 +35,23 @@ class Options:
     nopython: bool = False
     dynamic: bool = False
     debug: bool = False
+    debug_function: str | None = None
+    record_failures: str | None = None
     out: Callable[[str], object] | None = None
     raise_internal_errors: bool = False
     inline_depth: int = 100
     step_limit: int = 2_000_000
     idle_step_limit: int = 100_000
+
+    def with_environment(self) -> Options:
+        """These choices, and what variables of the environment say where they say nothing."""
+        return dataclasses.replace(
+            self,
+            debug_function=self.debug_function or os.environ.get("FLAMBEAU_DEBUG_FUNCTION") or None,
+            record_failures=self.record_failures
+            or os.environ.get("FLAMBEAU_RECORD_FAILURES")
+            or None,
+        )
 
     def show(self, text: str) -> None:
         """Print a piece of what `debug` asks for."""
