@@ -8,6 +8,8 @@ Tried on torch 2.13.0 (CPU) and 2.11.0 (CPU and CUDA 13).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
@@ -19,6 +21,7 @@ __all__ = [
     "FakeTensorMode",
     "OpOverload",
     "OpOverloadPacket",
+    "Parameter",
     "TorchDispatchMode",
     "argument_kinds",
     "argument_names",
@@ -29,6 +32,7 @@ __all__ = [
     "is_mutable",
     "is_view_op",
     "make_fake",
+    "parameters",
     "schema_text",
 ]
 
@@ -102,3 +106,35 @@ def argument_kinds(op: OpOverload) -> list[tuple[str, str, bool, bool]]:
         (a.name, str(a.type), bool(a.alias_info and a.alias_info.is_write), bool(a.is_out))
         for a in op._schema.arguments
     ]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One argument of an operator's schema; `type` as schemas spell it (`Tensor?[]`, `SymInt`)."""
+
+    name: str
+    type: str
+    keyword_only: bool
+
+
+def parameters(op: OpOverload) -> tuple[Parameter, ...]:
+    """The arguments of `op` in order."""
+    return tuple(
+        Parameter(argument.name, _type_text(argument), bool(argument.kwarg_only))
+        for argument in op._schema.arguments
+    )
+
+
+# How the JIT's types print, and how schemas spell them.
+_SPELLING = {"Optional": "?", "List": "[]"}
+
+
+def _type_text(argument: Any) -> str:
+    text = str(argument.real_type)
+    suffix = ""
+    while text.partition("[")[0] in _SPELLING:
+        outer, _, text = text.partition("[")
+        text = text[:-1]
+        suffix = _SPELLING[outer] + suffix
+    text = {"number": "Scalar", "ScalarType": "dtype"}.get(text, text)
+    return text + suffix

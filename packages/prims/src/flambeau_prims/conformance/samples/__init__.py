@@ -1,0 +1,12 @@
+"""Sample calls written by hand, one module a family; importing this package registers them."""
+
+from flambeau_prims.conformance.samples import (
+    creation,
+    indexing,
+    library,
+    matmul,
+    reduction,
+    shape,
+)
+
+__all__ = ["creation", "indexing", "library", "matmul", "reduction", "shape"]
