@@ -35,6 +35,7 @@ from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.errors import BackendError, CaptureWarning
 from flambeau_capture.graph import GraphInput, user_lines
+from flambeau_capture.guards.guard import Failure
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import NULL, Prepared
 from flambeau_capture.interp.session import Session
@@ -85,6 +86,27 @@ class FrameRecord:
         )
 
 
+@dataclass(frozen=True)
+class RecompileRecord:
+    """A call that no entry fitted: the function, and each entry's first guard that failed.
+
+    A failure holds the guard, what it expected and what it got; the newest entry's is the first.
+    """
+
+    function: str
+    filename: str
+    lineno: int
+    failures: tuple[Failure, ...]
+
+    def __str__(self) -> str:
+        first = self.failures[0]
+        more = f" (and {len(self.failures) - 1} older)" if len(self.failures) > 1 else ""
+        return (
+            f"{self.function} ({self.filename}:{self.lineno}) is compiled again: "
+            f"{first.guard} expected {first.expected}, got {first.got}{more}"
+        )
+
+
 @dataclass
 class Records:
     """What one compiled callable has met; `explain` reads it."""
@@ -92,6 +114,7 @@ class Records:
     frames: list[FrameRecord] = field(default_factory=list)
     graphs: list[GraphRecord] = field(default_factory=list)
     breaks: list[BreakReport] = field(default_factory=list)
+    recompiles: list[RecompileRecord] = field(default_factory=list)
     guards: list[Any] = field(default_factory=list)
     internal_errors: list[BaseException] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
@@ -128,7 +151,27 @@ class Converter:
         with self._lock, _garbage_waits(), compat.own_saved_tensors():
             if _fits(cache.entries(code), func, arguments, free):
                 return None  # another thread has just made what this one came for
+            self._note_recompile(code, cache.entries(code), func, arguments, free)
             return self._convert(code, func, arguments, free)
+
+    def _note_recompile(
+        self,
+        code: CodeType,
+        entries: Sequence[Entry],
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+    ) -> None:
+        """Say why none of a frame's entries fits it."""
+        scope = Scope(arguments, free, func.__globals__, vars(builtins))
+        known = [entry.info for entry in entries if entry.info is not None]
+        found = [failure for info in known if (failure := info.explain(scope)) is not None]
+        if not found:
+            return
+        name = self.user_names.get(code, code.co_name)
+        record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
+        self.records.recompiles.append(record)
+        logs.emit("recompiles", lambda: str(record))
 
     def _left_out(self, code: CodeType) -> bool:
         """Whether `debug_function` names another function."""
