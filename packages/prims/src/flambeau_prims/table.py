@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
+import torch
+
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload, is_view_op
 from flambeau_prims.layout import TensorMeta, dense_order
@@ -75,9 +77,12 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
     """`function`, with a result that is one of its arguments replaced by a view or copy of it."""
     reshape, clone = PRIMS["reshape"].overload, PRIMS["clone"].overload
     viewing = is_view_op(op)
+    strided = torch.strided
 
     @functools.wraps(function)
     def fresh(*args: Any, **kwargs: Any) -> Any:
+        if any(getattr(arg, "layout", strided) is not strided for arg in args):
+            return NotImplemented  # a sparse tensor has no elements in a row
         result = function(*args, **kwargs)
         for arg in args:
             if result is arg and result is not None:

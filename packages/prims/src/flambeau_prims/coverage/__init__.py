@@ -1,0 +1,6 @@
+"""What becomes of each overload of ATen: `python -m flambeau_prims.coverage` prints the table."""
+
+from flambeau_prims.coverage.classify import Covered, classify, survey
+from flambeau_prims.coverage.leaves import is_inert, leaf_reason
+
+__all__ = ["Covered", "classify", "is_inert", "leaf_reason", "survey"]

@@ -1,0 +1,138 @@
+"""Operations that stay as they are, and why: the declared leaves, and the inert ones.
+
+In: the name of an overload, as `aten.add.Tensor`. Out: whether it is inert; a reason to be a leaf.
+Invariant: an operation for which neither table has an entry is an error of coverage, never
+passed over.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A family of leaves: `names` are whole names of operations, without namespace or overload."""
+
+    family: str
+    reason: str
+    names: str
+
+    @functools.cached_property
+    def pattern(self) -> re.Pattern[str]:
+        return re.compile("|".join(f"(?:{name})" for name in self.names.split()))
+
+
+# Questions about a tensor, answered without looking at an element, and marks that compute nothing.
+_INERT = re.compile(
+    r"""
+    size|stride|numel|dim|len|layout|device|storage_offset|element_size|get_device|data_ptr
+    |sym_(size|stride|numel|storage_offset|is_contiguous|constrain_range(_for_size)?)
+    |_functional_sym_constrain_range(_for_size)?
+    |is_(contiguous|strides_like_format|non_overlapping_and_dense|same_size|set_to|pinned|leaf
+        |complex|floating_point|signed|inference|neg|conj|coalesced|nonzero|distributed)
+    |_is_zerotensor|(sparse|dense)_dim|_dim[IV]|_version|output_nr|_nnz|result_type|can_cast
+    |promote_types|_has_(compatible_shallow_copy_type|same_storage_numel)|_debug_has_internal_overlap
+    |_fused_sdp_choice|_use_(cudnn|miopen)_ctc_loss|_use_cudnn_rnn_flatten_weight
+    |cudnn_is_acceptable|_cufft_.*|requires_grad_|retain_grad|retains_grad|record_stream
+    |_backward|set_data|_make_dep_token|_print|_assert_tensor_metadata
+    |_linalg_check_errors|_validate_.*|_nested_get_(ragged_idx|m(ax|in)_seqlen)
+    |_assert_(scalar|async)|_functional_assert_(scalar|async)
+    |is_nonzero|equal|item|_local_scalar_dense|allclose|_is_(all|any)_true
+    """,
+    re.VERBOSE,
+)
+_ANSWERS = re.compile(r"equal|item|_local_scalar_dense|allclose|is_nonzero")
+"""Of the inert ones, those that read elements: a graph ends there, since Python gets the answer."""
+
+LEAVES: tuple[Leaves, ...] = (
+    Leaves(
+        "sparse",
+        "sparse layouts: a prim's operands are strided",
+        r".*sparse.* .*_csr.* .*coo.* _coalesced?_? coalesce _?indices(_copy)? _?values(_copy)?"
+        r" c?c?r?o[wl]_indices(_copy)? ccol_indices(_copy)? crow_indices(_copy)? hspmm _spdiags"
+        r" _spsolve smm sspaddmm _cslt_.* _to_dense to_dense.* _dimI _dimV _indices _values"
+        r" native_norm _to_sparse.*",
+    ),
+    Leaves(
+        "nested",
+        "nested tensors: sizes differ along a dimension",
+        r".*nested.* .*jagged.* to_padded_tensor _padded_dense.*",
+    ),
+    Leaves(
+        "quantized",
+        "quantized tensors and weights packed for one machine",
+        r".*quantize.* q_.* qscheme int_repr _int_repr .*int[48]pack.* .*_qparams.* fbgemm_.*"
+        r" .*moving_avg_obs.* fused_moving.* _dyn_quant.* quantized_.* _choose_qparams.*"
+        r" choose_qparams.* _saturate.* _weight_int8pack_mm _mixed_dtypes_linear",
+    ),
+    Leaves(
+        "other devices",
+        "a library of one kind of device (oneDNN, cuDNN, MIOpen, Metal, NNPACK, XNNPACK)",
+        r"_?mkldnn_.* to_mkldnn.* _?cudnn_.* miopen_.* .*_mps.* mps_.* _nnpack.* lstm_mps_backward"
+        r" _mkldnn.* _reshape_from_tensor _triton_.* _cudnn.*",
+    ),
+    Leaves(
+        "fused attention of CUDA",
+        "flash and cuDNN attention: kernels whose saved state only their own backward reads",
+        r"_flash_attention.* _efficient_attention.* _scaled_dot_product_(flash|cudnn|fused).*"
+        r" _cudnn_attention.* _fill_mem_eff_dropout_mask_",
+    ),
+    Leaves(
+        "inference fast paths",
+        "whole layers for inference, entered only with autograd off and never by a tracer",
+        r"_native_multi_head_attention _transformer_encoder_layer_fwd _transform_bias_rescale_qkv",
+    ),
+    Leaves(
+        "random",
+        "drawn by torch's own generator: other numbers would be another program"
+        ' (`random="philox"` lowers what has a closed form)',
+        r"bernoulli rand(_like)? randn(_like)? randint(_like)? randperm normal(_functional)? uniform"
+        r" random exponential cauchy geometric log_normal poisson binomial multinomial"
+        r" _standard_gamma _sample_dirichlet native_dropout _fused_dropout"
+        r" rrelu_with_noise(_functional)? rrelu alpha_dropout feature_.*dropout.* dropout_?"
+        r" alpha_dropout_ _sobol_engine.* _cudnn_init_dropout_state _philox_.*",
+    ),
+    Leaves(
+        "data-dependent sizes",
+        "the size of a result depends on elements",
+        r"nonzero(_static)? masked_select _?unique.* bincount histogram repeat_interleave"
+        r" segment_reduce _segment_reduce_backward argwhere _pack_padded_sequence _pad_packed.*"
+        r" _ctc_loss _ctc_loss_backward histc? _histogramdd.*",
+    ),
+    Leaves(
+        "storage and identity",
+        "changes or makes a storage, not values: below any graph of values",
+        r"set_? set_data resize(_as)?_? _resize_output_? _copy_from(_and_resize)? from_file"
+        r" pin_memory _pin_memory _lazy_clone _new_zeros_with_same_feature_meta _foobar"
+        r" _make_dual.* _fw_primal.* _unpack_dual swap_ _efficientzerotensor _propagate_xla_data"
+        r" lift _amp_.* _test_.*",
+    ),
+)
+
+
+@functools.cache
+def _bare(op: str) -> str:
+    """`add` of `aten.add.Tensor`."""
+    return op.split(".")[1] if op.startswith("aten.") else op
+
+
+@functools.cache
+def is_inert(op: str) -> bool:
+    """Whether `op` computes no tensor: a question about one, or a mark."""
+    return _INERT.fullmatch(_bare(op)) is not None
+
+
+@functools.cache
+def leaf(op: str) -> Leaves | None:
+    """The family of leaves that `op` is declared in."""
+    bare = _bare(op)
+    return next((family for family in LEAVES if family.pattern.fullmatch(bare)), None)
+
+
+def leaf_reason(op: str) -> str | None:
+    """Why `op` stays as it is; None if it is not declared."""
+    family = leaf(op)
+    return None if family is None else family.reason

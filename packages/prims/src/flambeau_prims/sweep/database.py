@@ -1,0 +1,96 @@
+"""Torch's database of operations and their sample inputs (OpInfo): all of it that is touched.
+
+In: a dtype, a limit. Out: entries, and sample calls of each.
+Invariant: samples are the same for the same seed, and small enough that all of them run in
+minutes. Tried on torch 2.13.0 and 2.11.0.
+
+The database belongs to torch's own tests. Its module wants `expecttest` for the base class of
+test cases, which is not used here; where it is not installed, `unittest`'s stands in for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import itertools
+import sys
+import types
+import unittest
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MOST_ELEMENTS = 20_000
+"""A sample with more elements than this is left out."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One sample call: `entry(*args, **kwargs)`; `differentiable` picks what gradients are of."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    differentiable: Any
+
+
+@functools.cache
+def entries() -> tuple[Any, ...]:
+    """All entries, in the database's order."""
+    if "expecttest" not in sys.modules and importlib.util.find_spec("expecttest") is None:
+        stand_in = types.ModuleType("expecttest")
+        stand_in.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+        sys.modules["expecttest"] = stand_in
+    from torch.testing._internal.common_methods_invocations import op_db  # seconds to import
+
+    return tuple(op_db)
+
+
+@functools.cache
+def by_name() -> dict[str, Any]:
+    """Entries by name; a variant's is `name.variant`."""
+    return {label(entry): entry for entry in entries()}
+
+
+def label(entry: Any) -> str:
+    """The name of an entry with its variant."""
+    variant = entry.variant_test_name
+    return f"{entry.name}.{variant}" if variant else str(entry.name)
+
+
+def takes(entry: Any, dtype: torch.dtype) -> bool:
+    """Whether the operation is defined on tensors of `dtype` on CPU."""
+    return dtype in entry.supported_dtypes("cpu")
+
+
+def has_gradient(entry: Any, dtype: torch.dtype) -> bool:
+    """Whether the operation has a derivative for `dtype` on CPU."""
+    if not (dtype.is_floating_point or dtype.is_complex) or not entry.supports_autograd:
+        return False
+    return dtype in entry.supported_backward_dtypes("cpu")
+
+
+def calls(entry: Any, dtype: torch.dtype, limit: int, gradient: bool) -> Iterator[Call]:
+    """Up to `limit` sample calls, spread over those that the database makes."""
+    torch.manual_seed(0)
+    made = entry.sample_inputs("cpu", dtype, requires_grad=gradient)
+    small = [
+        sample
+        for sample in itertools.islice(made, 40 * limit)
+        if sum(t.numel() for t in _tensors((sample.input, sample.args, sample.kwargs)))
+        <= MOST_ELEMENTS
+    ]
+    step = max(1, len(small) // limit)
+    for sample in small[::step][:limit]:
+        yield Call((sample.input, *sample.args), sample.kwargs, sample.output_process_fn_grad)
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        return [t for item in tree for t in _tensors(item)]
+    return []

@@ -1,0 +1,214 @@
+"""One operation at one dtype: forward and backward through the table, and the verdict.
+
+In: a name of the database, a dtype. Out: a `Verdict`.
+Invariant: nothing is passed over in silence: a sample that eager itself refuses is counted, an
+operation that is left must be declared, a difference must have its reason written down.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims.coverage.leaves import is_inert, leaf_reason
+from flambeau_prims.sweep import database
+from flambeau_prims.sweep.differences import difference
+from flambeau_prims.sweep.measure import WIDE, Measured, compare, flatten
+from flambeau_prims.sweep.watch import Seen, watching
+from flambeau_prims.table import Decomposition
+
+Status = Literal["right", "leaf", "different", "wrong", "refused"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`right`: equal to eager, by prims alone; `leaf`: equal, with declared leaves in it;
+    `different`: for a reason that is written down; `wrong`; `refused`: eager takes no sample."""
+
+    name: str
+    dtype: str
+    status: Status
+    samples: int = 0
+    refused: int = 0
+    gradients: int = 0
+    message: str = ""
+    ratio: float = 0.0
+    leaves: tuple[str, ...] = ()
+    layout: str = ""
+
+
+@dataclass
+class _Tally:
+    samples: int = 0
+    refused: int = 0
+    gradients: int = 0
+    ratio: float = 0.0
+    layout: str = ""
+    wrong: list[str] = field(default_factory=list)
+    left: Counter[str] = field(default_factory=Counter)
+
+    def add(self, measured: Measured, what: str) -> None:
+        self.ratio = max(self.ratio, measured.ratio)
+        if measured.layout and not self.layout:
+            self.layout = f"{what}: {measured.layout}"
+        if measured.wrong:
+            self.wrong.append(f"{what}: {measured.wrong}")
+
+
+def judge(
+    name: str,
+    dtype_name: str,
+    table: Mapping[OpOverload, Decomposition],
+    limit: int = 6,
+) -> Verdict:
+    """Run up to `limit` samples of an operation through `table`."""
+    entry = database.by_name()[name]
+    dtype = getattr(torch, dtype_name)
+    gradient = database.has_gradient(entry, dtype)
+    tally = _Tally()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the database's samples are not ours to clean up
+        for number, call in enumerate(database.calls(entry, dtype, limit, gradient)):
+            _one(entry, call, number, dtype, gradient, table, tally)
+    return _verdict(name, dtype_name, tally)
+
+
+def _verdict(name: str, dtype_name: str, tally: _Tally) -> Verdict:
+    leaves = tuple(sorted(op for op in tally.left if not is_inert(op)))
+    undeclared = [op for op in leaves if leaf_reason(op) is None]
+    message = "; ".join(tally.wrong[:2])
+    if undeclared and not message:
+        message = f"left without a declared reason: {', '.join(undeclared)}"
+    reason = difference(name, dtype_name)
+    status: Status
+    if message:
+        status = "different" if reason else "wrong"
+        message = f"{reason} [{message}]" if reason else message
+    elif tally.samples == 0:
+        status = "refused"
+    else:
+        status = "leaf" if leaves else "right"
+    return Verdict(
+        name, dtype_name, status, tally.samples, tally.refused, tally.gradients, message,
+        tally.ratio, leaves, tally.layout,
+    )  # fmt: skip
+
+
+def _one(
+    entry: Any,
+    call: database.Call,
+    number: int,
+    dtype: torch.dtype,
+    gradient: bool,
+    table: Mapping[OpOverload, Decomposition],
+    tally: _Tally,
+) -> None:
+    try:
+        eager, eager_grads = _run(entry, call, gradient, None, None)
+    except Exception:  # the operation's own refusal: no reference to compare with
+        tally.refused += 1
+        return
+    tally.samples += 1
+    reference, reference_grads = _reference(entry, call, dtype, gradient, eager_grads)
+    what = f"sample {number}"
+    seen = Seen()
+    try:
+        with watching(table) as seen:
+            ours, our_grads = _run(entry, call, gradient, None, _cotangents(eager_grads))
+    except Exception as error:  # whatever a decomposition raises is its verdict
+        tally.wrong.append(f"{what}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        tally.left.update(seen.left)
+        return
+    tally.left.update(seen.left)
+    tally.wrong += [f"{what}: {text}" for text in seen.broken[:1]]
+    tally.add(compare(ours, eager, reference), what)
+    if eager_grads is not None:
+        tally.gradients += 1
+        found = our_grads[1] if our_grads is not None else None
+        expected = reference_grads[1] if reference_grads is not None else None
+        tally.add(compare(found, eager_grads[1], expected), f"{what}, gradient")
+
+
+_Grads = tuple[list[torch.Tensor], list[Any]] | None
+
+
+def _cotangents(grads: _Grads) -> list[torch.Tensor] | None:
+    return None if grads is None else grads[0]
+
+
+def _run(
+    entry: Any,
+    call: database.Call,
+    gradient: bool,
+    to: torch.dtype | None,
+    cotangents: list[torch.Tensor] | None,
+) -> tuple[Any, _Grads]:
+    """(results, (cotangents, gradients)) of a call on copies of its arguments."""
+    inputs: list[torch.Tensor] = []
+
+    def fresh(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            copy = item.detach().clone() if item.layout == torch.strided else item.detach()
+            if to is not None and copy.dtype in WIDE:
+                copy = copy.to(WIDE[copy.dtype])
+            if gradient and item.requires_grad:
+                inputs.append(copy.requires_grad_())
+            return copy
+        if isinstance(item, torch.dtype) and to is not None:
+            return WIDE.get(item, item)
+        return item
+
+    args, kwargs = _mapped(fresh, call.args), _mapped(fresh, call.kwargs)
+    torch.manual_seed(1)
+    result = entry(*args, **kwargs)
+    if not gradient or not inputs:
+        return result, None
+    outputs = [
+        t
+        for t in flatten(call.differentiable(result))
+        if isinstance(t, torch.Tensor) and t.requires_grad
+    ]
+    if not outputs:
+        return result, None
+    if cotangents is None:
+        generator = torch.Generator().manual_seed(2)
+        cotangents = [_random_like(t, generator) for t in outputs]
+    cast = [g.to(t.dtype) for g, t in zip(cotangents, outputs, strict=True)]
+    grads = torch.autograd.grad(outputs, inputs, cast, allow_unused=True)
+    return result, (cotangents, list(grads))
+
+
+def _random_like(t: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(t.shape, dtype=t.dtype, generator=generator)
+
+
+def _reference(
+    entry: Any,
+    call: database.Call,
+    dtype: torch.dtype,
+    gradient: bool,
+    grads: _Grads,
+) -> tuple[Any, _Grads]:
+    if dtype not in WIDE:
+        return None, None
+    try:
+        return _run(entry, call, gradient, WIDE[dtype], _cotangents(grads))
+    except Exception:  # not defined in the wider dtype: eager itself is the reference
+        return None, None
+
+
+def _mapped(function: Any, tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _mapped(function, item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        items = [_mapped(function, item) for item in tree]
+        if hasattr(tree, "_fields"):
+            return type(tree)(*items)
+        return type(tree)(items)
+    return function(tree)

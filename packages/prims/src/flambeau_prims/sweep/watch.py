@@ -1,0 +1,102 @@
+"""A program run through the table, with everything that reaches the device observed.
+
+In: a table. Out: which ATen operations were left, and where a rule and a result disagree.
+Invariant: observing changes nothing: each operation runs as it would.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import is_same_layout, metas_of, prim_of
+from flambeau_prims._torch_compat import OpOverload, TorchDispatchMode
+from flambeau_prims.conformance.mode import Decomposing
+from flambeau_prims.table import Decomposition
+from flambeau_prims.variants import writing
+
+
+@dataclass
+class Seen:
+    """`left`: ATen operations that ran as they are; `broken`: rules that mispredicted."""
+
+    left: Counter[str] = field(default_factory=Counter)
+    prims: Counter[str] = field(default_factory=Counter)
+    broken: list[str] = field(default_factory=list)
+
+
+class WithWriting(dict[OpOverload, Decomposition]):
+    """A table that also knows in-place and `out=` overloads through their functional forms."""
+
+    def __init__(self, table: Mapping[OpOverload, Decomposition]) -> None:
+        super().__init__(table)
+        self._made: dict[OpOverload, Decomposition | None] = {}
+
+    def get(self, op: OpOverload, default: Any = None) -> Any:
+        found = super().get(op)
+        if found is not None:
+            return found
+        if op not in self._made:
+            self._made[op] = writing(op, self)
+        return self._made[op] or default
+
+
+class _Observing(TorchDispatchMode):
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __init__(self, seen: Seen) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        prim = prim_of(func)
+        if prim is None:
+            self._seen.left[str(func)] += 1
+            return func(*args, **kwargs)
+        self._seen.prims[prim.name] += 1
+        promised = prim.rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
+        result = func(*args, **kwargs)
+        wrong = disagreement(result, promised)
+        if wrong:
+            self._seen.broken.append(f"{prim.name}: {wrong}")
+        return result
+
+
+def disagreement(result: Any, promised: Any) -> str | None:
+    """What of the metadata of a prim's result its rule did not predict; None if nothing."""
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    metas = promised if isinstance(promised, (list, tuple)) else (promised,)
+    if len(results) != len(metas):
+        return f"{len(results)} results, the rule gives {len(metas)}"
+    for tensor, meta in zip(results, metas, strict=True):
+        if not isinstance(tensor, torch.Tensor) or meta is None:
+            if (tensor is None) != (meta is None):
+                return f"{tensor} where the rule gives {meta}"
+            continue
+        if tuple(tensor.shape) != tuple(meta.shape) or tensor.dtype != meta.dtype:
+            return f"{tensor.dtype}{list(tensor.shape)}, the rule gives {meta}"
+        if not is_same_layout(tensor, meta):
+            return f"strides {tensor.stride()}, the rule gives {meta.stride} for {meta.shape}"
+    return None
+
+
+@contextmanager
+def watching(table: Mapping[OpOverload, Decomposition]) -> Iterator[Seen]:
+    """Run what is inside through `table` and report what happened."""
+    seen = Seen()
+    with _Observing(seen), Decomposing(table):
+        yield seen
