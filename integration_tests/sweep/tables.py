@@ -1,0 +1,67 @@
+"""Rows of a sweep as text: a line while it runs, Markdown at the end.
+
+In: rows of `forking.sweep`. Out: text. Invariant: every row is counted in exactly one column.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+STATUSES = ("one graph", "breaks", "eager", "wrong", "crashed", "timeout", "not run", "not built")
+
+
+def line(row: Row) -> str:
+    """One row, short."""
+    text = f"{row['family']} {row['name']} {row['mode']}: {row['status']}"
+    if row["status"] == "breaks":
+        text += f" ({row['graphs']} graphs; {row['breaks'][0] if row['breaks'] else ''})"
+    elif row.get("detail"):
+        text += f" ({row['detail'][-400:]})"
+    return text
+
+
+def markdown(rows: Sequence[Row], command: str) -> str:
+    """Counts by family and mode, then every model that is not one graph, then reasons."""
+    lines = [f"`{command}`", "", "## Models", ""]
+    lines += ["| family | mode | right | " + " | ".join(STATUSES) + " |"]
+    lines += ["|---" * (len(STATUSES) + 3) + "|"]
+    for family, mode in sorted({(row["family"], row["mode"]) for row in rows}):
+        own = [row for row in rows if (row["family"], row["mode"]) == (family, mode)]
+        count = Counter(row["status"] for row in own)
+        right = sum(count[status] for status in STATUSES[:3])
+        cells = [family, mode, str(right), *(str(count[status]) for status in STATUSES)]
+        lines.append("| " + " | ".join(cells) + " |")
+    incumbent = any("incumbent" in row for row in rows)
+    lines += ["", "## Each model", ""]
+    lines += ["| model | mode | status | graphs | operations | first call, s | "
+              + ("incumbent | " if incumbent else "") + "what ended graphs |"]  # fmt: skip
+    lines += ["|---" * (8 if incumbent else 7) + "|"]
+    for row in rows:
+        if row["status"] == "not built":
+            continue
+        cells = [row["name"], row["mode"], row["status"], str(row.get("graphs", "")),
+                 str(row.get("operations", "")), f"{row.get('first_s', 0):.2f}"]  # fmt: skip
+        if incumbent:
+            cells.append(str(row.get("incumbent", "")))
+        why = "; ".join(f"{n}x {text}" for text, n in Counter(row.get("breaks", ())).most_common(2))
+        cells.append((why or row.get("detail", ""))[:220].replace("|", "/").replace("\n", " "))
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", "## Reasons of graph breaks", "", "| reason | models | breaks |", "|---|---|---|"]
+    lines += _reasons(rows)
+    lines += ["", "## Not built (by their own library, in this form)", ""]
+    lines += [f"- {row['name']}: {row['detail'][:160]}" for row in rows
+              if row["status"] == "not built"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(rows: Sequence[Row]) -> list[str]:
+    models: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    for row in rows:
+        own = Counter(text.split(" (")[0][:100] for text in row.get("breaks", ()))
+        times.update(own)
+        models.update(own.keys())
+    return [f"| {text.replace('|', '/')} | {n} | {times[text]} |" for text, n in models.most_common(60)]
