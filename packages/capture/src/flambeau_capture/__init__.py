@@ -32,6 +32,8 @@ _HOMES = {
     "ExportError": "errors",
     "replay": "recording",
     "ReplayError": "errors",
+    "CompileProfiler": "profiling",
+    "compile_times": "profiling",
     "list_backends": "backends",
     "register_backend": "backends",
     "Options": "options",

@@ -45,6 +45,9 @@ class Compiler:
         self.converter = Converter(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
         self.cache.on_limit = _LimitWarning(self)
+        observe = getattr(found, "observe", None)
+        if observe is not None:  # a profiler
+            self.converter.observer = observe(self)
         with _CACHES_LOCK:
             _CACHES.add(self)
 
@@ -205,6 +208,12 @@ def compiler_of(target: Any) -> Compiler | None:
     """The compiler behind a compiled callable."""
     found = getattr(target, "__flambeau_compiler__", None)
     return found if isinstance(found, Compiler) else None
+
+
+def live_compilers() -> list[Compiler]:
+    """Those of all compiled callables that are alive."""
+    with _CACHES_LOCK:
+        return list(_CACHES)
 
 
 def disable(fn: Any = None) -> Any:

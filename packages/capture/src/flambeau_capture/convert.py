@@ -48,6 +48,8 @@ from flambeau_capture.values.functions import GlobalsScope
 from flambeau_capture.values.tensor import TensorValue
 
 Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
+Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
+"""Is told of each call that no entry fits, in place of a conversion."""
 MAX_RESTARTS = 50
 
 
@@ -67,7 +69,8 @@ class FrameRecord:
     """One frame that was converted: the function, where it stands, what came of it.
 
     `seconds` is the wall-clock time of the conversion, `backend_seconds` the part of it that the
-    backend took. `outcome` is "graph", "break", "nothing to compile" or why it runs eagerly.
+    backend took, `ended` the moment of its end by `time.perf_counter`. `outcome` is "graph",
+    "break", "nothing to compile" or why it runs eagerly.
     `changes` names the objects that the frame writes to.
     """
 
@@ -77,7 +80,9 @@ class FrameRecord:
     seconds: float
     backend_seconds: float
     outcome: str
+    ended: float = 0.0
     changes: tuple[str, ...] = ()
+    stopped: BreakReport | None = None
 
     def __str__(self) -> str:
         return (
@@ -132,6 +137,7 @@ class Converter:
         self.records = Records()
         self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
         self.user_names: IdentityMap[CodeType, str] = IdentityMap()
+        self.observer: Observer | None = None
         self._lock = threading.Lock()
 
     def __call__(
@@ -151,7 +157,11 @@ class Converter:
         with self._lock, _garbage_waits(), compat.own_saved_tensors():
             if _fits(cache.entries(code), func, arguments, free):
                 return None  # another thread has just made what this one came for
-            self._note_recompile(code, cache.entries(code), func, arguments, free)
+            entries = cache.entries(code)
+            if self.observer is not None and entries:
+                self.observer(code, func, arguments, free)
+                return None
+            self._note_recompile(code, entries, func, arguments, free)
             return self._convert(code, func, arguments, free)
 
     def _note_recompile(
@@ -283,6 +293,7 @@ class _Conversion:
         self.backend_seconds = 0.0
         self.outcome = "nothing to compile"
         self.changes: tuple[str, ...] = ()
+        self.stopped: BreakReport | None = None
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
@@ -293,7 +304,9 @@ class _Conversion:
             seconds=seconds,
             backend_seconds=self.backend_seconds,
             outcome=self.outcome,
+            ended=time.perf_counter(),
             changes=self.changes,
+            stopped=self.stopped,
         )
 
     def run(self) -> Any:
@@ -382,7 +395,7 @@ class _Conversion:
             raise SkipFrame(str(error)) from error
         except Break as error:
             raise SkipFrame(str(error)) from error
-        self.outcome = "break"
+        self.outcome, self.stopped = "break", report
         self.converter.records.breaks.append(report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
