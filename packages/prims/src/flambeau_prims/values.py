@@ -127,6 +127,10 @@ class Recorder:
         fake = node.meta["val"] = self._fake(meta)
         return Value(meta, node, fake)
 
+    def entering(self, meta: TensorMeta, node: fx.Node) -> Value:
+        """The value of a placeholder or attribute that `node` stands for."""
+        return self._value(meta, node)
+
     def _fake(self, meta: TensorMeta) -> FakeTensor:
         return make_fake(self.mode, meta.shape, meta.stride, meta.dtype, meta.device)
 

@@ -149,7 +149,7 @@ def _values(parameter: Parameter, dtype: torch.dtype) -> list[Any]:
     return by_type[parameter.type]
 
 
-_SHAPES = {
+_SHAPES: dict[str, tuple[tuple[int, ...], ...]] = {
     "linalg": ((3, 3), (2, 4, 4), (0, 3, 3)),
     "": ((3, 4, 5), (7,), (6, 1), (), (2, 0, 3)),
 }
@@ -164,8 +164,9 @@ def calls(prim: Prim, g: Generator) -> Iterator[Call]:
             continue
         for shape in _SHAPES["linalg" if square else ""]:
             if square:
+                batch, n = shape[:-2], shape[-1]
                 inexact = dtype in (F32, F64) or dtype.is_complex
-                operands = [hermitian(shape[:-2], shape[-1], dtype, g)] * 3 if inexact else []
+                operands = [hermitian(batch, n, dtype, g)] * 3 if inexact else []
             else:
                 operands = [signed(shape, dtype, g) for _ in range(3)]
             if not operands:

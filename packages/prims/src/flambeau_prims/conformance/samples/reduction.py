@@ -149,8 +149,8 @@ def _topk(g: Generator) -> Iterator[Call]:
 
 @samples("searchsorted")
 def _searchsorted(g: Generator) -> Iterator[Call]:
-    from flambeau_prims.conformance.derive import accepts  # derive imports this package's cases
     from flambeau_prims._op import PRIMS
+    from flambeau_prims.conformance.derive import accepts  # derive imports this package's cases
 
     edges = distinct((9,), F32, g).sort().values
     for values in (signed((4, 5), F32, g) * 4, edges[2:5]):

@@ -1,0 +1,105 @@
+"""Runs a backend on programs and says what came of it.
+
+In: a backend, `backend(gm, inputs) -> callable(*inputs) -> tuple of tensors`, and what it declares
+itself unable to do. Out: an `Outcome` a program.
+Invariant: whatever a backend does wrong (an exception, a wrong value, a write to an input) is an
+outcome, never an exception of the kit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from flambeau_prims._op import NotYetSymbolic
+from flambeau_prims.conformance.compare import Output, verdict
+from flambeau_prims.conformance.programs import Program
+from flambeau_prims.layout import TensorMeta
+
+Backend: TypeAlias = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
+Status = Literal["right", "wrong", "error", "declared"]
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What a backend says it cannot do, each with the reason; the score card shows it.
+
+    A backend function carries it as its attribute `declares`.
+    """
+
+    dtypes: Mapping[torch.dtype, str] = field(default_factory=dict)
+    prims: Mapping[str, str] = field(default_factory=dict)
+    strides: bool = True
+
+    def reason(self, program: Program) -> str | None:
+        """Why the backend need not run `program`; None if it must."""
+        for dtype, why in self.dtypes.items():
+            if dtype in program.dtypes:
+                return f"{str(dtype).removeprefix('torch.')}: {why}"
+        for name, why in self.prims.items():
+            if name in program.prims:
+                return f"{name}: {why}"
+        return None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a backend made of a program; `message` names the output and what is wrong with it."""
+
+    program: Program
+    status: Status
+    message: str = ""
+
+
+def declaration(backend: Backend) -> Declaration:
+    """What `backend` declares; nothing if it does not say."""
+    declared = getattr(backend, "declares", None)
+    return declared if isinstance(declared, Declaration) else Declaration()
+
+
+def check(backend: Backend, program: Program) -> Outcome:
+    """Compile and run `program` with `backend`, and judge what it returns."""
+    declared = declaration(backend)
+    reason = declared.reason(program)
+    if reason is not None:
+        return Outcome(program, "declared", reason)
+    torch.manual_seed(0)
+    inputs = program.fresh_inputs()
+    try:
+        got = backend(program.gm, program.fresh_inputs())(*inputs)
+    except NotYetSymbolic as error:
+        return Outcome(program, "declared", f"symbols: {error}")
+    except Exception as error:  # whatever the backend raises is its result
+        lines = str(error).strip().splitlines() or [""]
+        return Outcome(program, "error", f"{type(error).__name__}: {lines[0]}")
+    message = _judged(program, got, inputs, declared.strides)
+    return Outcome(program, "wrong" if message else "right", message or "")
+
+
+def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool) -> str | None:
+    if not isinstance(got, (tuple, list)) or len(got) != len(program.judges):
+        size = len(got) if isinstance(got, (tuple, list)) else type(got).__name__
+        return f"returned {size}, not a tuple of {len(program.judges)}"
+    torch.manual_seed(0)
+    eager, after = program.eager()
+    reference = program.reference()
+    nodes = next(n for n in program.gm.graph.nodes if n.op == "output").args[0]
+    for i, (judge, mine, theirs, node) in enumerate(
+        zip(program.judges, got, eager, nodes, strict=True)
+    ):
+        wide = None if reference is None else reference[i]
+        output = Output(mine, theirs, wide, TensorMeta.of(node.meta["val"]))
+        message = verdict(judge, output, strides=strides)
+        if message is not None:
+            part = f" ({program.parts[i]})" if program.parts else ""
+            return f"output {i}{part} {message}"
+    for i, (mine, theirs) in enumerate(zip(inputs, after, strict=True)):
+        expected = Output(mine, theirs, None, TensorMeta.of(theirs))
+        if verdict("exact", expected) is not None:
+            what = "is not what was to be written" if i in program.written else "was written to"
+            return f"input {i} {what}"
+    return None

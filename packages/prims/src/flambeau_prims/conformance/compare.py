@@ -1,0 +1,188 @@
+"""How an output is judged.
+
+In: what a backend returned, what eager returned, and the same computed in float64. Out: None, or
+what is wrong in a few words.
+Invariant: shape, dtype and strides are always held to the graph's promise; values by a judge:
+
+- `exact`: bit for bit, but for the payload of a NaN (moves, choices, integers, tests);
+- `close`: at most twice eager's distance from the float64 result (three times in half precision),
+  plus a small allowance, as a whole and by element; NaN and infinities where eager has them;
+- `shape`: values are not promised (a seed, the state that a library call hands to its backward);
+- what a primitive's own judge says where several answers are right (eigenvectors, an order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from flambeau_prims._op import is_same_layout
+from flambeau_prims.conformance.cases import Case
+from flambeau_prims.layout import TensorMeta
+
+# Allowance relative to the size of the result, by dtype.
+TOLERANCE = {
+    torch.float16: 1e-2,
+    torch.bfloat16: 8e-2,
+    torch.float32: 1e-5,
+    torch.float64: 1e-12,
+    torch.complex32: 1e-2,
+    torch.complex64: 1e-5,
+    torch.complex128: 1e-12,
+}
+_ELEMENT = 8.0
+"""A single element may be off by this much more than the allowance for all."""
+
+_EXACT_TAGS = frozenset({"shape", "view", "creation", "index", "sort"})
+_ADDING = frozenset(
+    {"scatter_add", "index_put", "index_add", "scatter_reduce", "index_reduce", "cumsum", "cumprod"}
+)
+_EXACT = frozenset(
+    {
+        *("abs", "neg", "sign", "ceil", "floor", "round", "trunc", "copysign", "nextafter"),
+        *(
+            "maximum",
+            "minimum",
+            "fmax",
+            "fmin",
+            "where",
+            "cast",
+            "amax",
+            "amin",
+            "cummax",
+            "cummin",
+        ),
+        *("sort", "topk", "real", "imag", "conj", "view_as_real", "view_as_complex", "complex"),
+        *("philox_uniform", "device_put", "clone", "copy_", "max_pool2d_with_indices"),
+    }
+)
+_SHAPE_ONLY = {("seed", 0), ("attention", 1)}
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a program: the backend's, eager's, the reference's and the promise."""
+
+    got: Tensor
+    eager: Tensor
+    reference: Tensor | None
+    promise: TensorMeta
+
+
+Judge = Callable[[Output], str | None]
+
+
+def judge_of(case: Case, position: int) -> str:
+    """The name of the judge of an output of a sample call."""
+    prim = case.prim
+    if (prim.name, position) in _SHAPE_ONLY:
+        return "shape"
+    if prim.name == "topk" and not case.args[4]:
+        return "unordered"
+    moves = (
+        bool(prim.tags & _EXACT_TAGS)
+        and prim.name not in _ADDING
+        and prim.name != ("philox_normal")
+    )
+    return "exact" if moves or prim.name in _EXACT else "close"
+
+
+def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
+    """What is wrong with an output; None if it is right."""
+    got, promise = output.got, output.promise
+    if not isinstance(got, Tensor):
+        return f"is a {type(got).__name__}, not a tensor"
+    if tuple(got.shape) != promise.shape:
+        return f"has shape {tuple(got.shape)}, not {promise.shape}"
+    if got.dtype != promise.dtype:
+        return f"has dtype {_short(got.dtype)}, not {_short(promise.dtype)}"
+    if strides and not is_same_layout(got, promise):
+        return f"has strides {tuple(got.stride())}, not {promise.stride}"
+    if judge == "shape" or got.numel() == 0:
+        return None
+    if judge == "close" and not (got.dtype.is_floating_point or got.dtype.is_complex):
+        judge = "exact"
+    return JUDGES[judge](output)
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _exact(output: Output) -> str | None:
+    got, eager = output.got, output.eager
+    if got.dtype.is_complex:
+        got, eager = (
+            torch.view_as_real(got.resolve_conj()),
+            torch.view_as_real(eager.resolve_conj()),
+        )
+    same = got == eager
+    if got.dtype.is_floating_point:
+        same = same & (torch.signbit(got) == torch.signbit(eager))
+        same = same | (torch.isnan(got) & torch.isnan(eager))
+    if bool(same.all()):
+        return None
+    return f"{_first(~same, got, eager)} and must be equal"
+
+
+def _first(bad: Tensor, got: Tensor, expected: Tensor) -> str:
+    """The first bad element, in words."""
+    at = tuple(int(i) for i in bad.nonzero()[0])
+    count = int(bad.sum())
+    return f"{count} of {bad.numel()} differ: at {at} {got[at].item()}, eager {expected[at].item()}"
+
+
+def _close(output: Output) -> str | None:
+    if output.got.dtype.is_complex:
+        pairs = [output.got, output.eager, output.reference]
+        got, eager, reference = (
+            None if x is None else torch.view_as_real(x.resolve_conj()) for x in pairs
+        )
+        if got is None or eager is None:
+            raise AssertionError("a complex output has no values")
+    else:
+        got, eager, reference = output.got, output.eager, output.reference
+    wide = torch.float64
+    g, e = got.to(wide), eager.to(wide)
+    odd = ~torch.isfinite(e)
+    same = torch.where(torch.isnan(e), torch.isnan(g), g == e)
+    if not bool((same | ~odd).all()):
+        return f"{_first(odd & ~same, got, eager)} (not finite)"
+    r = e if reference is None else reference.to(wide)
+    # where the wide result overflows the dtype, or float64 knows better, eager is the measure
+    r = torch.where(torch.isfinite(r), r, e)
+    keep = ~odd
+    g, e, r = g[keep], e[keep], r[keep]
+    if g.numel() == 0:
+        return None
+    return _distance(g, e, r, output.promise.dtype)
+
+
+def _distance(g: Tensor, e: Tensor, r: Tensor, dtype: torch.dtype) -> str | None:
+    tolerance = TOLERANCE[dtype]
+    factor = 3.0 if dtype.itemsize <= 2 else 2.0
+    ours, theirs = (g - r).abs(), (e - r).abs()
+    scale = float(r.abs().square().mean().sqrt())
+    limit = factor * float(theirs.square().mean().sqrt()) + tolerance / 10 * max(scale, 1e-6)
+    off = float(ours.square().mean().sqrt())
+    if not off <= limit:
+        return f"rms error {off:.3g} against float64, {limit:.3g} allowed (rms value {scale:.3g})"
+    allowed = factor * float(theirs.max()) + _ELEMENT * tolerance * (r.abs() + 0.1 * scale + 1e-6)
+    bad = ~(ours <= allowed)
+    if bool(bad.any()):
+        return f"{_first(bad, g, e)}, float64 says {r[tuple(bad.nonzero()[0])].item()}"
+    return None
+
+
+def _unordered(output: Output) -> str | None:
+    """The same elements in any order along each dimension but the first is too weak a promise for
+    a program; it is what an unsorted `topk` gives, over the whole output."""
+    got, eager = (x.reshape(-1).sort().values for x in (output.got, output.eager))
+    return None if torch.equal(got, eager) else "does not hold the same elements as eager's"
+
+
+JUDGES: dict[str, Judge] = {"exact": _exact, "close": _close, "unordered": _unordered}
+"""Judges by name."""

@@ -1,0 +1,114 @@
+"""The whole kit: which programs there are, and running a backend over them.
+
+In: a backend, a choice of families, dtypes, kinds of programs. Out: outcomes.
+Invariant: the calls of one primitive in one dtype are one program; where that fails, each call is
+run alone, so that a failure names the call.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_prims._op import PRIMS, Prim
+from flambeau_prims.conformance.cases import Case, cases_of
+from flambeau_prims.conformance.check import Backend, Outcome, check
+from flambeau_prims.conformance.compare import judge_of
+from flambeau_prims.conformance.composed import composed
+from flambeau_prims.conformance.programs import Program, program_of
+from flambeau_prims.conformance.random_graphs import Dice, random_program
+
+KINDS = ("prims", "graphs", "random")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run: families and dtypes (None: all), kinds, and how many random graphs."""
+
+    families: Collection[str] | None = None
+    dtypes: Collection[torch.dtype] | None = None
+    kinds: Collection[str] = KINDS
+    seed: int = 0
+    random_graphs: int = 50
+    prims: Collection[str] | None = None
+
+    def wants(self, prim: Prim) -> bool:
+        """Whether the calls of `prim` are to be run."""
+        named = self.prims is None or prim.name in self.prims
+        return named and (self.families is None or prim.family in self.families)
+
+
+def groups(prim: Prim, seed: int = 0) -> dict[str, list[Case]]:
+    """The sample calls of a primitive by dtype."""
+    found: dict[str, list[Case]] = {}
+    for case in cases_of(prim, seed):
+        name = str(case.dtype).removeprefix("torch.") if case.dtype is not None else "any"
+        found.setdefault(name, []).append(case)
+    return found
+
+
+def single_prims(plan: Plan) -> Iterator[tuple[str, list[Case]]]:
+    """Name and calls of each group that the plan asks for."""
+    wanted = None if plan.dtypes is None else {str(d).removeprefix("torch.") for d in plan.dtypes}
+    for prim in PRIMS.values():
+        if not plan.wants(prim):
+            continue
+        for dtype, cases in groups(prim, plan.seed).items():
+            if wanted is None or dtype in wanted:
+                yield f"{prim.name}-{dtype}", cases
+
+
+def check_group(backend: Backend, name: str, cases: list[Case]) -> list[Outcome]:
+    """Outcomes of a group: one if it is right as a whole, else one a call."""
+    simple = [c for c in cases if len(c.dtypes) <= 1]
+    mixed = [c for c in cases if len(c.dtypes) > 1]
+    outcomes: list[Outcome] = []
+    for part, suffix in ((simple, ""), (mixed, "-mixed")):
+        if part:
+            outcomes += _whole_or_parts(backend, name + suffix, part)
+    return outcomes
+
+
+def _whole_or_parts(backend: Backend, name: str, cases: list[Case]) -> list[Outcome]:
+    together = check(backend, program_of(name, cases, judge_of))
+    if together.status == "right" or len(cases) == 1:
+        return [together]
+    alone = [check(backend, program_of(case.label, [case], judge_of)) for case in cases]
+    if together.status != "declared" and all(outcome.status == "right" for outcome in alone):
+        return [together]  # only the combination is wrong
+    return alone
+
+
+def run(
+    backend: Backend, plan: Plan | None = None, progress: Callable[[Outcome], None] | None = None
+) -> list[Outcome]:
+    """All outcomes of `plan`; `progress` sees each when it is there."""
+    plan = plan or Plan()
+    outcomes: list[Outcome] = []
+
+    def add(new: list[Outcome]) -> None:
+        outcomes.extend(new)
+        if progress is not None:
+            for outcome in new:
+                progress(outcome)
+
+    if "prims" in plan.kinds:
+        for name, cases in single_prims(plan):
+            add(check_group(backend, name, cases))
+    for program in _graphs(plan):
+        add([check(backend, program)])
+    return outcomes
+
+
+def _graphs(plan: Plan) -> Iterator[Program]:
+    if plan.prims is not None:
+        return
+    if "graphs" in plan.kinds and (plan.families is None or "graphs" in plan.families):
+        yield from composed(plan.seed)
+    if "random" in plan.kinds and (plan.families is None or "random graphs" in plan.families):
+        for number in range(plan.random_graphs):
+            dice = Dice(random.Random(plan.seed * 1_000_003 + number))
+            yield random_program(dice, name=f"random-{plan.seed}-{number}")
