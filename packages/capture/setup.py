@@ -14,12 +14,16 @@ SOURCES = [
     "csrc/same.c",
     "csrc/guard_ask.c",
     "csrc/guard_tree.c",
+    "csrc/region.c",
+    "csrc/witness.c",
     "csrc/tensor_pattern.c",
     "csrc/state_pattern.c",
 ]
 HEADERS = [
     "csrc/flambeau.h",
     "csrc/guard_tree.h",
+    "csrc/region.h",
+    "csrc/witness.h",
     "csrc/compat/compat.h",
     "csrc/compat/discard.h",
     "csrc/compat/py311.h",

@@ -29,6 +29,7 @@ int guard_tree_add_names(PyObject *module);
 int same_constant(PyObject *left, PyObject *right);
 
 int tensor_pattern_check(PyObject *pattern, PyObject *value);
+int tensor_pattern_is_native(PyObject *pattern);
 int state_pattern_check(PyObject *pattern);
 
 /* functions of the module */

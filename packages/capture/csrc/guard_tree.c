@@ -7,7 +7,7 @@
      same     (slot, slot) pairs that must hold one object
      distinct groups of slots that must hold different objects: a count, then the slots
    Every access and every check that raises counts as a guard that does not hold. */
-#include "guard_tree.h"
+#include "region.h"
 
 #define IS_NUMBER(name, number) number,
 static const char access_takes_number[] = {ACCESSES(IS_NUMBER)};
@@ -15,18 +15,12 @@ static const char check_takes_number[] = {CHECKS(IS_NUMBER)};
 
 /* --- the walk ---------------------------------------------------------------------------------------- */
 
+/* A node's children from `child` on. */
 static int
-walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
-     PyObject **slots)
+walk_children(const GuardTreeObject *tree, Py_ssize_t child, Py_ssize_t end, PyObject *value,
+              const GuardScope *scope, PyObject **slots)
 {
-    const Node *node = &tree->nodes[index];
-    const Step *check = &tree->checks[node->first_check];
-    for (Py_ssize_t i = 0; i < node->check_count; i++) {
-        if (!ask(&check[i], value, slots)) {
-            return 0;
-        }
-    }
-    for (Py_ssize_t child = index + 1; child < node->end; child = tree->nodes[child].end) {
+    for (; child < end; child = tree->nodes[child].end) {
         PyObject *next = take_access(&tree->nodes[child].access, scope, value);
         if (next == NULL) {
             return 0;
@@ -38,6 +32,61 @@ walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const Guard
         }
     }
     return 1;
+}
+
+static int
+walk_checks(const GuardTreeObject *tree, const Node *node, PyObject *value, PyObject **slots)
+{
+    const Step *check = &tree->checks[node->first_check];
+    for (Py_ssize_t i = 0; i < node->check_count; i++) {
+        if (!ask(&check[i], value, slots)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+int
+walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
+     PyObject **slots)
+{
+    const Node *node = &tree->nodes[index];
+    if (node->region != NULL) {
+        /* its first check is the identity of the object */
+        if (!ask(&tree->checks[node->first_check], value, slots)) {
+            return 0;
+        }
+        enum verdict verdict = region_check(tree, node->region, scope, slots);
+        if (verdict != REGION_UNKNOWN) {
+            return verdict == REGION_HOLDS;
+        }
+        if (region_is_due(node->region)) {
+            return region_record(tree, node->region, index, index + 1, value, scope, slots);
+        }
+    }
+    return walk_checks(tree, node, value, slots) &&
+           walk_children(tree, index + 1, node->end, value, scope, slots);
+}
+
+/* The frame: its arguments and cells first, then what does not depend on them. */
+static int
+walk_frame(const GuardTreeObject *tree, const GuardScope *scope, PyObject **slots)
+{
+    const Node *root = &tree->nodes[0];
+    if (tree->node_count == 0 || !walk_checks(tree, root, Py_None, slots) ||
+        !walk_children(tree, 1, tree->first_static, Py_None, scope, slots)) {
+        return 0;
+    }
+    if (root->region != NULL) {
+        enum verdict verdict = region_check(tree, root->region, scope, slots);
+        if (verdict != REGION_UNKNOWN) {
+            return verdict == REGION_HOLDS;
+        }
+        if (region_is_due(root->region)) {
+            return region_record(tree, root->region, 0, tree->first_static, Py_None, scope, slots);
+        }
+    }
+    return walk_children(tree, tree->first_static, root->end, Py_None, scope, slots);
 }
 
 static int
@@ -114,7 +163,7 @@ guard_tree_check(PyObject *self, const GuardScope *scope)
         slots[i] = NULL;
     }
     Py_INCREF(tree);
-    int holds = walk(tree, 0, Py_None, scope, slots) && slots_agree(tree, slots);
+    int holds = walk_frame(tree, scope, slots) && slots_agree(tree, slots);
     for (Py_ssize_t i = 0; i < tree->slot_count; i++) {
         Py_XDECREF(slots[i]);
     }
@@ -283,6 +332,45 @@ build_relations(GuardTreeObject *tree, PyObject *same, PyObject *distinct)
     return 0;
 }
 
+static int
+reads_arguments(const Node *node)
+{
+    return node->access.kind == ACCESS_LOCAL || node->access.kind == ACCESS_FREE;
+}
+
+/* Regions: below the root what reads no argument, and elsewhere the outermost nodes whose first
+   check is the identity of an object below which more is asked. */
+static int
+build_regions(GuardTreeObject *tree)
+{
+    Py_ssize_t first = 1;
+    while (first < tree->node_count && reads_arguments(&tree->nodes[first])) {
+        first = tree->nodes[first].end;
+    }
+    tree->first_static = first;
+    for (Py_ssize_t i = first; i < tree->node_count; i = tree->nodes[i].end) {
+        if (reads_arguments(&tree->nodes[i])) {
+            PyErr_SetString(PyExc_ValueError, "arguments and cells come first below the root");
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < first;) {
+        Node *node = &tree->nodes[i];
+        int wanted = i == 0 ? first < tree->node_count
+                            : node->check_count > 0 && node->end > i + 1 &&
+                                  tree->checks[node->first_check].kind == CHECK_IS;
+        if (wanted && (node->region = PyMem_Calloc(1, sizeof(Region))) == NULL) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        if (wanted) {
+            node->region->patience = 1;
+        }
+        i = wanted && i > 0 ? node->end : i + 1;
+    }
+    return 0;
+}
+
 static PyObject *
 tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
@@ -312,7 +400,7 @@ tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (build_nodes(tree, nodes) < 0 || build_checks(tree, checks) < 0) {
         goto fail;
     }
-    if (build_relations(tree, same, distinct) < 0) {
+    if (build_relations(tree, same, distinct) < 0 || build_regions(tree) < 0) {
         goto fail;
     }
     return (PyObject *)tree;
@@ -326,6 +414,12 @@ tree_traverse(GuardTreeObject *tree, visitproc visit, void *arg)
 {
     for (Py_ssize_t i = 0; i < tree->node_count; i++) {
         Py_VISIT(tree->nodes[i].access.object);
+        if (tree->nodes[i].region != NULL) {
+            int stop = region_traverse(tree->nodes[i].region, visit, arg);
+            if (stop) {
+                return stop;
+            }
+        }
     }
     for (Py_ssize_t i = 0; i < tree->check_count; i++) {
         Py_VISIT(tree->checks[i].object);
@@ -343,6 +437,11 @@ tree_clear(GuardTreeObject *tree)
     for (Py_ssize_t i = 0; i < nodes; i++) {
         tree->nodes[i].access.kind = ACCESS_ROOT;
         Py_CLEAR(tree->nodes[i].access.object);
+        if (tree->nodes[i].region != NULL) {
+            region_drop(tree->nodes[i].region);
+            PyMem_Free(tree->nodes[i].region);
+            tree->nodes[i].region = NULL;
+        }
     }
     for (Py_ssize_t i = 0; i < checks; i++) {
         tree->checks[i].kind = CHECK_COUNT;
@@ -377,8 +476,31 @@ tree_check(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     return PyBool_FromLong(guard_tree_check(self, &scope));
 }
 
+/* witnesses() -> dict: how much of the tree is watched and how much is asked at every call. */
+static PyObject *
+tree_witnesses(PyObject *self, PyObject *Py_UNUSED(none))
+{
+    const GuardTreeObject *tree = (GuardTreeObject *)self;
+    Py_ssize_t regions = 0, armed = 0, words = 0, facts = 0, tensors = 0, residues = 0;
+    for (Py_ssize_t i = 0; i < tree->node_count; i++) {
+        const Region *region = tree->nodes[i].region;
+        if (region != NULL) {
+            regions++;
+            armed += region->armed;
+            words += region->words.count;
+            facts += region->facts.count;
+            tensors += region->tensors.count;
+            residues += region->residues.count;
+        }
+    }
+    return Py_BuildValue("{snsnsnsnsnsn}", "regions", regions, "armed", armed, "words", words,
+                         "facts", facts, "tensors", tensors, "residues", residues);
+}
+
 static PyMethodDef tree_methods[] = {
-    {"check", (PyCFunction)(void (*)(void))tree_check, METH_FASTCALL, "check(locals, closure, globals, builtins) -> bool"},
+    {"check", (PyCFunction)(void (*)(void))tree_check, METH_FASTCALL,
+     "check(locals, closure, globals, builtins) -> bool"},
+    {"witnesses", tree_witnesses, METH_NOARGS, "witnesses() -> dict of counts"},
     {NULL, NULL, 0, NULL},
 };
 

@@ -24,10 +24,13 @@ typedef struct {
     PyObject *object; /* strong, or NULL where the argument is a number */
 } Step;
 
+typedef struct Region Region; /* see witness.h */
+
 typedef struct {
     Step access;
     Py_ssize_t end; /* index after the last node of this subtree */
     Py_ssize_t first_check, check_count;
+    Region *region; /* where the object here is known to be the one of capture */
 } Node;
 
 typedef struct {
@@ -37,7 +40,12 @@ typedef struct {
     Step *checks;
     Py_ssize_t *same;     /* pairs */
     Py_ssize_t *distinct;
+    Py_ssize_t first_static; /* child of the root from which on the frame's arguments are not read */
 } GuardTreeObject;
+
+/* 1 all guards of the subtree hold on the value, 0 one does not; an error may be left set. */
+int walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
+         PyObject **slots);
 
 /* A new reference to what the access finds, or NULL with or without an error set. */
 PyObject *take_access(const Step *step, const GuardScope *scope, PyObject *value);

@@ -96,6 +96,12 @@ tensor_pattern_check(PyObject *self, PyObject *value)
     return holds == 1;
 }
 
+int
+tensor_pattern_is_native(PyObject *self)
+{
+    return ((TensorPattern *)self)->layout != NULL;
+}
+
 /* --- TensorLayout ------------------------------------------------------------------------------------ */
 
 static PyObject *

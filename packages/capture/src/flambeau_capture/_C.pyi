@@ -74,6 +74,7 @@ class GuardTree:
         globals: dict[str, Any],
         builtins: dict[str, Any],
     ) -> bool: ...
+    def witnesses(self) -> dict[str, int]: ...
 
 class TensorLayout:
     impl: int

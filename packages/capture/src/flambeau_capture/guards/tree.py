@@ -2,8 +2,8 @@
 
 In: guards with their sources, and the code object of the frame they were made for. Out: a
 `GuardTree` that reads every shared prefix once. Invariant: the tree holds on a frame exactly if
-every guard does; on one value the cheap checks come first, and what is asked of a value is asked
-before anything is read from it.
+every guard does; on one value the cheap checks come first, its identity before all, and what is
+asked of a value is asked before anything is read from it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau_capture import source as sources
 from flambeau_capture.guards.guard import Guard
+from flambeau_capture.guards.tensor import TENSOR_MATCH
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
@@ -40,11 +41,12 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     same: list[int] = []
     distinct: list[int] = []
     slots: list[_Node] = []
+    made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
         ends = [_reach(root, source, code) for source in guard.asked()]
         if guard.relation is None:
             end = ends[0] if ends else root
-            end.checks.append((guard.kind.cost, *guard.kind.check(guard.params)))
+            end.checks.append((guard.kind.cost, *_check_of(guard, made)))
         else:
             pinned = [_pin(end, slots) for end in ends]
             if guard.relation == "same":
@@ -55,6 +57,16 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     checks: list[tuple[int, int, Any]] = []
     _flatten(root, -1, nodes, checks, ACCESS, CHECK)
     return GuardTree(tuple(nodes), tuple(checks), len(slots), tuple(same), tuple(distinct))
+
+
+def _check_of(guard: Guard, made: dict[Any, tuple[str, Any]]) -> tuple[str, Any]:
+    """The native check; tensors that must look alike share one pattern."""
+    if guard.kind is not TENSOR_MATCH:
+        return guard.kind.check(guard.params)
+    found = made.get(guard.params)
+    if found is None:
+        found = made[guard.params] = guard.kind.check(guard.params)
+    return found
 
 
 def _pin(node: _Node, slots: list[_Node]) -> int:
@@ -95,7 +107,7 @@ def _flatten(
 ) -> None:
     index = len(nodes)
     nodes.append((parent, access[node.step[0]], node.step[1]))
-    for _, name, argument in sorted(node.checks, key=lambda row: row[0]):
+    for _, name, argument in sorted(node.checks, key=lambda row: (row[0], row[1] != "IS")):
         checks.append((index, check[name], argument))
     for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
         _flatten(child, index, nodes, checks, access, check)

@@ -123,10 +123,10 @@ class ModuleValue(ObjectValue):
                 return table
         return None
 
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
         if self.python_class.__call__ not in compat.MODULE_CALLS:
-            return super().call(tx, args, kwargs)
-        return call_module(tx, self, args, kwargs)
+            return super().forwards(tx, args, kwargs)
+        return module_forwards(tx, self, args, kwargs)
 
     def hooked(self, tx: Tracer) -> bool:
         for table in compat.global_hook_tables():
@@ -147,17 +147,26 @@ class ModuleValue(ObjectValue):
         return False
 
 
-def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
-    """nn.Module.__call__."""
+def module_forwards(
+    tx: Tracer, module: Value, args: Args, kwargs: Kwargs
+) -> tuple[Value, Args, Kwargs]:
+    """The call that nn.Module.__call__ comes to."""
     if not isinstance(module, ModuleValue) or module.hooked(tx):
         impl = compat.MODULE_CALLS[-1]
-        return tx.call(tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs)
-    return tx.call(tx.get_attr(module, "forward"), args, kwargs)
+        return tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs
+    return tx.get_attr(module, "forward"), args, kwargs
+
+
+def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
+    """nn.Module.__call__."""
+    fn, args, kwargs = module_forwards(tx, module, args, kwargs)
+    return tx.call(fn, args, kwargs)
 
 
 @wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
+    tx.guard(source, "TYPE_MATCH", type(obj))
     known: Value | None = tx.heap.find(obj)
     if known is not None:
         return known

@@ -1,0 +1,222 @@
+/* The life of a region: asking its witnesses, what changed where a version tag did, and the end. */
+#include "region.h"
+
+#define PATIENCE_MAX 1024
+
+int
+vector_room(void *vector, size_t item_size)
+{
+    VECTOR(char) *any = vector;
+    if (any->count < any->room) {
+        return 0;
+    }
+    Py_ssize_t room = any->room == 0 ? 16 : any->room * 2;
+    char *at = PyMem_Realloc(any->at, (size_t)room * item_size);
+    if (at == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    any->at = at;
+    any->room = room;
+    return 0;
+}
+
+static inline uint64_t
+word_at(const void *address)
+{
+    uint64_t word;
+    memcpy(&word, address, sizeof(word));
+    return word;
+}
+
+/* --- version tags -------------------------------------------------------------------------------- */
+
+uint64_t
+dict_version(PyObject *dict)
+{
+    return ((PyDictObject *)dict)->ma_version_tag;
+}
+
+/* The tag with the padding behind it; NEVER where the class has none to be compared. */
+uint64_t
+type_version(PyTypeObject *type)
+{
+    if (type->tp_version_tag == 0 || !PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) {
+        return NEVER;
+    }
+    return word_at(&type->tp_version_tag);
+}
+
+PyObject *
+type_attr_stable(PyTypeObject *type, PyObject *name)
+{
+    PyTypeObject *meta = Py_TYPE(type);
+    if (meta->tp_getattro != PyType_Type.tp_getattro || !PyUnicode_CheckExact(name)) {
+        return NULL;
+    }
+    PyObject *of_meta = _PyType_Lookup(meta, name);
+    if (of_meta != NULL && Py_TYPE(of_meta)->tp_descr_set != NULL) {
+        return NULL;
+    }
+    PyObject *raw = _PyType_Lookup(type, name);
+    if (raw == NULL) {
+        return NULL;
+    }
+    PyTypeObject *kind = Py_TYPE(raw);
+    int answers_itself = kind->tp_descr_get == NULL || kind == &PyFunction_Type ||
+                         kind == &PyProperty_Type || kind == &PyMethodDescr_Type ||
+                         kind == &PyWrapperDescr_Type || kind == &PyMemberDescr_Type ||
+                         kind == &PyGetSetDescr_Type;
+    return answers_itself && !PyType_HasFeature(kind, Py_TPFLAGS_HEAPTYPE) ? raw : NULL;
+}
+
+/* --- asking ------------------------------------------------------------------------------------------ */
+
+static int
+fact_holds(const Fact *fact)
+{
+    PyObject *found;
+    switch (fact->kind) {
+    case FACT_ITEM:
+    case FACT_ABSENT:
+        found = PyDict_GetItemWithError(fact->owner, fact->key);
+        return !PyErr_Occurred() && found == fact->found;
+    case FACT_CHECK:
+        return ask(fact->step, fact->owner, NULL);
+    case FACT_TYPE_RAW:
+        return _PyType_Lookup((PyTypeObject *)fact->owner, fact->key) == fact->found;
+    case FACT_TYPE_ATTR:
+        return type_attr_stable((PyTypeObject *)fact->owner, fact->key) == fact->found;
+    default:
+        return 0;
+    }
+}
+
+/* A word changed: 1 nothing that was read has, 0 something did or may have. */
+static int
+word_is_explained(Region *region, Py_ssize_t i)
+{
+    int first = region->facts_of.at[i];
+    if (first < 0) {
+        return 0;
+    }
+    for (int at = first; at >= 0; at = region->facts.at[at].next) {
+        if (!fact_holds(&region->facts.at[at])) {
+            return 0;
+        }
+    }
+    PyObject *owner = region->facts.at[first].owner;
+    region->words.at[i].expected =
+        PyType_Check(owner) ? type_version((PyTypeObject *)owner) : dict_version(owner);
+    return 1;
+}
+
+static int
+words_hold(Region *region)
+{
+    const Word *words = region->words.at;
+    for (Py_ssize_t i = 0; i < region->words.count; i++) {
+        if (word_at(words[i].address) != words[i].expected && !word_is_explained(region, i)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int
+rest_holds(const GuardTreeObject *tree, Region *region, const GuardScope *scope, PyObject **slots)
+{
+    for (Py_ssize_t i = 0; i < region->tensors.count; i++) {
+        if (!tensor_pattern_check(region->tensors.at[i].pattern, region->tensors.at[i].tensor)) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < region->pins.count; i++) {
+        Py_XSETREF(slots[region->pins.at[i].slot], Py_NewRef(region->pins.at[i].value));
+    }
+    for (Py_ssize_t i = 0; i < region->residues.count; i++) {
+        const Residue *residue = &region->residues.at[i];
+        if (residue->check != NULL) {
+            if (!ask(residue->check, residue->value, slots)) {
+                return 0;
+            }
+            continue;
+        }
+        PyObject *next = take_access(&tree->nodes[residue->child].access, scope, residue->value);
+        int holds = next != NULL && walk(tree, residue->child, next, scope, slots);
+        Py_XDECREF(next);
+        if (!holds) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+enum verdict
+region_check(const GuardTreeObject *tree, Region *region, const GuardScope *scope,
+             PyObject **slots)
+{
+    /* a question may run Python, which may come here again */
+    if (!region->armed || region->busy) {
+        return REGION_UNKNOWN;
+    }
+    if (region->globals != NULL &&
+        (region->globals != scope->globals || region->builtins != scope->builtins)) {
+        return REGION_UNKNOWN;
+    }
+    region->busy = 1;
+    enum verdict verdict = REGION_UNKNOWN;
+    if (words_hold(region)) {
+        verdict = rest_holds(tree, region, scope, slots) ? REGION_HOLDS : REGION_FAILS;
+    }
+    region->busy = 0;
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+    }
+    if (verdict == REGION_UNKNOWN) {
+        region_drop(region);
+        region->patience = region->patience < PATIENCE_MAX ? 2 * region->patience + 1
+                                                           : PATIENCE_MAX;
+    }
+    return verdict;
+}
+
+int
+region_is_due(Region *region)
+{
+    return !region->armed && !region->busy && region->calm++ >= region->patience;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------- */
+
+#define FREE(vector) (PyMem_Free((vector).at), memset(&(vector), 0, sizeof(vector)))
+
+void
+region_drop(Region *region)
+{
+    VECTOR(PyObject *) kept;
+    memcpy(&kept, &region->kept, sizeof(kept));
+    region->armed = 0;
+    region->calm = 0;
+    region->globals = region->builtins = NULL;
+    FREE(region->words);
+    FREE(region->facts_of);
+    FREE(region->facts);
+    FREE(region->tensors);
+    FREE(region->residues);
+    FREE(region->pins);
+    memset(&region->kept, 0, sizeof(region->kept));
+    for (Py_ssize_t i = 0; i < kept.count; i++) { /* may run Python */
+        Py_DECREF(kept.at[i]);
+    }
+    PyMem_Free(kept.at);
+}
+
+int
+region_traverse(const Region *region, visitproc visit, void *arg)
+{
+    for (Py_ssize_t i = 0; i < region->kept.count; i++) {
+        Py_VISIT(region->kept.at[i]);
+    }
+    return 0;
+}

@@ -1,0 +1,70 @@
+/* What a region of a guard tree keeps of its witnesses. */
+#ifndef FLAMBEAU_REGION_H
+#define FLAMBEAU_REGION_H
+
+#include "witness.h"
+
+#define VECTOR(type)                                                                              \
+    struct {                                                                                      \
+        type *at;                                                                                 \
+        Py_ssize_t count, room;                                                                   \
+    }
+
+typedef struct {
+    const void *address;
+    uint64_t expected;
+} Word;
+
+/* What is asked of the owner of a version tag when the tag has changed. */
+enum fact { FACT_ITEM, FACT_ABSENT, FACT_CHECK, FACT_TYPE_RAW, FACT_TYPE_ATTR };
+typedef struct {
+    enum fact kind;
+    int next; /* the next fact of the same word, or -1 */
+    PyObject *owner, *key, *found;
+    const Step *step;
+} Fact;
+
+typedef struct {
+    PyObject *tensor, *pattern;
+} TensorFact;
+
+/* Asked at every call, of an object that is known. */
+typedef struct {
+    PyObject *value;
+    const Step *check; /* or NULL: the child is reached and walked */
+    Py_ssize_t child;
+} Residue;
+
+typedef struct {
+    Py_ssize_t slot;
+    PyObject *value;
+} Pinned;
+
+struct Region {
+    int armed, busy;
+    unsigned calm, patience;
+    PyObject *globals, *builtins; /* of the frame, for the region of the root */
+    VECTOR(Word) words;
+    VECTOR(int) facts_of; /* for each word its first fact, or -1 */
+    VECTOR(Fact) facts;
+    VECTOR(TensorFact) tensors;
+    VECTOR(Residue) residues;
+    VECTOR(Pinned) pins;
+    VECTOR(PyObject *) kept; /* strong: whatever the others point to or into */
+};
+
+int vector_room(void *vector, size_t item_size);
+#define PUSH(vector, ...)                                                                         \
+    (vector_room(&(vector), sizeof(*(vector).at)) < 0                                             \
+         ? -1                                                                                     \
+         : ((vector).at[(vector).count++] = (__VA_ARGS__), 0))
+
+/* The attribute of a class as `getattr` finds it, borrowed, where it depends on nothing but the
+   version tags of the class and its metaclass; else NULL. */
+PyObject *type_attr_stable(PyTypeObject *type, PyObject *name);
+
+#define NEVER UINT64_MAX /* what no version tag is */
+uint64_t dict_version(PyObject *dict);
+uint64_t type_version(PyTypeObject *type);
+
+#endif
