@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture import logs
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.creation import instantiate, new_object
@@ -24,6 +25,7 @@ from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.binding import bind
 from flambeau_capture.interp.frame import Frame, Prepared, prepare
 from flambeau_capture.interp.inlining import before_inlining
+from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
@@ -80,6 +82,8 @@ class Session(Tracer):
         found = self._bodies.find(code)
         if found is None:
             found = prepare(code)
+            if logs.wanted("instructions"):
+                found = narrated(found)
             self._bodies[code] = found
         return found
 
