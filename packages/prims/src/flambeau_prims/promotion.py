@@ -40,6 +40,18 @@ _COMPLEX_OF = {
 }
 
 
+_REAL_OF = {
+    torch.complex32: torch.float16,
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the parts of a complex dtype; any other is its own."""
+    return _REAL_OF.get(dtype, dtype)
+
+
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which values of `dtype` are computed with."""
     return _WIDE.get(dtype, dtype)

@@ -89,8 +89,8 @@ LEAVES: tuple[Leaves, ...] = (
         "random",
         "drawn by torch's own generator: other numbers would be another program"
         ' (`random="philox"` lowers what has a closed form)',
-        r"bernoulli rand(_like)? randn(_like)? randint(_like)? randperm normal(_functional)? uniform"
-        r" random exponential cauchy geometric log_normal poisson binomial multinomial"
+        r"bernoulli rand(_like)? randn(_like)? randint(_like)? randperm normal(_functional)?"
+        r" uniform random exponential cauchy geometric log_normal poisson binomial multinomial"
         r" _standard_gamma _sample_dirichlet native_dropout _fused_dropout"
         r" rrelu_with_noise(_functional)? rrelu alpha_dropout feature_.*dropout.* dropout_?"
         r" alpha_dropout_ _sobol_engine.* _cudnn_init_dropout_state _philox_.*",

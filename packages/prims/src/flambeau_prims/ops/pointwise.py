@@ -7,7 +7,8 @@ Invariant: no broadcasting and no promotion; a violation is an error, never a gu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch
 from flambeau_prims._op import Rule, define, flops_per_output, require
 from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.layout import TensorMeta, elementwise_strides
+from flambeau_prims.promotion import real_dtype
 
 INTS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -49,6 +51,11 @@ def _unary_rule(name: str, kind: Kind, result: torch.dtype | None) -> Rule:
     return rule
 
 
+def _abs_rule(a: TensorMeta) -> TensorMeta:
+    require(a.dtype in NUMBER, f"abs: not defined on {a.dtype}")
+    return elementwise("abs", a, dtype=real_dtype(a.dtype))
+
+
 def _binary_rule(name: str, kind: Kind, result: torch.dtype | None) -> Rule:
     def rule(a: TensorMeta, b: TensorMeta) -> TensorMeta:
         require(a.dtype == b.dtype, f"{name}: dtypes {a.dtype} and {b.dtype} differ; cast first")
@@ -62,150 +69,362 @@ def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.div(a, b, rounding_mode="trunc")
 
 
-# name: (eager, dtypes, relative cost). The result has the operand's dtype.
-_UNARY: dict[str, tuple[Callable[..., Any], Kind, int]] = {
-    "abs": (torch.abs, REAL, 1),
-    "neg": (torch.neg, NUMBER, 1),
-    "sign": (torch.sign, REAL, 1),
-    "ceil": (torch.ceil, FLOATS, 1),
-    "floor": (torch.floor, FLOATS, 1),
-    "round": (torch.round, FLOATS, 1),
-    "trunc": (torch.trunc, FLOATS, 1),
-    "exp": (torch.exp, INEXACT, 8),
-    "exp2": (torch.exp2, INEXACT, 8),
-    "expm1": (torch.expm1, INEXACT, 8),
-    "log": (torch.log, INEXACT, 8),
-    "log2": (torch.log2, INEXACT, 8),
-    "log10": (torch.log10, INEXACT, 8),
-    "log1p": (torch.log1p, INEXACT, 8),
-    "sqrt": (torch.sqrt, INEXACT, 2),
-    "rsqrt": (torch.rsqrt, INEXACT, 2),
-    "reciprocal": (torch.reciprocal, INEXACT, 2),
-    "sin": (torch.sin, INEXACT, 8),
-    "cos": (torch.cos, INEXACT, 8),
-    "tan": (torch.tan, INEXACT, 12),
-    "asin": (torch.asin, INEXACT, 12),
-    "acos": (torch.acos, INEXACT, 12),
-    "atan": (torch.atan, INEXACT, 12),
-    "sinh": (torch.sinh, INEXACT, 12),
-    "cosh": (torch.cosh, INEXACT, 12),
-    "tanh": (torch.tanh, INEXACT, 12),
-    "asinh": (torch.asinh, INEXACT, 12),
-    "acosh": (torch.acosh, INEXACT, 12),
-    "atanh": (torch.atanh, INEXACT, 12),
-    "erf": (torch.erf, FLOATS, 12),
-    "erfc": (torch.erfc, FLOATS, 12),
-    "erfinv": (torch.erfinv, FLOATS, 16),
-    "lgamma": (torch.lgamma, FLOATS, 24),
-    "digamma": (torch.digamma, FLOATS, 24),
-    "sigmoid": (torch.sigmoid, INEXACT, 10),
-    "bitwise_not": (torch.bitwise_not, INTS | BOOL, 1),
-    "logical_not": (torch.logical_not, BOOL, 1),
-}
+@dataclass(frozen=True)
+class Function:
+    """One pointwise function: what defines it but for its name.
 
-# The result is bool.
-_UNARY_TEST: dict[str, tuple[Callable[..., Any], Kind]] = {
-    "isnan": (torch.isnan, ANY),
-    "isinf": (torch.isinf, ANY),
-    "isfinite": (torch.isfinite, ANY),
-}
+    `cost` is in additions; `result` is the result's dtype where it is not the operand's.
+    """
 
-_BINARY: dict[str, tuple[Callable[..., Any], Kind, int]] = {
-    "add": (torch.add, ANY, 1),
-    "sub": (torch.sub, NUMBER, 1),
-    "mul": (torch.mul, ANY, 1),
-    "div": (torch.true_divide, INEXACT, 2),
-    "trunc_div": (_trunc_div, INTS, 4),
-    "floor_div": (torch.floor_divide, REAL, 4),
-    "remainder": (torch.remainder, REAL, 6),
-    "fmod": (torch.fmod, REAL, 4),
-    "pow": (torch.pow, NUMBER, 20),
-    "atan2": (torch.atan2, FLOATS, 16),
-    "maximum": (torch.maximum, REAL | BOOL, 1),
-    "minimum": (torch.minimum, REAL | BOOL, 1),
-    "fmax": (torch.fmax, REAL | BOOL, 1),
-    "fmin": (torch.fmin, REAL | BOOL, 1),
-    "copysign": (torch.copysign, FLOATS, 1),
-    "nextafter": (torch.nextafter, FLOATS, 2),
-    "bitwise_and": (torch.bitwise_and, INTS | BOOL, 1),
-    "bitwise_or": (torch.bitwise_or, INTS | BOOL, 1),
-    "bitwise_xor": (torch.bitwise_xor, INTS | BOOL, 1),
-    "shift_left": (torch.bitwise_left_shift, INTS, 1),
-    "shift_right": (torch.bitwise_right_shift, INTS, 1),
-    "logical_and": (torch.logical_and, BOOL, 1),
-    "logical_or": (torch.logical_or, BOOL, 1),
-    "logical_xor": (torch.logical_xor, BOOL, 1),
-}
+    eager: Callable[..., Any]
+    kind: Kind
+    cost: int
+    doc: str
+    edges: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    differentiable: bool | str | None = None
+    result: torch.dtype | None = None
+    tags: tuple[str, ...] = ("pointwise",)
 
-_BINARY_TEST: dict[str, tuple[Callable[..., Any], Kind]] = {
-    "eq": (torch.eq, ANY),
-    "ne": (torch.ne, ANY),
-    "lt": (torch.lt, REAL | BOOL),
-    "le": (torch.le, REAL | BOOL),
-    "gt": (torch.gt, REAL | BOOL),
-    "ge": (torch.ge, REAL | BOOL),
+
+_NAN = {"nan": "gives NaN"}
+_WRAP = {"integers": "wrap around, modulo 2**bits"}
+_IEEE = "IEEE 754-2019"
+_C11 = "C11, clause 7.12 and annex F"
+_AS_C = {"nan": "gives NaN", "complex": "branch cuts as in C11, annex G"}
+_SAME = "that of the operand; strides by torch's elementwise rule"
+_SAME_TWO = "that of the operands, which are equal; strides by torch's elementwise rule"
+
+
+def _steps(eager: Callable[..., Any], doc: str) -> Function:
+    edges = {"nan": "gives NaN", "signed zero": "kept", "infinity": "kept"}
+    return Function(eager, FLOATS, 1, doc, edges, _IEEE, False)
+
+
+def _smooth(
+    eager: Callable[..., Any], cost: int, doc: str, domain: str = "", *, kind: Kind = INEXACT
+) -> Function:
+    edges = {**(_AS_C if kind is INEXACT else _NAN), **({"domain": domain} if domain else {})}
+    return Function(eager, kind, cost, doc, edges, _C11)
+
+
+UNARY: dict[str, Function] = {
+    "abs": Function(
+        torch.abs,
+        NUMBER,
+        1,
+        "`|a|`; of a complex number the modulus, in the real dtype of half the width.",
+        {
+            "nan": "gives NaN",
+            "integers": "the least value stays as it is",
+            "signed zero": "|-0| = 0",
+        },
+        _IEEE,
+    ),
+    "neg": Function(
+        torch.neg,
+        NUMBER,
+        1,
+        "`-a`.",
+        {**_WRAP, "nan": "gives NaN", "signed zero": "-(0) = -0"},
+        _IEEE,
+    ),
+    "sign": Function(
+        torch.sgn,
+        NUMBER,
+        1,
+        "-1, 0 or 1 with the sign of `a`; of a complex number `a / |a|`, or 0.",
+        {"nan": "gives NaN", "signed zero": "the sign of both zeros is 0"},
+        "",
+    ),
+    "ceil": _steps(torch.ceil, "The least integer not below `a`."),
+    "floor": _steps(torch.floor, "The greatest integer not above `a`."),
+    "round": _steps(torch.round, "The nearest integer, halves to the even one."),
+    "trunc": _steps(torch.trunc, "The integer next to `a` towards zero."),
+    "exp": _smooth(torch.exp, 8, "`e ** a`.", "exp(-inf) = 0; overflow gives inf"),
+    "exp2": _smooth(torch.exp2, 8, "`2 ** a`.", "exp2(-inf) = 0; overflow gives inf"),
+    "expm1": _smooth(torch.expm1, 8, "`e ** a - 1`, exact also near 0."),
+    "log": _smooth(torch.log, 8, "The natural logarithm.", "log(0) = -inf; NaN below 0"),
+    "log2": _smooth(torch.log2, 8, "The logarithm to base 2.", "log2(0) = -inf; NaN below 0"),
+    "log10": _smooth(torch.log10, 8, "The logarithm to base 10.", "log10(0) = -inf; NaN below 0"),
+    "log1p": _smooth(torch.log1p, 8, "`log(1 + a)`, exact also near 0.", "-inf at -1; NaN below"),
+    "sqrt": _smooth(
+        torch.sqrt, 2, "The square root, correctly rounded.", "sqrt(-0) = -0; NaN below 0"
+    ),
+    "rsqrt": _smooth(torch.rsqrt, 2, "`1 / sqrt(a)`.", "rsqrt(0) = inf; NaN below 0"),
+    "reciprocal": _smooth(torch.reciprocal, 2, "`1 / a`.", "infinity of the sign of a zero"),
+    "sin": _smooth(torch.sin, 8, "The sine of radians.", "NaN at infinities"),
+    "cos": _smooth(torch.cos, 8, "The cosine of radians.", "NaN at infinities"),
+    "tan": _smooth(torch.tan, 12, "The tangent of radians.", "NaN at infinities"),
+    "asin": _smooth(
+        torch.asin, 12, "The inverse of sine, in [-pi/2, pi/2].", "NaN outside [-1, 1]"
+    ),
+    "acos": _smooth(torch.acos, 12, "The inverse of cosine, in [0, pi].", "NaN outside [-1, 1]"),
+    "atan": _smooth(torch.atan, 12, "The inverse of tangent, in [-pi/2, pi/2]."),
+    "sinh": _smooth(torch.sinh, 12, "`(e**a - e**-a) / 2`."),
+    "cosh": _smooth(torch.cosh, 12, "`(e**a + e**-a) / 2`."),
+    "tanh": _smooth(torch.tanh, 12, "`sinh(a) / cosh(a)`.", "-1 and 1 at the infinities"),
+    "asinh": _smooth(torch.asinh, 12, "The inverse of sinh."),
+    "acosh": _smooth(torch.acosh, 12, "The inverse of cosh, not negative.", "NaN below 1"),
+    "atanh": _smooth(torch.atanh, 12, "The inverse of tanh.", "infinite at -1 and 1; NaN outside"),
+    "erf": _smooth(
+        torch.erf,
+        12,
+        "`2 / sqrt(pi)` times the integral of `exp(-t*t)` from 0 to `a`.",
+        kind=FLOATS,
+    ),
+    "erfc": _smooth(
+        torch.erfc, 12, "`1 - erf(a)`, without cancellation for large `a`.", kind=FLOATS
+    ),
+    "erfinv": Function(
+        torch.erfinv,
+        FLOATS,
+        16,
+        "The inverse of erf on (-1, 1).",
+        {"nan": "gives NaN", "domain": "infinite at -1 and 1; NaN outside"},
+        "Abramowitz and Stegun, chapter 7",
+    ),
+    "lgamma": _smooth(
+        torch.lgamma, 24, "`log |gamma(a)|`.", "inf at 0 and the negative integers", kind=FLOATS
+    ),
+    "digamma": Function(
+        torch.digamma,
+        FLOATS,
+        24,
+        "The derivative of `log gamma(a)`.",
+        {"nan": "gives NaN", "domain": "-inf at 0 (inf at -0); NaN at the negative integers"},
+        "Abramowitz and Stegun, 6.3",
+    ),
+    "sigmoid": _smooth(torch.sigmoid, 10, "`1 / (1 + e**-a)`.", "0 and 1 at the infinities"),
+    "bitwise_not": Function(
+        torch.bitwise_not,
+        INTS | BOOL,
+        1,
+        "Every bit inverted; of bool, the negation.",
+        {"integers": "two's complement: `-a - 1` where signed"},
+        "",
+        False,
+    ),
+    "logical_not": Function(
+        torch.logical_not, BOOL, 1, "True where `a` is false.", {}, "", False, torch.bool
+    ),
+    "isnan": Function(
+        torch.isnan,
+        ANY,
+        1,
+        "Whether `a` is NaN.",
+        {"complex": "either part is NaN", "integers": "false"},
+        _IEEE,
+        False,
+        torch.bool,
+    ),
+    "isinf": Function(
+        torch.isinf,
+        ANY,
+        1,
+        "Whether `a` is infinite.",
+        {"complex": "either part is infinite", "integers": "false"},
+        _IEEE,
+        False,
+        torch.bool,
+    ),
+    "isfinite": Function(
+        torch.isfinite,
+        ANY,
+        1,
+        "Whether `a` is neither NaN nor infinite.",
+        {"complex": "both parts are", "integers": "true"},
+        _IEEE,
+        False,
+        torch.bool,
+    ),
+    "signbit": Function(
+        torch.signbit,
+        REAL | BOOL,
+        1,
+        "Whether the sign bit is set.",
+        {"nan": "by its sign bit", "signed zero": "true for -0", "integers": "whether below 0"},
+        _IEEE,
+        False,
+        torch.bool,
+    ),
 }
+"""Functions of one operand."""
+
+_DIVISION = {
+    "integers": "by 0: undefined in a kernel, an error in eager",
+    "nan": "gives NaN",
+}
+_BITS = {"integers": "two's complement"}
+_SHIFT = {"integers": "undefined for a negative count or one of the width and above"}
+_EXTREME = {"nan": "NaN if either is", "signed zero": "either zero, if both are zeros"}
+_F_EXTREME = {"nan": "the other operand; NaN if both are", "signed zero": "either zero"}
+
+
+def _test(eager: Callable[..., Any], kind: Kind, doc: str, nan: str) -> Function:
+    edges = {"nan": nan, "signed zero": "0 equals -0"}
+    return Function(eager, kind, 1, doc, edges, _IEEE, False, torch.bool)
+
+
+def _bits(eager: Callable[..., Any], doc: str) -> Function:
+    return Function(eager, INTS | BOOL, 1, doc, _BITS, "", False)
+
+
+def _logic(eager: Callable[..., Any], doc: str) -> Function:
+    return Function(eager, BOOL, 1, doc, {}, "", False, torch.bool)
+
+
+BINARY: dict[str, Function] = {
+    "add": Function(
+        torch.add, ANY, 1, "`a + b`; of bools, whether either.", {**_WRAP, **_NAN}, _IEEE
+    ),
+    "sub": Function(torch.sub, NUMBER, 1, "`a - b`.", {**_WRAP, **_NAN}, _IEEE),
+    "mul": Function(torch.mul, ANY, 1, "`a b`; of bools, whether both.", {**_WRAP, **_NAN}, _IEEE),
+    "div": Function(
+        torch.true_divide,
+        INEXACT,
+        2,
+        "`a / b`.",
+        {"nan": "also from 0/0 and inf/inf", "domain": "x/0 is infinite, by the signs"},
+        _IEEE,
+    ),
+    "trunc_div": Function(
+        _trunc_div,
+        INTS,
+        4,
+        "The quotient of integers, towards zero.",
+        _DIVISION,
+        "C11, 6.5.5",
+        False,
+    ),
+    "floor_div": Function(
+        torch.floor_divide,
+        REAL,
+        4,
+        "The quotient, rounded towards minus infinity.",
+        {**_DIVISION, "domain": "x/0 is infinite, by the signs"},
+        "Python's `//`",
+        False,
+    ),
+    "remainder": Function(
+        torch.remainder,
+        REAL,
+        6,
+        "`a - b floor(a / b)`: the sign is that of `b`.",
+        _DIVISION,
+        "Python's `%`",
+        "1 for `a`, -floor(a / b) for `b`",
+    ),
+    "fmod": Function(
+        torch.fmod,
+        REAL,
+        4,
+        "`a - b trunc(a / b)`, exact: the sign is that of `a`.",
+        _DIVISION,
+        _C11,
+        "1 for `a`, -trunc(a / b) for `b`",
+    ),
+    "pow": Function(
+        torch.pow,
+        NUMBER,
+        20,
+        "`a ** b`.",
+        {
+            "nan": "gives NaN, but a**0 = 1 and 1**b = 1",
+            "domain": "NaN for a below 0 and b not an integer",
+            "integers": "wrap around; to a negative power: 0, but 1 for 1, and 1 or -1 for -1",
+            "complex": "exp(b log a), 0**0 = 1",
+        },
+        _C11,
+    ),
+    "atan2": Function(
+        torch.atan2,
+        FLOATS,
+        16,
+        "The angle of the point (b, a), in [-pi, pi].",
+        {"nan": "gives NaN", "signed zero": "the sign of `a` decides between -pi and pi"},
+        _C11,
+    ),
+    "maximum": Function(torch.maximum, REAL | BOOL, 1, "The greater operand.", _EXTREME, _IEEE),
+    "minimum": Function(torch.minimum, REAL | BOOL, 1, "The lesser operand.", _EXTREME, _IEEE),
+    "fmax": Function(torch.fmax, REAL | BOOL, 1, "The greater operand.", _F_EXTREME, _C11),
+    "fmin": Function(torch.fmin, REAL | BOOL, 1, "The lesser operand.", _F_EXTREME, _C11),
+    "copysign": Function(
+        torch.copysign,
+        FLOATS,
+        1,
+        "`|a|` with the sign bit of `b`.",
+        {"nan": "the sign bit is read and written", "signed zero": "-0 is negative"},
+        _IEEE,
+        "sign(a) sign(b) for `a`, 0 for `b`",
+    ),
+    "nextafter": Function(
+        torch.nextafter,
+        FLOATS,
+        2,
+        "The next number after `a` towards `b`.",
+        {"nan": "gives NaN", "signed zero": "equal operands give `b`"},
+        _IEEE,
+        False,
+    ),
+    "bitwise_and": _bits(torch.bitwise_and, "The bits that are set in both."),
+    "bitwise_or": _bits(torch.bitwise_or, "The bits that are set in either."),
+    "bitwise_xor": _bits(torch.bitwise_xor, "The bits that are set in just one."),
+    "shift_left": Function(
+        torch.bitwise_left_shift, INTS, 1, "`a * 2**b`, modulo 2**bits.", _SHIFT, "", False
+    ),
+    "shift_right": Function(
+        torch.bitwise_right_shift,
+        INTS,
+        1,
+        "`floor(a / 2**b)`: arithmetic where signed.",
+        _SHIFT,
+        "",
+        False,
+    ),
+    "logical_and": _logic(torch.logical_and, "Whether both are true."),
+    "logical_or": _logic(torch.logical_or, "Whether either is true."),
+    "logical_xor": _logic(torch.logical_xor, "Whether just one is true."),
+    "eq": _test(torch.eq, ANY, "Whether equal.", "false"),
+    "ne": _test(torch.ne, ANY, "Whether not equal.", "true"),
+    "lt": _test(torch.lt, REAL | BOOL, "Whether `a` is below `b`.", "false"),
+    "le": _test(torch.le, REAL | BOOL, "Whether `a` is not above `b`.", "false"),
+    "gt": _test(torch.gt, REAL | BOOL, "Whether `a` is above `b`.", "false"),
+    "ge": _test(torch.ge, REAL | BOOL, "Whether `a` is not below `b`.", "false"),
+}
+"""Functions of two operands of one dtype."""
 
 POINTWISE_DTYPES: dict[str, Kind] = {
-    **{name: kind for name, (_, kind, _) in {**_UNARY, **_BINARY}.items()},
-    **{name: kind for name, (_, kind) in {**_UNARY_TEST, **_BINARY_TEST}.items()},
+    name: function.kind for name, function in {**UNARY, **BINARY}.items()
 }
 """The dtypes that a pointwise primitive takes; `where` and `cast`, which take all, are not here."""
 
-_NOTES = {
-    "round": "Halves go to the even neighbour.",
-    "remainder": "The sign is the divisor's, as Python's `%`.",
-    "fmod": "The sign is the dividend's, as C's `fmod`.",
-    "trunc_div": "Integer quotient, towards zero.",
-    "floor_div": "Quotient towards minus infinity.",
-    "maximum": "NaN if either is NaN.",
-    "minimum": "NaN if either is NaN.",
-    "fmax": "The other operand where one is NaN.",
-    "fmin": "The other operand where one is NaN.",
-    "shift_right": "Arithmetic for signed integers.",
-}
 
-
-def _define_tables() -> None:
-    for name, (eager, kind, cost) in _UNARY.items():
+def define_functions(table: Mapping[str, Function], operands: int) -> None:
+    """Define the primitives of a table, each of `operands` (1 or 2) operands."""
+    for name, function in table.items():
+        if operands == 1:
+            rule = _unary_rule(name, function.kind, function.result)
+        else:
+            rule = _binary_rule(name, function.kind, function.result)
         define(
-            f"{name}(Tensor a) -> Tensor",
-            rule=_unary_rule(name, kind, None),
-            eager=eager,
-            tags=("pointwise",),
-            doc=f"Pointwise {name}. {_NOTES.get(name, '')}".strip(),
-            flops=flops_per_output(cost),
-        )
-    for name, (eager, kind) in _UNARY_TEST.items():
-        define(
-            f"{name}(Tensor a) -> Tensor",
-            rule=_unary_rule(name, kind, torch.bool),
-            eager=eager,
-            tags=("pointwise",),
-            doc=f"Pointwise {name}; the result is bool.",
-            flops=flops_per_output(1),
-        )
-    for name, (eager, kind, cost) in _BINARY.items():
-        define(
-            f"{name}(Tensor a, Tensor b) -> Tensor",
-            rule=_binary_rule(name, kind, None),
-            eager=eager,
-            tags=("pointwise",),
-            doc=f"Pointwise {name}. {_NOTES.get(name, '')}".strip(),
-            flops=flops_per_output(cost),
-        )
-    for name, (eager, kind) in _BINARY_TEST.items():
-        define(
-            f"{name}(Tensor a, Tensor b) -> Tensor",
-            rule=_binary_rule(name, kind, torch.bool),
-            eager=eager,
-            tags=("pointwise",),
-            doc=f"Pointwise comparison {name}; the result is bool.",
-            flops=flops_per_output(1),
+            f"{name}({'Tensor a' if operands == 1 else 'Tensor a, Tensor b'}) -> Tensor",
+            rule=_abs_rule if name == "abs" else rule,
+            eager=function.eager,
+            tags=function.tags,
+            doc=function.doc,
+            flops=flops_per_output(function.cost),
+            family="special" if "special" in function.tags else "pointwise",
+            shape=_SAME if operands == 1 else _SAME_TWO,
+            edge_cases=function.edges,
+            source=function.source,
+            differentiable=function.differentiable,
+            dtypes=function.kind,
         )
 
 
-_define_tables()
+define_functions(UNARY, 1)
+define_functions(BINARY, 2)
 
 
 def _where_rule(cond: TensorMeta, a: TensorMeta, b: TensorMeta) -> TensorMeta:
@@ -220,6 +439,8 @@ where: OpOverload = define(
     eager=torch.where,
     tags=("pointwise",),
     doc="`a` where `cond` (bool), else `b`; the one not chosen does not matter.",
+    shape=_SAME_TWO,
+    edge_cases={"nan": "in the operand not chosen has no effect"},
     flops=flops_per_output(1),
 )
 
@@ -238,5 +459,12 @@ cast: OpOverload = define(
     eager=_cast,
     tags=("pointwise",),
     doc="The values converted to `dtype`: rounded to nearest even, floats to integers truncated.",
+    shape=_SAME,
+    edge_cases={
+        "nan": "to bool: true; to an integer: undefined",
+        "out of range": "a float outside an integer's range: undefined; integers wrap around",
+        "complex": "to a real dtype: the real part",
+    },
+    source="IEEE 754-2019, clause 5.4; C11, 6.3.1",
     flops=flops_per_output(1),
 )
