@@ -17,6 +17,7 @@ from flambeau_prims.decomp import (
     resize,
     shape,
     softmax,
+    special,
     view,
 )
 
@@ -37,5 +38,6 @@ __all__ = [
     "resize",
     "shape",
     "softmax",
+    "special",
     "view",
 ]

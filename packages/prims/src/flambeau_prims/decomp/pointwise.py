@@ -6,6 +6,7 @@ Invariant: shape, strides and dtype of the result are eager's; half precision ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import NUMBERS, Number, Operand, elementwise, is_number, p
-from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, result_type
+from flambeau_prims.promotion import Promotion, compute_dtype, is_inexact, real_dtype, result_type
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -61,31 +62,34 @@ _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "floor_divide": ("floor_div", SAME),
 }
 _LOGICAL = ["logical_and", "logical_or", "logical_xor"]
-_TESTS = ["isnan", "isinf"]
+_TESTS = ["isnan", "isinf", "signbit"]
 
 
-def _overloads(name: str, *kinds: str) -> list[Any]:
+def overloads(name: str, *kinds: str) -> list[Any]:
+    """Those of the named overloads of an operation that this torch has."""
     packet = getattr(aten, name)
     return [getattr(packet, kind) for kind in kinds if kind in packet.overloads()]
 
 
 def _register_tables() -> None:
     for name in _FLOAT_FUNCTIONS:
-        decomposition(*_overloads(name, "default"))(_unary(getattr(p, name), FLOAT))
+        decomposition(*overloads(name, "default"))(unary(getattr(p, name), FLOAT))
     for name in _ROUNDINGS:
-        decomposition(*_overloads(name, "default"))(_rounding(getattr(p, name)))
+        decomposition(*overloads(name, "default"))(_rounding(getattr(p, name)))
     for name, (prim, promotion) in _BINARY.items():
-        ops = _overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
-        decomposition(*ops)(_binary(getattr(p, prim), promotion))
+        ops = overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
+        decomposition(*ops)(binary(getattr(p, prim), promotion))
     for name, (prim, promotion) in _BINARY_DEFAULT.items():
-        decomposition(*_overloads(name, "default"))(_binary(getattr(p, prim), promotion))
+        decomposition(*overloads(name, "default"))(binary(getattr(p, prim), promotion))
     for name in _LOGICAL:
-        decomposition(*_overloads(name, "default"))(_logical(getattr(p, name)))
+        decomposition(*overloads(name, "default"))(_logical(getattr(p, name)))
     for name in _TESTS:
-        decomposition(*_overloads(name, "default"))(_unary(getattr(p, name), BOOL))
+        decomposition(*overloads(name, "default"))(unary(getattr(p, name), BOOL))
 
 
-def _unary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Tensor]:
+def unary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Tensor]:
+    """The decomposition of an operation on one tensor."""
+
     def call(x: Tensor) -> Tensor:
         return elementwise(op, (x,), promotion)
 
@@ -99,7 +103,9 @@ def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def _binary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Any]:
+def binary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Any]:
+    """The decomposition of an operation on two operands, one of which may be a number."""
+
     def call(a: Operand, b: Operand) -> Any:
         return elementwise(op, (a, b), promotion)
 
@@ -157,17 +163,18 @@ def neg(x: Tensor) -> Tensor:
 
 
 @decomposition(aten.abs.default)
-def abs_(x: Tensor) -> Any:
-    if x.dtype.is_complex or x.dtype == torch.bool:
-        return NotImplemented
+def abs_(x: Tensor) -> Tensor:
+    if x.dtype == torch.bool:
+        return x
+    if x.dtype.is_complex:
+        wide = p.abs(e.widen(x))
+        return e.cast(wide, real_dtype(x.dtype))
     return elementwise(p.abs, (x,))
 
 
 @decomposition(aten.sign.default, aten.sgn.default)
-def sign(x: Tensor) -> Any:
-    if x.dtype.is_complex or x.dtype == torch.bool:
-        return NotImplemented
-    return elementwise(p.sign, (x,))
+def sign(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.bool else elementwise(p.sign, (x,))
 
 
 @decomposition(aten.round.decimals)
@@ -280,12 +287,14 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
         return p.add(a, p.mul(w, p.sub(b, a)))
 
     def near_end(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return p.sub(b, p.mul(p.sub(b, a), e.sub(1.0, w)))
+        return p.sub(b, p.mul(p.sub(b, a), e.sub(1, w)))
 
     def blend(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return p.where(e.lt(p.abs(w), 0.5), near_start(a, b, w), near_end(a, b, w))
+        size = p.abs(w)
+        near = p.lt(size, e.const(0.5, size))
+        return p.where(near, near_start(a, b, w), near_end(a, b, w))
 
-    if isinstance(weight, (int, float)):
+    if isinstance(weight, (int, float, complex)):
         return elementwise(near_start if abs(weight) < 0.5 else near_end, (start, end, weight))
     return elementwise(blend, (start, end, weight))
 
@@ -327,20 +336,70 @@ def nan_to_num(
     return elementwise(replace, (x,))
 
 
-@decomposition(aten.logaddexp.default)
-def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+def _log_of_sum(power: Callable[..., Tensor], scale: float) -> Callable[..., Tensor]:
+    """The logarithm of the sum of two powers, shifted by the greater exponent."""
+
     def combine(x: Tensor, y: Tensor) -> Tensor:
-        top = p.maximum(x, y)
-        soft = p.add(top, p.log1p(p.exp(p.neg(p.abs(p.sub(x, y))))))
+        gap = p.log1p(power(p.neg(p.abs(p.sub(x, y)))))
+        soft = p.add(p.maximum(x, y), gap if scale == 1.0 else e.mul(gap, scale))
         return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, soft)
 
-    return elementwise(combine, (a, b), FLOAT)
+    return combine
 
 
-@decomposition(aten.xlogy.Tensor)
-def xlogy(a: Tensor, b: Tensor) -> Tensor:
-    def combine(x: Tensor, y: Tensor) -> Tensor:
-        value = e.where(e.eq(x, 0.0), 0.0, p.mul(x, p.log(y)))
-        return p.where(p.isnan(y), y, value)
+@decomposition(aten.logaddexp.default)
+def logaddexp(a: Tensor, b: Tensor) -> Any:
+    if result_type((a, b)).is_complex:
+        return NotImplemented  # eager orders complex numbers by their real parts
+    return elementwise(_log_of_sum(p.exp, 1.0), (a, b), FLOAT)
 
-    return elementwise(combine, (a, b), FLOAT)
+
+@decomposition(aten.logaddexp2.default)
+def logaddexp2(a: Tensor, b: Tensor) -> Tensor:
+    return elementwise(_log_of_sum(p.exp2, 1.0 / math.log(2.0)), (a, b), FLOAT)
+
+
+@decomposition(aten.deg2rad.default)
+def deg2rad(x: Tensor) -> Tensor:
+    return elementwise(lambda y: e.mul(y, math.pi / 180.0), (x,), FLOAT)
+
+
+@decomposition(aten.rad2deg.default)
+def rad2deg(x: Tensor) -> Tensor:
+    return elementwise(lambda y: e.mul(y, 180.0 / math.pi), (x,), FLOAT)
+
+
+@decomposition(aten.ldexp.Tensor)
+def ldexp(a: Tensor, b: Tensor) -> Tensor:
+    """a * 2**b, the power in the default float dtype as in eager."""
+    return mul_of(a, pow_of_number(2.0, b))
+
+
+def mul_of(a: Tensor, b: Tensor) -> Tensor:
+    """ATen's product of two tensors."""
+    return elementwise(p.mul, (a, b))
+
+
+@decomposition(aten.heaviside.default)
+def heaviside(x: Tensor, values: Tensor) -> Tensor:
+    def step(y: Tensor, at_zero: Tensor) -> Tensor:
+        above = e.cast(e.gt(y, 0), y.dtype)
+        return p.where(e.eq(y, 0), at_zero, above)
+
+    return elementwise(step, (x, values))
+
+
+def _infinite(x: Tensor, value: float) -> Tensor:
+    if x.dtype.is_floating_point:
+        return e.eq(x, value)
+    return p.isinf(x)  # an integer never is
+
+
+@decomposition(aten.isposinf.default)
+def isposinf(x: Tensor) -> Tensor:
+    return _infinite(x, float("inf"))
+
+
+@decomposition(aten.isneginf.default)
+def isneginf(x: Tensor) -> Tensor:
+    return _infinite(x, float("-inf"))

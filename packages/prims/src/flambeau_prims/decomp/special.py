@@ -1,0 +1,168 @@
+"""ATen's special functions.
+
+In: tensors and numbers of any shapes and dtypes that ATen takes. Out: special prims on equal ones.
+Invariant: integers become floats; half precision is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import Operand, elementwise, p
+from flambeau_prims.decomp.pointwise import binary, overloads, unary
+from flambeau_prims.promotion import Promotion
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+FLOAT, SAME = Promotion.FLOAT, Promotion.SAME
+
+# ATen's name -> the prim's
+_UNARY = {
+    "i0": "i0",
+    "special_i0e": "i0e",
+    "special_i1": "i1",
+    "special_i1e": "i1e",
+    "special_erfcx": "erfcx",
+    "special_ndtri": "ndtri",
+    "special_log_ndtr": "log_ndtr",
+    "special_airy_ai": "airy_ai",
+    "special_bessel_j0": "bessel_j0",
+    "special_bessel_j1": "bessel_j1",
+    "special_bessel_y0": "bessel_y0",
+    "special_bessel_y1": "bessel_y1",
+    "special_modified_bessel_i0": "i0",
+    "special_modified_bessel_i1": "i1",
+    "special_modified_bessel_k0": "bessel_k0",
+    "special_modified_bessel_k1": "bessel_k1",
+    "special_scaled_modified_bessel_k0": "bessel_k0e",
+    "special_scaled_modified_bessel_k1": "bessel_k1e",
+    "special_spherical_bessel_j0": "spherical_bessel_j0",
+}
+_BINARY = {
+    "special_zeta": "zeta",
+    "special_chebyshev_polynomial_t": "chebyshev_t",
+    "special_chebyshev_polynomial_u": "chebyshev_u",
+    "special_chebyshev_polynomial_v": "chebyshev_v",
+    "special_chebyshev_polynomial_w": "chebyshev_w",
+    "special_hermite_polynomial_h": "hermite_h",
+    "special_hermite_polynomial_he": "hermite_he",
+    "special_laguerre_polynomial_l": "laguerre_l",
+    "special_legendre_polynomial_p": "legendre_p",
+    "igamma": "igamma",
+    "igammac": "igammac",
+    "_standard_gamma_grad": "gamma_grad",
+}
+_SHIFTED = {f"special_shifted_chebyshev_polynomial_{k}": f"chebyshev_{k}" for k in "tuvw"}
+_KINDS = ("default", "x_scalar", "n_scalar", "self_scalar", "other_scalar")
+
+
+def _shifted(prim: Any) -> Any:
+    """The polynomial at 2x - 1."""
+    return lambda x, n: prim(e.sub(p.add(x, x), 1.0), n)
+
+
+for _name, _prim in _UNARY.items():
+    decomposition(*overloads(_name, "default"))(unary(getattr(p, _prim), FLOAT))
+for _name, _prim in _BINARY.items():
+    decomposition(*overloads(_name, *_KINDS))(binary(getattr(p, _prim), FLOAT))
+for _name, _prim in _SHIFTED.items():
+    decomposition(*overloads(_name, *_KINDS))(binary(_shifted(getattr(p, _prim)), FLOAT))
+for _name in ("hypot", "gcd", "lcm"):
+    decomposition(*overloads(_name, "default"))(binary(getattr(p, _name), SAME))
+
+
+@decomposition(aten.polygamma.default)
+def polygamma(n: int, x: Tensor) -> Tensor:
+    if n == 0:
+        return elementwise(p.digamma, (x,), FLOAT)
+    return elementwise(lambda y: p.polygamma(n, y), (x,), FLOAT)
+
+
+@decomposition(aten.mvlgamma.default)
+def mvlgamma(x: Tensor, order: int) -> Tensor:
+    """log of pi**(p(p-1)/4) times the product of gamma(x - j/2) for j below p."""
+
+    def compute(y: Tensor) -> Tensor:
+        total = p.lgamma(y)
+        for j in range(1, order):
+            total = p.add(total, p.lgamma(e.sub(y, 0.5 * j)))
+        return e.add(total, order * (order - 1) * 0.25 * math.log(math.pi))
+
+    return elementwise(compute, (x,), FLOAT)
+
+
+@decomposition(aten.frexp.Tensor)
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    parts = p.frexp(x)
+    return parts[0], parts[1]
+
+
+@decomposition(aten._dirichlet_grad.default)
+def dirichlet_grad(x: Tensor, alpha: Tensor, total: Tensor) -> Tensor:
+    return elementwise(p.dirichlet_grad, (x, alpha, total), FLOAT)
+
+
+def _times_log(log: Any) -> Any:
+    def combine(x: Tensor, y: Tensor) -> Tensor:
+        value = e.where(e.eq(x, 0.0), 0.0, p.mul(x, log(y)))
+        return p.where(p.isnan(y), y, value)
+
+    return combine
+
+
+@decomposition(aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
+def xlogy(a: Operand, b: Operand) -> Tensor:
+    return elementwise(_times_log(p.log), (a, b), FLOAT)
+
+
+@decomposition(*overloads("special_xlog1py", "default", "self_scalar", "other_scalar"))
+def xlog1py(a: Operand, b: Operand) -> Tensor:
+    return elementwise(_times_log(p.log1p), (a, b), FLOAT)
+
+
+@decomposition(aten.special_entr.default)
+def entr(x: Tensor) -> Tensor:
+    """-x log x, 0 at 0, -inf below."""
+
+    def compute(y: Tensor) -> Tensor:
+        inside = e.where(e.eq(y, 0.0), 0.0, p.neg(p.mul(y, p.log(y))))
+        return p.where(p.isnan(y), y, e.where(e.lt(y, 0.0), float("-inf"), inside))
+
+    return elementwise(compute, (x,), FLOAT)
+
+
+@decomposition(aten.sinc.default)
+def sinc(x: Tensor) -> Tensor:
+    """sin(pi x) / (pi x), 1 at 0."""
+
+    def compute(y: Tensor) -> Tensor:
+        scaled = e.mul(y, math.pi)
+        return e.where(e.eq(y, 0), 1, p.div(p.sin(scaled), scaled))
+
+    return elementwise(compute, (x,), FLOAT)
+
+
+@decomposition(aten.logit.default)
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    def compute(y: Tensor) -> Tensor:
+        if eps is not None:
+            y = e.minimum(e.maximum(y, eps), 1.0 - eps)
+        return p.log(p.div(y, e.sub(1.0, y)))
+
+    return elementwise(compute, (x,), FLOAT)
+
+
+@decomposition(aten.logit_backward.default)
+def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    low, outside = (0.0, float("nan")) if eps is None else (eps, 0.0)
+
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        beyond = p.logical_or(e.lt(y, low), e.gt(y, 1.0 - low))
+        return e.where(beyond, outside, p.div(g, p.mul(y, e.sub(1.0, y))))
+
+    return elementwise(derive, (grad, x))
