@@ -29,15 +29,15 @@ word_at(const void *address)
     return word;
 }
 
-/* --- version tags -------------------------------------------------------------------------------- */
+/* --- version tags: NEVER where there is none that can be relied on ------------------------------- */
 
 uint64_t
 dict_version(PyObject *dict)
 {
-    return ((PyDictObject *)dict)->ma_version_tag;
+    return dict_tag_is_kept(dict) ? ((PyDictObject *)dict)->ma_version_tag : NEVER;
 }
 
-/* The tag with the padding behind it; NEVER where the class has none to be compared. */
+/* The tag with the padding behind it. */
 uint64_t
 type_version(PyTypeObject *type)
 {

@@ -177,29 +177,28 @@ type_attribute(Recorder *r, PyTypeObject *type, PyObject *name, PyObject **found
     return FOUND;
 }
 
+/* What a class answers for a special name, and what `object` does, both borrowed. */
+static PyObject *
+special_of_type(Recorder *r, PyTypeObject *type, const char *name, PyObject **of_object)
+{
+    PyObject *key = PyUnicode_InternFromString(name);
+    PyObject *found = key == NULL ? NULL : raw_of_type(r, type, key);
+    *of_object = key == NULL ? NULL : _PyType_Lookup(&PyBaseObject_Type, key);
+    keep(r, key);
+    Py_XDECREF(key);
+    return found;
+}
+
 /* Whether reading an attribute that is there is object.__getattribute__'s work. */
 static int
 reads_generically(Recorder *r, PyTypeObject *type)
 {
-    if (type->tp_getattro == PyObject_GenericGetAttr) {
-        return 1;
-    }
-    if (type == &PyModule_Type) {
-        return 1;
-    }
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-        return 0;
+        return type->tp_getattro == PyObject_GenericGetAttr || type == &PyModule_Type;
     }
-    PyObject *name = PyUnicode_InternFromString("__getattribute__");
-    PyObject *base = name ? _PyType_Lookup(&PyBaseObject_Type, name) : NULL;
-    int generic = base != NULL && _PyType_Lookup(type, name) == base;
-    if (generic) {
-        raw_of_type(r, type, name);
-    }
-    PyErr_Clear();
-    keep(r, name);
-    Py_XDECREF(name);
-    return generic;
+    PyObject *of_object;
+    PyObject *found = special_of_type(r, type, "__getattribute__", &of_object);
+    return found != NULL && found == of_object;
 }
 
 static enum found
@@ -250,7 +249,10 @@ instance_attribute(Recorder *r, PyObject *value, PyObject *name, PyObject **foun
         return FOUND;
     }
     /* a `__getattr__` may answer what is not there */
-    return raw == NULL && type->tp_getattro == PyObject_GenericGetAttr ? ABSENT : UNNAMED;
+    PyObject *of_object;
+    int answers = type->tp_getattro != PyObject_GenericGetAttr ||
+                  special_of_type(r, type, "__getattr__", &of_object) != NULL;
+    return raw == NULL && !answers ? ABSENT : UNNAMED;
 }
 
 static enum found

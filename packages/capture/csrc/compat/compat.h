@@ -7,7 +7,8 @@
                                   the one to do so
    recursion_refund(ts, n)        adds to what is left of nested C calls; returns what it added
    weak_target(r)                 a new reference to what r refers to, NULL when it died
-   lookup_attr(o, name, &v)       1 found, 0 absent, -1 error */
+   lookup_attr(o, name, &v)       1 found, 0 absent, -1 error
+   dict_tag_is_kept(d)            the version tag of a dict changes with all that is stored in it */
 #ifndef FLAMBEAU_COMPAT_H
 #define FLAMBEAU_COMPAT_H
 
@@ -18,6 +19,9 @@
 #include <Python.h>
 
 #include "internal/pycore_frame.h"
+#if PY_VERSION_HEX >= 0x030D0000
+#include "internal/pycore_dict.h"
+#endif
 
 #if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000
 #error "flambeau-capture knows the frames of CPython 3.11, 3.12 and 3.13"

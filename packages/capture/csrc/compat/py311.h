@@ -51,4 +51,10 @@ lookup_attr(PyObject *object, PyObject *name, PyObject **value)
     return _PyObject_LookupAttr(object, name, value);
 }
 
+static inline int
+dict_tag_is_kept(PyObject *Py_UNUSED(dict))
+{
+    return 1;
+}
+
 #endif

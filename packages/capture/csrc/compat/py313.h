@@ -39,6 +39,14 @@ lookup_attr(PyObject *object, PyObject *name, PyObject **value)
     return PyObject_GetOptionalAttr(object, name, value);
 }
 
+/* A store to an attribute that lies in the object itself leaves the tag of its dict as it was. */
+static inline int
+dict_tag_is_kept(PyObject *dict)
+{
+    PyDictValues *values = ((PyDictObject *)dict)->ma_values;
+    return values == NULL || !values->embedded;
+}
+
 #include "discard.h"
 
 #endif
