@@ -5,12 +5,18 @@ import torch
 from flambeau_prims import PRIMS, PrimError, TensorMeta, prim_of
 from flambeau_prims._op import is_same_layout, metas_of
 from flambeau_prims.conformance import cases
+from flambeau_prims.ops.dynamic import SizeUnknown
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 CASES = list(cases())
+SIZED = sorted(name for name, prim in PRIMS.items() if "data_dependent" not in prim.tags)
+UNSIZED = sorted(set(PRIMS) - set(SIZED))
 
 
 def results(value):
+    if value is None:
+        return ()
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
@@ -18,7 +24,7 @@ def test_every_primitive_has_a_case():
     assert {case.prim.name for case in CASES} == set(PRIMS)
 
 
-@pytest.mark.parametrize("name", sorted(PRIMS))
+@pytest.mark.parametrize("name", SIZED)
 def test_rule_predicts_eager(name):
     for case in CASES:
         if case.prim.name != name:
@@ -36,7 +42,7 @@ def test_rule_predicts_eager(name):
             assert is_same_layout(tensor, meta), (case.label, tensor.stride(), meta.stride)
 
 
-@pytest.mark.parametrize("name", sorted(PRIMS))
+@pytest.mark.parametrize("name", SIZED)
 def test_fake_tensors(name):
     case = [case for case in CASES if case.prim.name == name][0]
     kwargs = {k: metas_of(v) for k, v in case.kwargs.items()}
@@ -54,6 +60,26 @@ def test_fake_tensors(name):
         if meta is not None:
             assert (tuple(tensor.shape), tensor.dtype) == (meta.shape, meta.dtype)
             assert tensor.device == meta.device
+
+
+@pytest.mark.parametrize("name", UNSIZED)
+def test_sizes_that_depend_on_elements(name):
+    case = [case for case in CASES if case.prim.name == name][0]
+    kwargs = {k: metas_of(v) for k, v in case.kwargs.items()}
+    with pytest.raises(SizeUnknown, match=name):
+        case.prim.rule(*map(metas_of, case.args), **kwargs)
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        args = [
+            mode.from_tensor(x, static_shapes=True) if isinstance(x, torch.Tensor) else x
+            for x in case.args
+        ]
+        got = results(case.prim.overload(*args, **case.kwargs))
+    symbols = {str(s) for x in got for s in x.shape if isinstance(s, torch.SymInt)}
+    assert len({s for s in symbols if s.startswith("u")}) == 1
+    for fake, real in zip(got, results(case.run()), strict=True):
+        assert (fake.dtype, fake.ndim) == (real.dtype, real.ndim)
+        for stated, size in zip(fake.shape, real.shape, strict=True):
+            assert isinstance(stated, torch.SymInt) or stated == size
 
 
 def test_device_of_a_fake_result():
@@ -97,6 +123,8 @@ def test_lookup_and_costs():
     assert PRIMS["permute"].bytes(a, [1, 0]) == 0
     assert PRIMS["cast"].flops(a, dtype=torch.float64) == 12
     for case in CASES:
+        if case.prim.name in UNSIZED:
+            continue
         args = tuple(map(metas_of, case.args))
         assert case.prim.flops(*args, **case.kwargs) >= 0
         assert case.prim.bytes(*args, **case.kwargs) >= 0

@@ -37,6 +37,9 @@ full = define(
     eager=_full,
     tags=("creation",),
     doc="Every element is `value`.",
+    shape="`shape`, contiguous",
+    edge_cases={"out of range": "a value that `dtype` cannot hold is an error in eager"},
+    source="constant tensor",
 )
 
 
@@ -64,5 +67,9 @@ iota = define(
     eager=_iota,
     tags=("creation",),
     doc="start + i * step for i below `length`; formed in int64 or float64, then rounded.",
+    shape="(length,)",
+    edge_cases={"integers": "start and step are truncated first; the sum wraps"},
+    source="iota: Iverson, A Programming Language, 1962",
     flops=flops_per_output(2),
+    differentiable=False,
 )

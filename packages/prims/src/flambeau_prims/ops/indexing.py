@@ -7,17 +7,21 @@ an index out of range is an error in eager and undefined in compiled code, as in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from flambeau_prims._op import Rule, define, flops_per_input, flops_per_output, require
+from flambeau_prims._op import define, flops_per_output, require
 from flambeau_prims.layout import Size, TensorMeta, preserved_strides
 from flambeau_prims.ops.pointwise import INTS
 
+_RANGE = {"out of range": "an error in eager, undefined in compiled code"}
+_SOURCE = "gather as in Blelloch, Vector Models for Data-Parallel Computing, 1990"
 
-def _check_dim(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
+
+def check_index(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
+    """Raise unless `index` holds int64 positions along dimension `dim` of `a`."""
     require(0 <= dim < max(a.ndim, 1), f"{name}: dim {dim} of a {a.ndim}-d tensor")
     require(index.dtype == torch.int64, f"{name}: the index is {index.dtype}, not int64")
 
@@ -29,7 +33,7 @@ def _preserved(a: TensorMeta) -> TensorMeta:
 
 
 def _gather_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
-    _check_dim("gather", a, dim, index)
+    check_index("gather", a, dim, index)
     require(a.ndim == index.ndim, f"gather: {index.ndim}-d index into a {a.ndim}-d tensor")
     return a.like(index.shape)
 
@@ -40,11 +44,14 @@ gather = define(
     eager=lambda a, dim, index: torch.gather(a, dim, index),
     tags=("index",),
     doc="out[i, j] = a[index[i, j], j] for dim 0, and likewise for others; no negative positions.",
+    shape="that of `index`",
+    edge_cases=_RANGE,
+    source=_SOURCE,
 )
 
 
 def _index_select_rule(a: TensorMeta, dim: int, index: TensorMeta) -> TensorMeta:
-    _check_dim("index_select", a, dim, index)
+    check_index("index_select", a, dim, index)
     require(index.ndim == 1, f"index_select: the index is {index.ndim}-d, not 1-d")
     require(a.ndim > 0, "index_select: a 0-d tensor has no dimension to select from")
     return a.like((*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :]))
@@ -56,6 +63,9 @@ index_select = define(
     eager=lambda a, dim, index: torch.index_select(a, dim, index),
     tags=("index",),
     doc="The slices of `a` along `dim` at the positions of a 1-d `index`; none negative.",
+    shape="that of `a`, with the length of `index` along `dim`",
+    edge_cases=_RANGE,
+    source=_SOURCE,
 )
 
 
@@ -108,43 +118,9 @@ index = define(
     eager=_index,
     tags=("index",),
     doc="`a[indices]`, None keeping a dimension; integer indices only, negative from the end.",
-)
-
-
-def _scatter_rule(name: str) -> Rule:
-    def rule(a: TensorMeta, dim: int, index: TensorMeta, src: TensorMeta) -> TensorMeta:
-        _check_dim(name, a, dim, index)
-        require(a.dtype == src.dtype, f"{name}: {src.dtype} into {a.dtype}; cast first")
-        require(
-            a.ndim == index.ndim == src.ndim, f"{name}: {a.ndim}, {index.ndim}, {src.ndim} dims"
-        )
-        return a.like(a.shape)
-
-    return rule
-
-
-def _scatter(function: Callable[..., Any]) -> Callable[..., Any]:
-    def eager(a: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> Any:
-        return function(a.clone(memory_format=torch.contiguous_format), dim, index, src)
-
-    return eager
-
-
-scatter = define(
-    "scatter(Tensor a, int dim, Tensor index, Tensor src) -> Tensor",
-    rule=_scatter_rule("scatter"),
-    eager=_scatter(torch.Tensor.scatter_),
-    tags=("index",),
-    doc="A copy of `a` with out[index[i, j], j] = src[i, j] for dim 0; which wins is undefined.",
-)
-
-scatter_add = define(
-    "scatter_add(Tensor a, int dim, Tensor index, Tensor src) -> Tensor",
-    rule=_scatter_rule("scatter_add"),
-    eager=_scatter(torch.Tensor.scatter_add_),
-    tags=("index",),
-    doc="A copy of `a` with src[i, j] added to out[index[i, j], j] for dim 0, and so on.",
-    flops=flops_per_input(1),
+    shape="the indices' common shape where they stand; in front if they are apart",
+    edge_cases=_RANGE,
+    source="advanced indexing as in the NumPy reference",
 )
 
 
@@ -180,5 +156,8 @@ index_put = define(
     eager=_index_put,
     tags=("index",),
     doc="A copy of `a` with `values` (broadcast) stored, or added, where `index` would read.",
+    shape="that of `a`; `values` broadcast to what `index` would give",
+    edge_cases={**_RANGE, "duplicates": "all are added if `accumulate`, else any one is stored"},
+    source="advanced indexing as in the NumPy reference",
     flops=flops_per_output(1),
 )

@@ -65,24 +65,45 @@ def _all(a: torch.Tensor, dims: Sequence[int]) -> torch.Tensor:
     return torch.all(a, list(dims)) if dims else a.clone(memory_format=torch.contiguous_format)
 
 
-# name: (eager, dtypes, whether an empty reduction has no value, doc)
-_REDUCTIONS: dict[str, tuple[Callable[..., Any], Kind, bool, str]] = {
-    "sum": (_sum, ANY, False, "The sum over `dims`, in the operand's dtype."),
-    "prod": (_prod, ANY, False, "The product over `dims`, in the operand's dtype."),
-    "amax": (_amax, REAL | BOOL, True, "The largest over `dims`; NaN if any is NaN."),
-    "amin": (_amin, REAL | BOOL, True, "The smallest over `dims`; NaN if any is NaN."),
-    "any": (_any, BOOL, False, "Whether any is true over `dims`."),
-    "all": (_all, BOOL, False, "Whether all are true over `dims`."),
+_FOLD = "reduction: Iverson, A Programming Language, 1962"
+_SHAPE = "the operand's sizes but those of `dims`, contiguous"
+_ORDER = "the order is not fixed"
+_NAN = {"nan": "NaN if any is NaN", "empty": "an error", "signed zero": "-0 and 0 are equal"}
+
+# name: (eager, dtypes, whether an empty reduction has no value, doc, edge cases)
+_REDUCTIONS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = {
+    "sum": (
+        _sum,
+        ANY,
+        False,
+        "The sum over `dims`, in the operand's dtype.",
+        {"empty": "0", "integers": "wrap; of bool: whether any", "note": _ORDER},
+    ),
+    "prod": (
+        _prod,
+        ANY,
+        False,
+        "The product over `dims`, in the operand's dtype.",
+        {"empty": "1", "integers": "wrap; of bool: whether all", "note": _ORDER},
+    ),
+    "amax": (_amax, REAL | BOOL, True, "The largest over `dims`.", _NAN),
+    "amin": (_amin, REAL | BOOL, True, "The smallest over `dims`.", _NAN),
+    "any": (_any, BOOL, False, "Whether any is true over `dims`.", {"empty": "false"}),
+    "all": (_all, BOOL, False, "Whether all are true over `dims`.", {"empty": "true"}),
 }
 
-for _name, (_eager, _kind, _needs, _doc) in _REDUCTIONS.items():
+for _name, (_eager, _kind, _needs, _doc, _edges) in _REDUCTIONS.items():
     define(
         f"{_name}(Tensor a, int[] dims) -> Tensor",
         rule=_rule(_name, _kind, _needs),
         eager=_eager,
         tags=("reduction",),
         doc=_doc,
+        shape=_SHAPE,
+        edge_cases=_edges,
+        source=_FOLD,
         flops=flops_per_input(1),
+        dtypes=_kind,
     )
 
 
@@ -96,23 +117,26 @@ def _arg_rule(name: str) -> Rule:
     return rule
 
 
-argmax = define(
-    "argmax(Tensor a, int dim) -> Tensor",
-    rule=_arg_rule("argmax"),
-    eager=lambda a, dim: torch.argmax(a, dim),
-    tags=("reduction",),
-    doc="Position (int64) of the first largest element along `dim`; NaN counts as largest.",
-    flops=flops_per_input(1),
-)
-
-argmin = define(
-    "argmin(Tensor a, int dim) -> Tensor",
-    rule=_arg_rule("argmin"),
-    eager=lambda a, dim: torch.argmin(a, dim),
-    tags=("reduction",),
-    doc="Position (int64) of the first smallest element along `dim`; NaN counts as smallest.",
-    flops=flops_per_input(1),
-)
+for _name, _eager, _which in (
+    ("argmax", torch.argmax, "largest"),
+    ("argmin", torch.argmin, "smallest"),
+):
+    define(
+        f"{_name}(Tensor a, int dim) -> Tensor",
+        rule=_arg_rule(_name),
+        eager=_eager,
+        tags=("reduction",),
+        doc=f"Position (int64) of the first {_which} element along `dim`.",
+        shape="the operand's sizes but that of `dim`",
+        edge_cases={
+            "nan": f"counts as {_which}",
+            "ties": "the first position",
+            "empty": "an error",
+        },
+        source=_FOLD,
+        flops=flops_per_input(1),
+        differentiable=False,
+    )
 
 
 def _var_mean_rule(
@@ -135,5 +159,9 @@ var_mean = define(
     eager=_var_mean,
     tags=("reduction",),
     doc="Variance with divisor max(0, n - correction), and mean, over `dims`.",
+    shape=f"{_SHAPE}, twice",
+    edge_cases={"nan": "NaN if any is NaN", "empty": "NaN", "domain": "divisor 0: inf or NaN"},
+    source="Welford, Note on a Method for Calculating Corrected Sums of Squares, 1962",
     flops=flops_per_input(4),
+    dtypes=FLOATS,
 )

@@ -1,7 +1,8 @@
-"""Scans and sorting: results of the operand's shape that depend on an order along a dimension.
+"""Scans: each element combined with all those before it along a dimension.
 
-In: a tensor of at least one dimension and a non-negative `dim`. Out: same shape (topk: `k` long).
-Invariant: cumsum and cumprod keep the operand's dtype; positions are int64.
+In: a tensor of at least one dimension and a non-negative `dim`. Out: a contiguous tensor of the
+same shape.
+Invariant: the operand's dtype is kept; the element itself is included; positions are int64.
 """
 
 from __future__ import annotations
@@ -12,95 +13,94 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import Rule, define, flops_per_input, require
-from flambeau_prims.layout import Size, TensorMeta, preserved_strides
-from flambeau_prims.ops.pointwise import ANY, BOOL, NUMBER, REAL
+from flambeau_prims.layout import TensorMeta
+from flambeau_prims.ops.pointwise import BOOL, COMPLEX, FLOATS, NUMBER, REAL, Kind
+
+_SOURCE = "Blelloch, Prefix Sums and Their Applications, 1990"
 
 
-def _check_dim(name: str, a: TensorMeta, dim: int) -> None:
+def check_dim(name: str, a: TensorMeta, dim: int) -> None:
+    """Raise unless `dim` is a dimension of `a`, counted from the front."""
     require(0 <= dim < a.ndim, f"{name}: dim {dim} of a {a.ndim}-d tensor")
 
 
-def _cumulative_rule(name: str) -> Rule:
-    def rule(a: TensorMeta, dim: int) -> TensorMeta:
-        require(a.dtype in NUMBER, f"{name}: not defined on {a.dtype}")
-        _check_dim(name, a, dim)
-        return a.like(a.shape)
+def _rule(name: str, kind: Kind, positions: bool) -> Rule:
+    def rule(a: TensorMeta, dim: int) -> TensorMeta | tuple[TensorMeta, TensorMeta]:
+        require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+        check_dim(name, a, dim)
+        values = a.like(a.shape)
+        return (values, values.like(dtype=torch.int64)) if positions else values
 
     return rule
 
 
-def _cumulative(function: Callable[..., Any]) -> Callable[..., Any]:
+def _same_dtype(function: Callable[..., Any]) -> Callable[..., Any]:
     def eager(a: torch.Tensor, dim: int) -> Any:
         return function(a, dim, dtype=a.dtype).contiguous()
 
     return eager
 
 
-cumsum = define(
-    "cumsum(Tensor a, int dim) -> Tensor",
-    rule=_cumulative_rule("cumsum"),
-    eager=_cumulative(torch.cumsum),
-    tags=("scan",),
-    doc="Running sum along `dim`, the element itself included.",
-    flops=flops_per_input(1),
-)
-
-cumprod = define(
-    "cumprod(Tensor a, int dim) -> Tensor",
-    rule=_cumulative_rule("cumprod"),
-    eager=_cumulative(torch.cumprod),
-    tags=("scan",),
-    doc="Running product along `dim`, the element itself included.",
-    flops=flops_per_input(1),
-)
+def _paired(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda a, dim: tuple(part.contiguous() for part in function(a, dim))
 
 
-def _sort_rule(
-    a: TensorMeta, dim: int, descending: bool, stable: bool
-) -> tuple[TensorMeta, TensorMeta]:
-    del descending, stable
-    require(a.dtype in REAL | BOOL, f"sort: not defined on {a.dtype}")
-    _check_dim("sort", a, dim)
-    strides = preserved_strides(a)
-    values = a.like(a.shape, strides)
-    return values, values.like(dtype=torch.int64)
+def _logcumsumexp(a: torch.Tensor, dim: int) -> torch.Tensor:
+    return torch.logcumsumexp(a, dim).contiguous()
 
 
-def _sort(a: torch.Tensor, dim: int, descending: bool, stable: bool) -> Any:
-    return torch.sort(a, dim=dim, descending=descending, stable=stable)
+_PASSED_ON = {"nan": "every element from a NaN on is NaN"}
+_TIES = {"ties": "the last position of equal ones", "nan": "wins; the last NaN's position"}
 
+# name: (eager, dtypes, with positions, doc, edge cases)
+_SCANS: dict[str, tuple[Callable[..., Any], Kind, bool, str, dict[str, str]]] = {
+    "cumsum": (
+        _same_dtype(torch.cumsum),
+        NUMBER,
+        False,
+        "Running sum along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"},
+    ),
+    "cumprod": (
+        _same_dtype(torch.cumprod),
+        NUMBER,
+        False,
+        "Running product along `dim`.",
+        {**_PASSED_ON, "overflow": "integers wrap"},
+    ),
+    "cummax": (
+        _paired(torch.cummax),
+        REAL | BOOL,
+        True,
+        "The largest element so far along `dim`, and its position (int64).",
+        _TIES,
+    ),
+    "cummin": (
+        _paired(torch.cummin),
+        REAL | BOOL,
+        True,
+        "The smallest element so far along `dim`, and its position (int64).",
+        _TIES,
+    ),
+    "logcumsumexp": (
+        _logcumsumexp,
+        FLOATS | (COMPLEX - {torch.complex32}),
+        False,
+        "Logarithm of the running sum of exponentials along `dim`, without overflow.",
+        {**_PASSED_ON, "infinity": "-inf adds nothing; after inf all is inf"},
+    ),
+}
 
-sort = define(
-    "sort(Tensor a, int dim, bool descending, bool stable) -> (Tensor, Tensor)",
-    rule=_sort_rule,
-    eager=_sort,
-    tags=("scan",),
-    doc="Values sorted along `dim`, and the positions (int64) they came from; NaN is largest.",
-    flops=flops_per_input(16),
-)
-
-
-def _topk_rule(
-    a: TensorMeta, k: Size, dim: int, largest: bool, sorted: bool
-) -> tuple[TensorMeta, TensorMeta]:
-    del largest, sorted
-    require(a.dtype in ANY, f"topk: not defined on {a.dtype}")
-    _check_dim("topk", a, dim)
-    require(k >= 0 and k <= a.shape[dim], f"topk: k={k} of {a.shape[dim]} elements")
-    shape = (*a.shape[:dim], k, *a.shape[dim + 1 :])
-    values = a.like(shape)
-    return values, values.like(dtype=torch.int64)
-
-
-def _topk(a: torch.Tensor, k: Size, dim: int, largest: bool, sorted: bool) -> Any:
-    return torch.topk(a, k, dim=dim, largest=largest, sorted=sorted)
-
-
-topk = define(
-    "topk(Tensor a, SymInt k, int dim, bool largest, bool sorted) -> (Tensor, Tensor)",
-    rule=_topk_rule,
-    eager=_topk,
-    tags=("scan",),
-    doc="The `k` largest (or smallest) along `dim` and their positions (int64).",
-    flops=flops_per_input(8),
-)
+for _name, (_eager, _kind, _positions, _doc, _edges) in _SCANS.items():
+    define(
+        f"{_name}(Tensor a, int dim) -> {'(Tensor, Tensor)' if _positions else 'Tensor'}",
+        rule=_rule(_name, _kind, _positions),
+        eager=_eager,
+        tags=("scan",),
+        doc=_doc,
+        shape="that of the operand",
+        edge_cases={**_edges, "empty": "nothing"},
+        source=_SOURCE,
+        flops=flops_per_input(8 if _name == "logcumsumexp" else 1),
+        dtypes=_kind,
+    )

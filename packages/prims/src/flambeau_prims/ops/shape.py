@@ -62,6 +62,9 @@ broadcast_in_dim = define(
     eager=_broadcast_in_dim,
     tags=("shape", "view"),
     doc="Dimension i of `a` becomes dimension `dims[i]` of `shape`; sizes equal or 1, rest new.",
+    shape="`shape`",
+    edge_cases="a dimension of size 1 that grows has stride 0",
+    source="broadcasting as in the NumPy reference",
 )
 
 
@@ -80,6 +83,9 @@ reshape = define(
     eager=lambda a, shape: a.reshape(shape),
     tags=("shape", "view"),
     doc="The elements in row-major order under another shape; a view where one exists.",
+    shape="`shape`",
+    edge_cases="sizes must have the product of the operand's; 0-d takes one element",
+    source="row-major order: Knuth, The Art of Computer Programming, vol. 1, 2.2.6",
 )
 
 
@@ -94,6 +100,9 @@ permute = define(
     eager=lambda a, dims: a.permute(dims),
     tags=("shape", "view"),
     doc="Dimension i of the result is dimension `dims[i]` of `a`.",
+    shape="the operand's sizes in the order of `dims`",
+    edge_cases="`dims` lists each dimension once",
+    source="transposition of tensors",
 )
 
 
@@ -130,6 +139,9 @@ slice_ = define(
     eager=_slice,
     tags=("shape", "view"),
     doc="Elements start, start+step, ... below stop, in every dimension; 0 <= start <= stop.",
+    shape="(stop - start) / step, rounded up, in each dimension",
+    edge_cases="start == stop gives no elements",
+    source="slices as in the Python reference",
 )
 
 
@@ -157,6 +169,9 @@ cat = define(
     eager=lambda xs, dim: torch.cat(xs, dim),
     tags=("shape",),
     doc="The tensors (of one dtype) one after another along `dim`.",
+    shape="the sum of the sizes along `dim`; all others equal",
+    edge_cases="tensors of size 0 along `dim` add nothing",
+    source="concatenation",
 )
 
 
@@ -190,6 +205,9 @@ pad = define(
     eager=_pad,
     tags=("shape",),
     doc="`a` with `low[d]` elements of `value` before it and `high[d]` after it in dimension d.",
+    shape="low + size + high in each dimension",
+    edge_cases="no negative amounts: `slice` cuts",
+    source="zero padding, any value",
 )
 
 
@@ -205,6 +223,9 @@ flip = define(
     eager=lambda a, dims: torch.flip(a, dims),
     tags=("shape",),
     doc="The order of elements along `dims` reversed.",
+    shape="that of the operand",
+    edge_cases="no dims: a copy",
+    source="reversal: Iverson, A Programming Language, 1962",
 )
 
 
@@ -228,22 +249,9 @@ clone = define(
     eager=_clone,
     tags=("shape",),
     doc="A dense copy; `order` lists dimensions outermost to innermost, None means row-major.",
-)
-
-
-def _as_strided_rule(
-    a: TensorMeta, size: Sequence[Size], stride: Sequence[Size], offset: Size
-) -> TensorMeta:
-    require(len(size) == len(stride) and offset >= 0, f"as_strided: {size}, {stride}, {offset}")
-    return a.like(tuple(size), tuple(stride))
-
-
-as_strided = define(
-    "as_strided(Tensor a, SymInt[] size, SymInt[] stride, SymInt offset) -> Tensor",
-    rule=_as_strided_rule,
-    eager=lambda a, size, stride, offset: a.as_strided(size, stride, offset),
-    tags=("shape", "view"),
-    doc="Another view of the storage of `a`; `offset` counts from the start of the storage.",
+    shape="that of the operand",
+    edge_cases="overlapping views become dense",
+    source="copy",
 )
 
 
@@ -279,4 +287,7 @@ slice_scatter = define(
     eager=_slice_scatter,
     tags=("shape",),
     doc="A copy of `a` in which the elements that `slice` would take are those of `src`.",
+    shape="that of `a`; `src` has the shape of the slice",
+    edge_cases="an empty slice: a copy of `a`",
+    source="inverse of `slice`",
 )

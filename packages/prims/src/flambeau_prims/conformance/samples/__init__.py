@@ -5,8 +5,21 @@ from flambeau_prims.conformance.samples import (
     indexing,
     library,
     matmul,
+    numbers,
+    order,
     reduction,
     shape,
+    systems,
 )
 
-__all__ = ["creation", "indexing", "library", "matmul", "reduction", "shape"]
+__all__ = [
+    "creation",
+    "indexing",
+    "library",
+    "matmul",
+    "numbers",
+    "order",
+    "reduction",
+    "shape",
+    "systems",
+]

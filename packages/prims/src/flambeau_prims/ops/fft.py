@@ -1,0 +1,129 @@
+"""Discrete Fourier transforms, not normalized.
+
+In: a tensor and the dimensions to transform, in the order of the transforms. Out: a contiguous
+tensor.
+Invariant: no scale is applied; a transform and its inverse multiply by the number of elements.
+
+With w = exp(-2 pi i / n): forward X[k] = sum_j x[j] w^(jk), backward x[j] = sum_k X[k] w^(-jk).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
+from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
+
+aten = torch.ops.aten
+_WIDE = frozenset({torch.complex64, torch.complex128})
+_REAL = frozenset({torch.float32, torch.float64})
+_COOLEY = "Cooley and Tukey, An Algorithm for the Machine Calculation of Complex Fourier Series"
+_EDGES = {"nan": "spreads over the whole transform", "empty": "no elements to transform: an error"}
+
+
+def _check(name: str, a: TensorMeta, dims: Sequence[int], kind: frozenset[torch.dtype]) -> None:
+    require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+    good = len(dims) > 0 and len(set(dims)) == len(dims) and all(0 <= d < a.ndim for d in dims)
+    require(good, f"{name}: dims {list(dims)} of a {a.ndim}-d tensor")
+    require(all(bool(a.shape[d] >= 1) for d in dims), f"{name}: nothing to transform in {a.shape}")
+
+
+def _run(call: Callable[[], torch.Tensor], a: torch.Tensor, expected: TensorMeta) -> Any:
+    if a.numel() == 0:  # an empty batch, for which the library has no plan
+        return torch.empty(expected.shape, dtype=expected.dtype, device=a.device)
+    return in_layout(call(), expected)
+
+
+def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
+    a, dims = args[0], args[1]
+    length = math.prod(int(a.shape[d]) for d in dims)
+    total: Size = 5 * tensor_metas([result])[0].numel() * max(length - 1, 1).bit_length()
+    return total
+
+
+def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
+    del forward
+    _check("fft_c2c", a, dims, _WIDE)
+    return a.like(a.shape)
+
+
+def _c2c(a: torch.Tensor, dims: Sequence[int], forward: bool) -> Any:
+    expected = _c2c_rule(TensorMeta.of(a), dims, forward)
+    return _run(lambda: aten._fft_c2c.default(a, list(dims), 0, forward), a, expected)
+
+
+fft_c2c = define(
+    "fft_c2c(Tensor a, int[] dims, bool forward) -> Tensor",
+    rule=_c2c_rule,
+    eager=_c2c,
+    tags=("fft", "library"),
+    doc="The transform of complex numbers along `dims`, forward or backward, not normalized.",
+    shape="that of the operand",
+    edge_cases=_EDGES,
+    source=_COOLEY,
+    flops=_flops,
+    dtypes=_WIDE,
+)
+
+
+def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
+    _check("fft_r2c", a, dims, _REAL)
+    shape = list(a.shape)
+    if onesided:
+        shape[dims[-1]] = shape[dims[-1]] // 2 + 1
+    return a.like(shape, dtype=COMPLEX_OF[a.dtype])
+
+
+def _r2c(a: torch.Tensor, dims: Sequence[int], onesided: bool) -> Any:
+    expected = _r2c_rule(TensorMeta.of(a), dims, onesided)
+    return _run(lambda: aten._fft_r2c.default(a, list(dims), 0, onesided), a, expected)
+
+
+fft_r2c = define(
+    "fft_r2c(Tensor a, int[] dims, bool onesided) -> Tensor",
+    rule=_r2c_rule,
+    eager=_r2c,
+    tags=("fft", "library"),
+    doc="The forward transform of real numbers; `onesided` leaves out the half of the last of"
+    " `dims` that is the conjugate of the other.",
+    shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex",
+    edge_cases=_EDGES,
+    source=_COOLEY,
+    flops=_flops,
+    dtypes=_REAL,
+)
+
+
+def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta:
+    _check("fft_c2r", a, dims, _WIDE)
+    require(
+        bool(last_size >= 1) and bool(a.shape[dims[-1]] == last_size // 2 + 1),
+        f"fft_c2r: {a.shape[dims[-1]]} elements do not give {last_size}; n // 2 + 1 are needed",
+    )
+    shape = list(a.shape)
+    shape[dims[-1]] = last_size
+    return a.like(shape, dtype=REAL_OF[a.dtype])
+
+
+def _c2r(a: torch.Tensor, dims: Sequence[int], last_size: Size) -> Any:
+    expected = _c2r_rule(TensorMeta.of(a), dims, last_size)
+    return _run(lambda: aten._fft_c2r.default(a, list(dims), 0, last_size), a, expected)
+
+
+fft_c2r = define(
+    "fft_c2r(Tensor a, int[] dims, SymInt last_size) -> Tensor",
+    rule=_c2r_rule,
+    eager=_c2r,
+    tags=("fft", "library"),
+    doc="The backward transform to real numbers of the half that a one-sided `fft_r2c` gives.",
+    shape="the operand's with `last_size` in the last of `dims`; real",
+    edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},
+    source=_COOLEY,
+    flops=_flops,
+    dtypes=_WIDE,
+)
