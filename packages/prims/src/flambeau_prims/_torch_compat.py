@@ -27,12 +27,14 @@ __all__ = [
     "argument_names",
     "aten_overloads",
     "device_of",
+    "give_symbols",
     "has_dispatch",
     "is_composite",
     "is_mutable",
     "is_view_op",
     "make_fake",
     "parameters",
+    "result_count",
     "schema_text",
 ]
 
@@ -82,6 +84,11 @@ def make_fake(
     """A FakeTensor of `mode` built directly, some ten times faster than by running an op."""
     bare = torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device="meta")
     return FakeTensor(mode, bare, device)
+
+
+def result_count(op: OpOverload) -> int:
+    """How many results the schema of `op` has; an in-place one on lists has none."""
+    return len(op._schema.returns)
 
 
 def aten_overloads() -> list[OpOverload]:
@@ -138,3 +145,12 @@ def _type_text(argument: Any) -> str:
         suffix = _SPELLING[outer] + suffix
     text = {"number": "Scalar", "ScalarType": "dtype"}.get(text, text)
     return text + suffix
+
+
+def give_symbols(mode: FakeTensorMode) -> None:
+    """Let `mode` make symbols for sizes that depend on elements, if it cannot yet."""
+    if mode.shape_env is None:
+        # at first use: it brings sympy, which most programs do without
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        mode.shape_env = ShapeEnv()

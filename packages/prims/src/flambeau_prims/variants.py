@@ -21,6 +21,7 @@ from flambeau_prims._torch_compat import (
     argument_kinds,
     argument_names,
     is_mutable,
+    result_count,
 )
 from flambeau_prims.table import Decomposition
 
@@ -119,6 +120,8 @@ def writing(op: OpOverload, table: Mapping[OpOverload, Decomposition]) -> Decomp
         for target, value in zip(targets, parts[len(kept) :], strict=True):
             _write(target, value)
         results = (*kept, *targets)
+        if result_count(op) == 0:
+            return None
         return results if len(results) > 1 else results[0]
 
     return write
