@@ -17,7 +17,7 @@ from torch import fx
 from torch.overrides import TorchFunctionMode
 
 from flambeau_prims._op import Prim, prim_of
-from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, make_fake
+from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, give_symbols, make_fake
 from flambeau_prims.layout import Shape, Size, TensorMeta
 
 
@@ -67,6 +67,8 @@ def map_values(function: Callable[[Any], Any], tree: Any) -> Any:
         mapped = [map_values(function, item) for item in tree]
         if isinstance(tree, list):
             return mapped
+        if hasattr(tree, "n_sequence_fields"):  # what `torch.topk` and the like return
+            return type(tree)(mapped)
         return type(tree)(*mapped) if hasattr(tree, "_fields") else tuple(mapped)
     if isinstance(tree, dict):
         return {key: map_values(function, item) for key, item in tree.items()}
@@ -93,6 +95,8 @@ class Recorder:
 
     def prim(self, prim: Prim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Record a call of a prim."""
+        if "data_dependent" in prim.tags:
+            return self._sized_by_elements(prim, args, kwargs)
         result = prim.rule(
             *map_values(_meta_of, args), **{k: _meta_of(v) for k, v in kwargs.items()}
         )
@@ -101,6 +105,17 @@ class Recorder:
             return self._value(result, node)
         node.meta["val"] = tuple(None if m is None else self._fake(m) for m in result)
         return tuple(None if m is None else self._part(node, i, m) for i, m in enumerate(result))
+
+    def _sized_by_elements(self, prim: Prim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call whose result has a size that no rule can tell: it becomes a symbol."""
+
+        def fake(item: Any) -> Any:
+            return item.fake(self.mode) if isinstance(item, Value) else item
+
+        give_symbols(self.mode)
+        with self.mode:
+            result = prim.overload(*map_values(fake, list(args)), **map_values(fake, kwargs))
+        return self.leaf(prim.overload, args, kwargs, result)
 
     def leaf(self, op: Any, args: Any, kwargs: Any, result: Any) -> Any:
         """Record a call that stays as it is; `result` is its result on fake tensors."""
