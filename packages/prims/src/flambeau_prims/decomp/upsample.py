@@ -1,0 +1,228 @@
+"""Resampling of images: nearest, linear and cubic interpolation, forward and backward.
+
+In: [N, C, ...] of one to three spatial dimensions, and an output size. Out: for each dimension in
+turn, entries picked by computed positions and blended by computed weights; the backward adds
+weighted gradients at the same positions.
+Invariant: positions are computed by eager's formulas in eager's dtype (float32, but float64 where
+interpolation of float64 weighs), so that the same entries are picked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.layout import Size
+from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+Taps = list[tuple[Tensor, Tensor | None]]
+"""What an output entry is made of: positions along a dimension, each with its weights."""
+
+CUBIC = -0.75
+"""The free parameter of cubic convolution (Keys 1981)."""
+
+
+def _iota(size: Size, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return p.iota(size, 0, 1, dtype=dtype, device=device)
+
+
+def _ratio(size: Size, output: Size, scale: float | None) -> float:
+    return 1.0 / scale if scale else float(size) / float(output)
+
+
+def _nearest(
+    size: Size, output: Size, scale: float | None, exact: bool, device: torch.device
+) -> Taps:
+    at = _iota(output, torch.float32, device)
+    picked = p.floor(e.mul(e.add(at, 0.5) if exact else at, _ratio(size, output, scale)))
+    return [(_index(picked, size), None)]
+
+
+def _index(at: Tensor, size: Size) -> Tensor:
+    """Positions in the image: what lies outside is at its border."""
+    return p.cast(e.maximum(e.minimum(at, float(size - 1)), 0.0), dtype=torch.int64)
+
+
+def _places(
+    size: Size,
+    output: Size,
+    align_corners: bool,
+    scale: float | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    at = _iota(output, dtype, device)
+    if align_corners:
+        return e.mul(at, float(size - 1) / float(output - 1) if output > 1 else 0.0)
+    return e.sub(e.mul(e.add(at, 0.5), _ratio(size, output, scale)), 0.5)
+
+
+def _linear(
+    size: Size,
+    output: Size,
+    align_corners: bool,
+    scale: float | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Taps:
+    at = _places(size, output, align_corners, scale, dtype, device)
+    if not align_corners:
+        at = e.maximum(at, 0.0)
+    floor = e.minimum(p.floor(at), float(size - 1))
+    weight = e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
+    upper = _index(e.add(floor, 1.0), size)
+    return [(_index(floor, size), e.sub(1.0, weight)), (upper, weight)]
+
+
+def _near(x: Tensor) -> Tensor:
+    """Keys' kernel for distances up to 1."""
+    inner = e.sub(e.mul(x, CUBIC + 2.0), CUBIC + 3.0)
+    return e.add(p.mul(p.mul(inner, x), x), 1.0)
+
+
+def _far(x: Tensor) -> Tensor:
+    """Keys' kernel for distances from 1 to 2."""
+    inner = e.add(p.mul(e.sub(e.mul(x, CUBIC), 5.0 * CUBIC), x), 8.0 * CUBIC)
+    return e.sub(p.mul(inner, x), 4.0 * CUBIC)
+
+
+def _cubic(
+    size: Size,
+    output: Size,
+    align_corners: bool,
+    scale: float | None,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Taps:
+    at = _places(size, output, align_corners, scale, dtype, device)
+    floor = e.minimum(p.floor(at), float(size - 1))
+    t = e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
+    rest = e.sub(1.0, t)
+    weights = [_far(e.add(t, 1.0)), _near(t), _near(rest), _far(e.add(rest, 1.0))]
+    return [(_index(e.add(floor, k - 1.0), size), weight) for k, weight in enumerate(weights)]
+
+
+def _weighed(x: Tensor, weight: Tensor | None, dim: int) -> Tensor:
+    if weight is None:
+        return x
+    return p.mul(x, p.broadcast_in_dim(e.cast(weight, x.dtype), list(x.shape), [dim]))
+
+
+def pick(x: Tensor, dim: int, taps: Taps) -> Tensor:
+    """`x` resampled along one dimension."""
+    total: Tensor | None = None
+    for index, weight in taps:
+        part = _weighed(p.index_select(x, dim, index), weight, dim)
+        total = part if total is None else p.add(total, part)
+    assert total is not None
+    return total
+
+
+def put_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
+    """The gradient of `pick`: each entry added where it was picked from."""
+    shape = [size if d == dim else n for d, n in enumerate(grad.shape)]
+    total = p.full(shape, 0, dtype=grad.dtype, device=grad.device)
+    for index, weight in taps:
+        total = p.index_put(total, [None] * dim + [index], _weighed(grad, weight, dim), True)
+    return total
+
+
+MakeTaps = Callable[[Size, Size, int], Taps]
+"""(size, output size, number of the spatial dimension) -> what the outputs are made of."""
+
+
+def _forward(x: Tensor, output: Sequence[Size], taps: MakeTaps, wide: bool) -> Tensor:
+    y = e.cast(x, compute_dtype(x.dtype)) if wide else x
+    for place in reversed(range(len(output))):
+        dim = 2 + place
+        y = pick(y, dim, taps(x.shape[dim], output[place], place))
+    return e.in_image_format(x, e.cast(y, x.dtype))
+
+
+def _backward(grad: Tensor, input_size: Sequence[Size], taps: MakeTaps) -> Tensor:
+    g = e.widen(grad)
+    for place in range(grad.ndim - 2):
+        dim = 2 + place
+        made = taps(input_size[dim], grad.shape[dim], place)
+        g = put_back(g, dim, input_size[dim], made)
+    return e.in_image_format(grad, e.cast(g, grad.dtype))
+
+
+def _scale(scales: Sequence[float | None], place: int) -> float | None:
+    return scales[place] if place < len(scales) else None
+
+
+def _nearest_taps(exact: bool, device: torch.device, scales: Sequence[float | None]) -> MakeTaps:
+    return lambda size, output, place: _nearest(size, output, _scale(scales, place), exact, device)
+
+
+def _weighing_taps(
+    kind: Callable[..., Taps],
+    align_corners: bool,
+    like: Tensor,
+    scales: Sequence[float | None],
+) -> MakeTaps:
+    dtype = compute_dtype(like.dtype)
+    return lambda size, output, place: kind(
+        size, output, align_corners, _scale(scales, place), dtype, like.device
+    )
+
+
+def _register_nearest(name: str, exact: bool) -> None:
+    @decomposition(*overloads(name, "default"))
+    def forward(x: Tensor, output_size: Sequence[Size], *scales: Any, **named: Any) -> Tensor:
+        scales = (*scales, *named.values())
+        return _forward(x, output_size, _nearest_taps(exact, x.device, scales), False)
+
+    @decomposition(*overloads(f"{name}_backward", "default"))
+    def backward(
+        grad: Tensor,
+        output_size: Sequence[Size],
+        input_size: Sequence[Size],
+        *scales: Any,
+        **named: Any,
+    ) -> Tensor:
+        del output_size
+        scales = (*scales, *named.values())
+        return _backward(grad, input_size, _nearest_taps(exact, grad.device, scales))
+
+
+def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
+    @decomposition(*overloads(name, "default"))
+    def forward(
+        x: Tensor, output_size: Sequence[Size], align_corners: bool, *scales: Any, **named: Any
+    ) -> Any:
+        if not x.dtype.is_floating_point:
+            return NotImplemented  # bytes are blended in fixed point
+        scales = (*scales, *named.values())
+        return _forward(x, output_size, _weighing_taps(kind, align_corners, x, scales), True)
+
+    @decomposition(*overloads(f"{name}_backward", "default"))
+    def backward(
+        grad: Tensor,
+        output_size: Sequence[Size],
+        input_size: Sequence[Size],
+        align_corners: bool,
+        *scales: Any,
+        **named: Any,
+    ) -> Tensor:
+        del output_size
+        scales = (*scales, *named.values())
+        return _backward(grad, input_size, _weighing_taps(kind, align_corners, grad, scales))
+
+
+for _dims in (1, 2, 3):
+    _register_nearest(f"upsample_nearest{_dims}d", False)
+    _register_nearest(f"_upsample_nearest_exact{_dims}d", True)
+for _name in ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"):
+    _register_weighing(_name, _linear)
+_register_weighing("upsample_bicubic2d", _cubic)
