@@ -160,3 +160,75 @@ def is_operator(target: object) -> bool:
 def has_metadata_mutation(wrapper: torch.Tensor) -> bool:
     """Whether an in-place operator changed a functional tensor's shape or strides."""
     return bool(torch._functionalize_has_metadata_mutation(wrapper))
+
+
+# What an autograd function's context is told by its methods `save_for_backward`,
+# `set_materialize_grads` and `mark_non_differentiable`, each of which sets one of these.
+CTX_TO_SAVE = "to_save"
+CTX_MATERIALIZE = "materialize_grads"
+CTX_NON_DIFFERENTIABLE = "non_differentiable"
+
+
+def direct_apply(function: type[torch.autograd.Function]) -> Any:
+    """`function.apply` without the Python frame that serves `torch.func` transforms.
+
+    Under an active transform it is `function.apply` itself.
+    """
+    transforms_active = torch._C._are_functorch_transforms_active
+    general, direct = function.apply, super(torch.autograd.Function, function).apply
+
+    def apply(*primals: Any) -> Any:
+        return general(*primals) if transforms_active() else direct(*primals)
+
+    return apply
+
+
+def versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """How often each tensor has been written to in place."""
+    return [tensor._version for tensor in tensors]
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor of which this one is a view, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; inference tensors do not count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether autograd counts writes to these two together.
+
+    Nothing in torch says so; one counter is raised and set back to find out.
+    """
+    if one.is_inference() or other.is_inference():
+        return False
+    before, raised = one._version, other._version
+    torch.autograd.graph.increment_version(one)
+    shared = other._version != raised
+    torch._C._autograd._unsafe_set_version_counter((one,), (before,))
+    return bool(shared)
+
+
+def raise_version(tensor: torch.Tensor) -> None:
+    """Count a write that autograd was not told of."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaves that a backward pass from these tensors would accumulate gradients in."""
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        stack.extend(following for following, _ in node.next_functions)
+    return found

@@ -16,46 +16,33 @@ import torch
 
 from flambeau_aot._torch_compat import (
     FakeTensor,
+    base_of,
     current_value,
-    has_metadata_mutation,
     is_functional,
     storage_key,
-    storage_was_replaced,
 )
-from flambeau_aot.errors import NotYetSymbolic, TraceError, Unsupported
+from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
-from flambeau_aot.joint.tracer import Tracer, ViewStep
+from flambeau_aot.joint.bind import Part
+from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.joint.written import (
+    Effects,
+    Returned,
+    in_graph,
+    plan_inputs,
+    refuse_new_leaves,
+    refuse_reached,
+    steps_from,
+)
 from flambeau_aot.plan import (
     FromGraph,
-    InputUpdate,
     IsInput,
     Literal,
     OutputPlan,
+    SameResult,
     ViewOfInput,
     ViewOfOutput,
 )
-
-
-@dataclass(frozen=True)
-class Returned:
-    """A value the graph returns: its pure value, and the wrapper autograd knows, if any."""
-
-    value: torch.Tensor
-    wrapper: torch.Tensor | None
-
-    @property
-    def differentiable(self) -> bool:
-        """Whether a cotangent flows back into it."""
-        return self.wrapper is not None and _in_graph(self.wrapper)
-
-
-@dataclass
-class Effects:
-    """The finding: values the graph returns (updates first), and plans that refer to them."""
-
-    returned: list[Returned] = field(default_factory=list)
-    updates: list[InputUpdate] = field(default_factory=list)
-    results: list[OutputPlan] = field(default_factory=list)
 
 
 def analyze(
@@ -63,138 +50,115 @@ def analyze(
     primals: Sequence[torch.Tensor],
     stand_ins: Sequence[StandIn],
     results: Sequence[Any],
+    parts: Sequence[Part] = (),
 ) -> Effects:
-    """Plan the updates of inputs, then every result."""
+    """Plan the updates of inputs, then every result.
+
+    parts: members of those primals that are bases of several arguments. Raises `WritesOverlap`
+    where the program writes to memory that two primals share.
+    """
     effects = Effects()
-    finals = [current_value(item.wrapper) for item in stand_ins]
-    _plan_updates(effects, primals, stand_ins, finals)
-    _plan_results(tracer, effects, stand_ins, finals, results)
+    plan_inputs(tracer, effects, primals, stand_ins, parts)
+    found = _Results(tracer, effects, stand_ins, parts, results)
+    effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
+    refuse_new_leaves(effects, stand_ins)
+    if found.leaves:
+        refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
+    detached = {flag.primal for flag in effects.flags if not flag.requires_grad}
+    if any(isinstance(x, ViewOfInput) and x.primal in detached for x in effects.results):
+        raise Unsupported("an input is detached in place while a result is a view of it")
     return effects
 
 
-def _plan_updates(
-    effects: Effects,
-    primals: Sequence[torch.Tensor],
-    stand_ins: Sequence[StandIn],
-    finals: Sequence[torch.Tensor],
-) -> None:
-    for index, (item, final) in enumerate(zip(stand_ins, finals, strict=True)):
-        if storage_was_replaced(item.wrapper) or has_metadata_mutation(item.wrapper):
-            raise Unsupported(
-                f"input {index} gets another shape or storage in place (set_, resize_, t_)"
-            )
-        if final is item.value:
-            continue
-        differentiable = bool(item.wrapper.requires_grad) and (
-            item.leaf is None or item.wrapper.grad_fn is not item.history
-        )
-        if differentiable and primals[index].requires_grad and primals[index].is_leaf:
-            raise TraceError(
-                "a leaf Variable that requires grad is being used in an in-place operation"
-            )
-        returned = Returned(final, item.wrapper if differentiable else None)
-        effects.updates.append(InputUpdate(index, len(effects.returned), differentiable))
-        effects.returned.append(returned)
-    _refuse_overlapping_writes(effects, primals)
+@dataclass
+class _Results:
+    """The results of one trace; slots: what the graph returns already, by value."""
 
+    tracer: Tracer
+    effects: Effects
+    stand_ins: Sequence[StandIn]
+    parts: Sequence[Part]
+    results: Sequence[Any]
+    slots: dict[int, int] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    leaves: list[torch.Tensor] = field(default_factory=list)
 
-def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
-    if not effects.updates:
-        return
-    written = {update.primal for update in effects.updates}
-    by_storage: dict[int, list[int]] = {}
-    for index, tensor in enumerate(primals):
-        by_storage.setdefault(storage_key(tensor), []).append(index)
-    for group in by_storage.values():
-        if len(group) > 1 and written & set(group):
-            raise Unsupported(f"inputs {group} share memory and the program writes to one of them")
+    def __post_init__(self) -> None:
+        self.by_wrapper = {id(item.wrapper): index for index, item in enumerate(self.stand_ins)}
+        self.by_wrapper |= {id(part.wrapper): part.primal for part in self.parts}
+        self.by_storage = {item.storage: index for index, item in enumerate(self.stand_ins)}
+        self.groups: dict[int, list[torch.Tensor]] = {}
+        for result in self.results:
+            if is_functional(result) and storage_key(result) not in self.by_storage:
+                group = self.groups.setdefault(storage_key(result), [])
+                if all(result is not member for member in group):
+                    group.append(result)
 
-
-def _plan_results(
-    tracer: Tracer,
-    effects: Effects,
-    stand_ins: Sequence[StandIn],
-    finals: Sequence[torch.Tensor],
-    results: Sequence[Any],
-) -> None:
-    by_wrapper = {id(item.wrapper): index for index, item in enumerate(stand_ins)}
-    by_storage = {item.storage: index for index, item in enumerate(stand_ins)}
-    groups = _memory_groups(results, by_storage)
-    slots: dict[int, int] = {}
-    for result in results:
+    def plan(self, place: int, result: Any) -> OutputPlan:
+        """What the result at this place is."""
         if isinstance(result, torch.SymInt):
             raise NotYetSymbolic("a symbolic size is among the results")
-        if not isinstance(result, torch.Tensor):
-            effects.results.append(Literal(result))
-        elif not is_functional(result):
+        if not isinstance(result, torch.Tensor) or not is_functional(result):
             if isinstance(result, FakeTensor):
                 raise Unsupported("a fake value escaped the trace as a result")
-            effects.results.append(Literal(result))
-        elif id(result) in by_wrapper:
-            effects.results.append(IsInput(by_wrapper[id(result)]))
-        else:
-            primal = by_storage.get(storage_key(result))
-            if primal is not None:
-                effects.results.append(_view_of_input(tracer, result, primal, finals[primal]))
-            else:
-                group = groups[storage_key(result)]
-                effects.results.append(_from_graph(tracer, effects, slots, result, group))
+            return Literal(result)
+        if id(result) in self.by_wrapper:
+            return IsInput(self.by_wrapper[id(result)])
+        first = self.first.setdefault(id(result), place)
+        if first != place:
+            return SameResult(first)
+        leaf = _is_new_leaf(result)
+        if leaf:
+            self.leaves.append(result)
+        primal = self.by_storage.get(storage_key(result))
+        if primal is not None:
+            return self._view_of_input(result, primal, leaf)
+        return self._from_graph(result, self.groups[storage_key(result)], leaf)
+
+    def _view_of_input(self, result: torch.Tensor, primal: int, leaf: bool) -> OutputPlan:
+        final = self.effects.finals[primal]
+        root, steps = steps_from(self.tracer, current_value(result), final)
+        if root is not final:
+            raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
+        for part in self.parts:
+            if part.member.whole or base_of(part.wrapper) is not base_of(result):
+                continue
+            if part.member.recorded:
+                break
+            _, own = steps_from(self.tracer, current_value(part.wrapper), final)
+            if steps[: len(own)] == own:
+                return ViewOfInput(part.primal, steps[len(own) :], in_graph(result), leaf)
+        return ViewOfInput(primal, steps, in_graph(result), leaf)
+
+    def _returned(self, value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
+        if id(value) not in self.slots:
+            self.slots[id(value)] = len(self.effects.returned)
+            self.effects.returned.append(Returned(value, wrapper))
+        return self.slots[id(value)]
+
+    def _from_graph(
+        self, result: torch.Tensor, group: list[torch.Tensor], leaf: bool
+    ) -> OutputPlan:
+        """A result of memory of its own, or one that shares it with other results only."""
+        tracer = self.tracer
+        value = current_value(result)
+        alone = len(group) == 1 and not _overlaps_itself(value)
+        if alone and not _written_as_view(tracer, result):
+            return FromGraph(self._returned(value, result), leaf)
+        base_value, base = _base_of(tracer, group)
+        if base_value is value and base is result:
+            return FromGraph(self._returned(value, result), leaf)
+        root, steps = steps_from(tracer, value, base_value)
+        assert root is base_value
+        return ViewOfOutput(self._returned(base_value, base), steps, in_graph(result), leaf)
 
 
-def _memory_groups(results: Sequence[Any], inputs: dict[int, int]) -> dict[int, list[torch.Tensor]]:
-    groups: dict[int, list[torch.Tensor]] = {}
-    for result in results:
-        if is_functional(result) and storage_key(result) not in inputs:
-            group = groups.setdefault(storage_key(result), [])
-            if all(result is not member for member in group):
-                group.append(result)
-    return groups
-
-
-def _steps(
-    tracer: Tracer, value: torch.Tensor, base: torch.Tensor | None
-) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
-    """The value a view was made of, at most as far back as `base`, and the steps from there."""
-    steps: list[ViewStep] = []
-    while value is not base and id(value) in tracer.view_of:
-        value, step = tracer.view_of[id(value)]
-        steps.append(step)
-    return value, tuple(reversed(steps))
-
-
-def _view_of_input(
-    tracer: Tracer, result: torch.Tensor, primal: int, final: torch.Tensor
-) -> OutputPlan:
-    root, steps = _steps(tracer, current_value(result), final)
-    if root is not final:
-        raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
-    return ViewOfInput(primal, steps, _in_graph(result))
-
-
-def _from_graph(
-    tracer: Tracer,
-    effects: Effects,
-    slots: dict[int, int],
-    result: torch.Tensor,
-    group: list[torch.Tensor],
-) -> OutputPlan:
-    """A result of memory of its own, or one that shares it with other results only."""
-
-    def returned(value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
-        if id(value) not in slots:
-            slots[id(value)] = len(effects.returned)
-            effects.returned.append(Returned(value, wrapper))
-        return slots[id(value)]
-
-    value = current_value(result)
-    if len(group) == 1 and not _overlaps_itself(value) and not _written_as_view(tracer, result):
-        return FromGraph(returned(value, result))
-    base_value, base = _base_of(tracer, group)
-    if base_value is value and base is result:
-        return FromGraph(returned(value, result))
-    root, steps = _steps(tracer, value, base_value)
-    assert root is base_value
-    return ViewOfOutput(returned(base_value, base), steps, _in_graph(result))
+def _is_new_leaf(result: torch.Tensor) -> bool:
+    """Whether the program made this a leaf that requires grad; a view of one that does is none."""
+    if not result.requires_grad or result.grad_fn is not None:
+        return False
+    base = base_of(result)
+    return base is result or not base.requires_grad
 
 
 def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
@@ -203,37 +167,31 @@ def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
     A view made inside an autograd function may not be written to; made after it, from the base
     the function returns, it is the view that eager gives.
     """
-    base = result._base
-    if not _in_graph(result) or base is None or not _in_graph(base):
+    base = base_of(result)
+    if base is result or not in_graph(result) or not in_graph(base):
         return False
     whole = current_value(base)
-    return _steps(tracer, current_value(result), whole)[0] is whole
+    return steps_from(tracer, current_value(result), whole)[0] is whole
 
 
 def _base_of(tracer: Tracer, group: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """A value all of a group are views of, and the wrapper through which autograd knows it."""
-    needs_grad = any(_in_graph(member) for member in group)
+    needs_grad = any(in_graph(member) for member in group)
     candidates = [
-        *(member for member in group if member._base is None),
-        *(member._base for member in group if member._base is not None),
+        *(member for member in group if base_of(member) is member),
+        *(base_of(member) for member in group if base_of(member) is not member),
     ]
     values = [current_value(member) for member in group]
     for candidate in candidates:
-        if needs_grad and not _in_graph(candidate):
+        if needs_grad and not in_graph(candidate):
             continue
         base = current_value(candidate)
-        if all(_steps(tracer, value, base)[0] is base for value in values):
+        if all(steps_from(tracer, value, base)[0] is base for value in values):
             return base, candidate
-    roots = {id(_steps(tracer, value, None)[0]) for value in values}
+    roots = {id(steps_from(tracer, value, None)[0]) for value in values}
     if needs_grad or len(roots) > 1:
         raise Unsupported("results share memory with a value that autograd cannot reach")
-    return _steps(tracer, values[0], None)[0], None
-
-
-def _in_graph(wrapper: torch.Tensor) -> bool:
-    """Whether a cotangent of this value flows on; a view of a leaf made with grad disabled says
-    that it requires grad, and yet none does."""
-    return bool(wrapper.requires_grad) and wrapper.grad_fn is not None
+    return steps_from(tracer, values[0], None)[0], None
 
 
 def _overlaps_itself(value: torch.Tensor) -> bool:

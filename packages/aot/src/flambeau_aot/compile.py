@@ -11,30 +11,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor
+from flambeau_aot import facts
 from flambeau_aot.errors import AotError
+from flambeau_aot.higher import Derivatives
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
+from flambeau_aot.joint.ambient import ambient
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.options import Classifier, Options
-from flambeau_aot.partition.cost import nbytes
+from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
-from flambeau_aot.partition.save_all import save_all
-from flambeau_aot.partition.split import Halves, inference, split, tangents_of
+from flambeau_aot.partition.split import Halves, inference, split
 from flambeau_aot.program import Program, of_graph_module
-from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
-from flambeau_aot.runtime.function import Crossing, TangentLayout
-from flambeau_aot.simplify import is_view_node, simplify
+from flambeau_aot.runtime.function import HigherOrder
+from flambeau_aot.simplify import simplify
 
-Partition = Callable[[Joint, Classifier | None], Sequence[fx.Node]]
+Partition = Callable[[Joint, Options], Sequence[fx.Node]]
 """From a joint graph to the values to save."""
 
 PASSES = ("trace", "simplify", "partition", "compile forward", "compile backward")
@@ -101,8 +100,13 @@ def compile_program(
     options: Options,
 ) -> Compiled:
     """The passes of `PASSES` on any program."""
+
+    def again(others: Sequence[Any]) -> Compiled:
+        return compile_program(program, others, compilers, decompositions, partition, options)
+
     clock = _Clock()
     grad_mode = torch.is_grad_enabled()
+    surroundings = ambient()
     with clock.timed("trace"):
         joint = trace(program, inputs, decompositions)
     removed: dict[str, int] = {}
@@ -110,25 +114,25 @@ def compile_program(
         if options.simplify:
             simplified = simplify(joint)
             joint = simplified.joint
-            removed = {
-                "dead": simplified.dead,
-                "repeated": simplified.repeated,
-                "needless": simplified.needless,
-            }
-    facts = {
-        "name": options.name,
-        "joint_nodes": _operators(joint.graph),
-        "removed": removed,
-        "seconds": clock.seconds,
-        "fake_runs": joint.fake_runs,
-        "fake_remembered": joint.fake_remembered,
-    }
+            removed = simplified.removed
     if not joint.training:
-        return _inference(joint, compilers, options, clock, facts, len(inputs), grad_mode)
+        compiled = _inference(joint, compilers, options, clock, removed, len(inputs), grad_mode)
+        compiled.again = again
+        return compiled
     with clock.timed("partition"):
-        saved = partition(joint, options.classify)
-        halves = split(joint, saved)
-    return _training(joint, halves, compilers, options, clock, facts, len(inputs))
+        halves = split(joint, partition(joint, options))
+
+    def compile_derivative(of: Program, examples: Sequence[Any]) -> Compiled:
+        own = replace(options, name=of.name)
+        return compile_program(of, examples, compilers, decompositions, partition, own)
+
+    higher = None
+    if options.higher_order:
+        derivatives = Derivatives(program, joint, surroundings, compile_derivative, options.name)
+        higher = derivatives.higher_order()
+    compiled = _training(joint, halves, compilers, options, clock, removed, len(inputs), higher)
+    compiled.again = again
+    return compiled
 
 
 def _inference(
@@ -136,21 +140,16 @@ def _inference(
     compilers: Compilers,
     options: Options,
     clock: _Clock,
-    facts: dict[str, Any],
+    removed: dict[str, int],
     arguments: int,
     grad_mode: bool,
 ) -> Compiled:
     gm = inference(joint)
-    info = GraphInfo(
-        kind="inference",
-        name=options.name,
-        static_inputs=tuple(range(len(joint.static))),
-        mutated_outputs=tuple(item.output for item in joint.plan.updates),
-    )
+    info = facts.inference_info(joint, options)
     compiler = compilers.inference or compilers.forward
     with clock.timed("compile forward"):
         call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options)
-    report = Report(kind="inference", forward_nodes=_operators(gm.graph), **facts)
+    report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
     return Compiled(run, report, joint, None, gm, None)
 
@@ -161,81 +160,34 @@ def _training(
     compilers: Compilers,
     options: Options,
     clock: _Clock,
-    facts: dict[str, Any],
+    removed: dict[str, int],
     arguments: int,
+    higher: HigherOrder | None,
 ) -> Compiled:
     backward_gm = halves.backward
     assert backward_gm is not None
     visible, count = joint.plan.visible, len(halves.saved)
-    static = len(joint.static)
-    outputs = _outputs(halves.forward)
-    forward_info = GraphInfo(
-        kind="forward",
-        name=f"{options.name}_forward",
-        static_inputs=tuple(range(static)),
-        saved_outputs=tuple(range(visible, len(outputs))),
-        mutated_outputs=tuple(item.output for item in joint.plan.updates),
-    )
-    reusable = tuple(
-        place
-        for place, item in enumerate(halves.saved)
-        if item.kind == "output" and item.index >= visible
-    )
-    backward_info = GraphInfo(
-        kind="backward",
-        name=f"{options.name}_backward",
-        static_inputs=tuple(
-            place
-            for place, item in enumerate(halves.saved)
-            if item.kind == "input" and item.index < static
-        ),
-        reusable_inputs=_alone(halves, reusable),
-    )
+    backward_info = facts.backward_info(joint, halves, options)
     backward_compiler = compilers.backward or compilers.forward
     tangent_places = frozenset(range(count, count + len(joint.tangents)))
 
     def compile_backward() -> Boxed:
         with clock.timed("compile backward"):
+            results = len(facts.outputs_of(backward_gm))
             return _compiled(
-                backward_compiler,
-                backward_gm,
-                backward_info,
-                len(_outputs(backward_gm)),
-                tangent_places,
-                options,
+                backward_compiler, backward_gm, backward_info, results, tangent_places, options
             )
 
     with clock.timed("compile forward"):
+        info = facts.forward_info(joint, halves, options)
         forward = _compiled(
-            compilers.forward, halves.forward, forward_info, visible, frozenset(), options
+            compilers.forward, halves.forward, info, visible, frozenset(), options
         )
     lazily = options.compile_backward == "lazy"
     backward = _Lazy(compile_backward) if lazily else compile_backward()
-    kept = [
-        node
-        for node, item in zip(halves.saved_nodes, halves.saved, strict=True)
-        if item.kind == "output"
-    ]
-    report = Report(
-        kind="training",
-        forward_nodes=_operators(halves.forward.graph),
-        backward_nodes=_operators(backward_gm.graph),
-        saved_tensors=len(kept),
-        saved_bytes=sum(nbytes(node.meta["val"]) for node in kept),
-        saved_bytes_save_all=_bytes_of_save_all(joint),
-        recomputed=halves.recomputed,
-        **facts,
-    )
-    crossing = Crossing(
-        visible=visible,
-        differentiable=joint.plan.differentiable,
-        saved=halves.saved,
-        grads=halves.grads,
-        tangents=tuple(_layout(node) for node in joint.tangents),
-        reusable=backward_info.reusable_inputs,
-        tangents_of=tangents_of(joint),
-    )
-    run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing)
+    crossing = facts.crossing(joint, halves, backward_info)
+    report = facts.training_report(joint, halves, options, removed, clock.seconds, crossing, higher)
+    run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing, higher)
     return Compiled(run, report, joint, halves, halves.forward, backward_gm)
 
 
@@ -268,36 +220,3 @@ def _compiled(
         call, gm, info.name, fresh, shareable, options.check_outputs, info.kind == "forward"
     )
     return checked
-
-
-def _alone(halves: Halves, places: tuple[int, ...]) -> tuple[int, ...]:
-    """Of these saved values, those that share memory with no other value of the forward graph."""
-    return tuple(
-        place
-        for place in places
-        if not is_view_node(halves.saved_nodes[place])
-        and not any(is_view_node(user) for user in halves.saved_nodes[place].users)
-    )
-
-
-def _outputs(gm: fx.GraphModule) -> list[Any]:
-    end = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
-    return list(end.args[0])  # type: ignore[arg-type]
-
-
-def _operators(graph: fx.Graph) -> int:
-    return sum(node.op == "call_function" for node in graph.nodes)
-
-
-def _bytes_of_save_all(joint: Joint) -> int:
-    written = {joint.primals[update.primal] for update in joint.plan.updates}
-    return sum(
-        nbytes(node.meta["val"])
-        for node in save_all(joint)
-        if node.op != "placeholder" or node in written
-    )
-
-
-def _layout(node: fx.Node) -> TangentLayout:
-    value: FakeTensor = node.meta["val"]
-    return TangentLayout(tuple(value.shape), tuple(value.stride()), value.dtype, value.fake_device)

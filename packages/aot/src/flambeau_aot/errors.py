@@ -34,6 +34,10 @@ class NotYetSymbolic(Unsupported):
     """A symbolic size reached a stage that takes static sizes only."""
 
 
+class AliasingChanged(AotError):
+    """Arguments share memory in another way than when the program was traced."""
+
+
 class CompilerContractError(AotError):
     """A graph compiler returned something else than its contract says."""
 

@@ -38,22 +38,43 @@ class _NotALeaf(torch.autograd.Function):
 
 @dataclass(frozen=True)
 class StandIn:
-    """One input of the program while it is traced."""
+    """One input of the program while it is traced.
+
+    history: the wrapper's gradient function before the program ran. version: how often it was
+    written to by then. memory: a second wrapper of the same memory that is never reshaped.
+    """
 
     value: torch.Tensor
     wrapper: torch.Tensor
     leaf: torch.Tensor | None
     history: Any
     storage: int
+    version: int = 0
+    memory: torch.Tensor | None = None
 
 
 def stand_in(value: torch.Tensor, requires_grad: bool) -> StandIn:
     """Make the stand-in of one input from its fake value."""
     if not requires_grad:
         wrapper = functional_tensor(value)
-        return StandIn(value, wrapper, None, None, storage_key(wrapper))
+        return StandIn(value, wrapper, None, None, storage_key(wrapper), 0, wrapper.data)
     leaf = functional_tensor(value)
     leaf.requires_grad_(True)
+    with torch.enable_grad():
+        wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
+    history, memory = wrapper.grad_fn, wrapper.data
+    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory)
+
+
+def stand_in_over(leaf: torch.Tensor) -> StandIn:
+    """The stand-in of an input that is itself a functional tensor of an enclosing program.
+
+    Writing to the stand-in does not write to the enclosing program's value.
+    """
+    value = current_value(leaf)
+    if not leaf.requires_grad:
+        wrapper = functional_tensor(value)
+        return StandIn(value, wrapper, None, None, storage_key(wrapper))
     wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     return StandIn(value, wrapper, leaf, wrapper.grad_fn, storage_key(wrapper))
 

@@ -29,6 +29,9 @@ class Options:
     simplify: whether to remove dead, repeated and needless operators.
     check_outputs: compare number, shape, dtype and stride of what a compiled graph returns at
         its first call with what was traced.
+    higher_order: allow `create_graph=True` through the compiled graph. The derivative is traced
+        and compiled when it is first asked for; inputs that it alone reads stay referenced
+        between forward and backward.
     """
 
     name: str = "graph"
@@ -36,3 +39,4 @@ class Options:
     classify: Classifier | None = None
     simplify: bool = True
     check_outputs: bool = True
+    higher_order: bool = True

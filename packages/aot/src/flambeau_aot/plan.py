@@ -15,10 +15,43 @@ from flambeau_aot.joint.tracer import ViewStep
 
 
 @dataclass(frozen=True)
+class Member:
+    """An argument that is part of a base, by its place in the base's storage.
+
+    recorded: a view that autograd knows of. whole: it is the base itself. counter: members of
+    one number share a version counter.
+    """
+
+    position: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    recorded: bool
+    whole: bool
+    counter: int
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Arguments that share memory one of which is written to; the graph takes their base.
+
+    size, stride, offset: the base in its storage. own: the base is the tensor they are views
+    of; else it is made over their memory, beside autograd.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    own: bool
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
 class InputPlan:
     """How the caller's arguments become the graph's primals.
 
-    primals: for each primal after the static ones, the position of the argument it is.
+    primals: for each primal after the static ones, the position of the argument it is; the bases
+    of `merged` follow. Plans count the members of bases as primals that come after these.
     duplicates: (position, primal): this argument was the same tensor as that primal.
     literals: (position, value): an argument that is no tensor, fixed at its traced value.
     """
@@ -27,6 +60,12 @@ class InputPlan:
     primals: tuple[int, ...]
     duplicates: tuple[tuple[int, int], ...] = ()
     literals: tuple[tuple[int, Any], ...] = ()
+    merged: tuple[Merged, ...] = ()
+
+    @property
+    def bound(self) -> int:
+        """How many primals the graph takes."""
+        return self.static + len(self.primals) + len(self.merged)
 
 
 @dataclass(frozen=True)
@@ -34,18 +73,45 @@ class InputUpdate:
     """An input the program writes to: the graph's output `output` is copied into it.
 
     differentiable: the write is part of the autograd graph, as in-place operators are.
+    counted: the version counter notices, as it does not where `Tensor.data` was written to.
     """
 
     primal: int
     output: int
     differentiable: bool
+    counted: bool = True
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """An input that is given another shape in place, by these views, after everything else."""
+
+    primal: int
+    steps: tuple[ViewStep, ...]
+    recorded: bool
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An input on which the program calls `requires_grad_()`, or `detach_()`."""
+
+    primal: int
+    requires_grad: bool
+
+
+@dataclass(frozen=True)
+class SameResult:
+    """A result that is an earlier result itself."""
+
+    result: int
 
 
 @dataclass(frozen=True)
 class FromGraph:
-    """A result the graph returns, at this position."""
+    """A result the graph returns, at this position; `leaf`: one that is made to require grad."""
 
     output: int
+    leaf: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,6 +128,7 @@ class ViewOfInput:
     primal: int
     steps: tuple[ViewStep, ...]
     requires_grad: bool
+    leaf: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +138,7 @@ class ViewOfOutput:
     output: int
     steps: tuple[ViewStep, ...]
     requires_grad: bool
+    leaf: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +148,7 @@ class Literal:
     value: Any
 
 
-OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | Literal
+OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | SameResult | Literal
 
 
 @dataclass(frozen=True)
@@ -91,6 +159,9 @@ class Plan:
     visible: number of graph outputs the caller gets or that update inputs; saved ones follow.
     grad_mode_after: the grad mode the program leaves behind, None where it leaves it alone.
     offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
+    grad_mode: the grad mode the program was traced in.
+    reshapes, flags: what else happens to inputs. touched: inputs whose version counter is to
+    be raised although nothing is copied into them.
     """
 
     inputs: InputPlan
@@ -101,6 +172,25 @@ class Plan:
     structure: Any
     grad_mode_after: bool | None = None
     offsets: tuple[tuple[int, int], ...] = ()
+    grad_mode: bool = True
+    reshapes: tuple[Reshape, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    touched: tuple[int, ...] = ()
+
+    @property
+    def extras(self) -> bool:
+        """Whether more is to be done than to copy into inputs and to make views."""
+        return bool(
+            self.inputs.merged
+            or self.reshapes
+            or self.flags
+            or self.touched
+            or any(not update.counted for update in self.updates)
+            or any(
+                isinstance(item, SameResult) or getattr(item, "leaf", False)
+                for item in self.results
+            )
+        )
 
 
 def shifted(plan: Plan, start: int, by: int) -> Plan:
@@ -121,4 +211,7 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         updates=tuple(replace(item, primal=moved(item.primal)) for item in plan.updates),
         results=tuple(result(item) for item in plan.results),
         offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
+        reshapes=tuple(replace(item, primal=moved(item.primal)) for item in plan.reshapes),
+        flags=tuple(replace(item, primal=moved(item.primal)) for item in plan.flags),
+        touched=tuple(moved(primal) for primal in plan.touched),
     )

@@ -16,7 +16,8 @@ class Report:
 
     seconds: by pass name. recomputed: operators that run in forward and backward.
     saved_bytes: kept from forward to backward; saved_bytes_save_all: what saving everything the
-    backward part reads would keep. removed: operators removed, by rule.
+    backward part reads would keep. held_inputs: inputs that only a derivative of second order
+    reads, kept referenced for it (their bytes are the caller's). removed: operators removed, by rule.
     fake_runs, fake_remembered: operators whose metadata was computed, or known from before.
     """
 
@@ -28,6 +29,7 @@ class Report:
     saved_tensors: int = 0
     saved_bytes: int = 0
     saved_bytes_save_all: int = 0
+    held_inputs: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
     removed: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from torch import fx
 from flambeau_aot._torch_compat import is_view_op
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import is_random
+from flambeau_aot.unread import drop_unread
 
 aten = torch.ops.aten
 
@@ -28,18 +29,31 @@ class Simplified:
     dead: int
     repeated: int
     needless: int
+    unread: int
+
+    @property
+    def removed(self) -> dict[str, int]:
+        """Operators removed, by rule; under "unread" those that lost arguments."""
+        return {
+            "dead": self.dead,
+            "repeated": self.repeated,
+            "needless": self.needless,
+            "unread": self.unread,
+        }
 
 
 def simplify(joint: Joint) -> Simplified:
-    """Remove needless, repeated and dead operators, in this order."""
+    """Remove dead operators, unread arguments, needless and repeated operators, and what died."""
     moved: dict[fx.Node, fx.Node] = {}
+    dead = _remove_dead(joint)
+    unread = drop_unread(joint)
     needless = _remove_needless(joint, moved) + _remove_round_trips(joint, moved)
     joint = _follow(joint, moved)
     moved.clear()
     repeated = _merge_repeated(joint, moved)
     joint = _follow(joint, moved)
-    dead = _remove_dead(joint)
-    return Simplified(joint, dead, repeated, needless)
+    dead += _remove_dead(joint)
+    return Simplified(joint, dead, repeated, needless, unread)
 
 
 def _results(joint: Joint) -> set[fx.Node]:

@@ -3,8 +3,8 @@
 What comes in: a `Program`, its example inputs and a decomposition table.
 What goes out: a `Joint`: the functional graph with every tensor a placeholder, and the plan of
 what happens around it.
-Invariant: the program is run exactly once; the backward part is what torch's autograd engine
-does on the values of that run.
+Invariant: the program is run once (again if it turns out to write to arguments that share memory);
+the backward part is what torch's autograd engine does on the values of that run.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
-    FakeTensor,
     current_value,
     functional_tensor,
     functionalization,
-    is_conj_or_neg,
     no_saved_tensor_hooks,
     pytree,
 )
-from flambeau_aot.analyze import Effects, analyze
-from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
+from flambeau_aot.analyze import analyze
+from flambeau_aot.errors import AotError, TraceError, Unsupported
 from flambeau_aot.functionalize import RewriteCalls, StandIn, stand_in
+from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.tracer import Decompositions, Tracer
+from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import InputPlan, Plan, shifted
 from flambeau_aot.program import Program
 
@@ -60,78 +60,63 @@ class Joint:
         return bool(self.tangents)
 
 
-def bind_inputs(program: Program, inputs: Sequence[Any]) -> tuple[list[torch.Tensor], InputPlan]:
-    """The distinct tensors the program reads, and how arguments map to them."""
-    primals = list(program.static)
-    known = {id(tensor): index for index, tensor in enumerate(primals)}
-    positions: list[int] = []
-    duplicates: list[tuple[int, int]] = []
-    literals: list[tuple[int, Any]] = []
-    for position, value in enumerate(inputs):
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise NotYetSymbolic(f"argument {position} is symbolic")
-        if not isinstance(value, torch.Tensor):
-            literals.append((position, value))
-        elif id(value) in known:
-            duplicates.append((position, known[id(value)]))
-        else:
-            known[id(value)] = len(primals)
-            primals.append(value)
-            positions.append(position)
-    for tensor in primals:
-        _refuse_kind(tensor)
-    plan = InputPlan(len(program.static), tuple(positions), tuple(duplicates), tuple(literals))
-    return primals, plan
-
-
-def _refuse_kind(tensor: torch.Tensor) -> None:
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
-    if is_conj_or_neg(tensor):
-        raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
-    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
-    if type(tensor) not in plain:
-        raise Unsupported(f"a tensor subclass as an input: {type(tensor).__name__}")
-
-
 def trace(program: Program, inputs: Sequence[Any], decompositions: Decompositions) -> Joint:
     """Trace a program at the metadata of its example inputs."""
     with no_saved_tensor_hooks():
         grad_mode = torch.is_grad_enabled()
         # Leaving inference mode sets the grad mode too.
+        overlapping: frozenset[int] = frozenset()
         with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
-            return _trace(program, inputs, decompositions, grad_mode)
+            while True:
+                try:
+                    return _trace(program, inputs, decompositions, grad_mode, overlapping)
+                except WritesOverlap as found:
+                    if found.storage in overlapping:
+                        raise Unsupported(
+                            "inputs share memory, and the program writes to one of them"
+                        ) from found
+                    overlapping |= {found.storage}
+                torch.set_grad_enabled(grad_mode)
 
 
 def _trace(
-    program: Program, inputs: Sequence[Any], decompositions: Decompositions, grad_mode: bool
+    program: Program,
+    inputs: Sequence[Any],
+    decompositions: Decompositions,
+    grad_mode: bool,
+    overlapping: frozenset[int],
 ) -> Joint:
-    primals, input_plan = bind_inputs(program, inputs)
-    training = grad_mode and any(tensor.requires_grad for tensor in primals)
+    primals, input_plan = bind_inputs(program, inputs, overlapping)
+    requires_grad = any(tensor.requires_grad for tensor in primals)
     tracer = Tracer(decompositions)
     values = [tracer.fakes.like(tensor) for tensor in primals]
-    names = [*program.static_names, *(program.input_names[p] for p in input_plan.primals)]
+    names = [
+        *program.static_names,
+        *(program.input_names[p] for p in input_plan.primals),
+        *(f"base_{index}" for index in range(len(input_plan.merged))),
+    ]
     nodes = [
         tracer.placeholder(_identifier(name), value)
         for name, value in zip(names, values, strict=True)
     ]
     tracer.stack_lines = program.lines_from_stack
     stand_ins = [
-        stand_in(value, training and tensor.requires_grad)
+        stand_in(value, tensor.requires_grad)
         for value, tensor in zip(values, primals, strict=True)
     ]
     with functionalization(), tracer:
-        results = run_program(program, stand_ins, input_plan, len(inputs), tracer)
+        parts = parts_of(input_plan, stand_ins)
+        results = run_program(program, stand_ins, input_plan, len(inputs), tracer, parts)
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
         flat, structure = pytree.tree_flatten(results)
-        effects = analyze(tracer, primals, stand_ins, flat)
+        effects = analyze(tracer, primals, stand_ins, flat, parts)
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
     differentiable = tuple(
         index for index, item in enumerate(effects.returned) if item.differentiable
     )
-    if differentiable and not training:
+    if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
     tangents, grads = _backward(tracer, effects, differentiable, stand_ins)
     count, extra = input_plan.static, len(tracer.constants)
@@ -144,6 +129,10 @@ def _trace(
         structure=structure,
         grad_mode_after=None if grad_mode_after == grad_mode else grad_mode_after,
         offsets=_offsets_relied_on(tracer.graph, primals),
+        grad_mode=grad_mode,
+        reshapes=tuple(effects.reshapes),
+        flags=tuple(effects.flags),
+        touched=tuple(effects.touched),
     )
     return Joint(
         graph=tracer.graph,
@@ -153,26 +142,27 @@ def _trace(
         outputs=outputs,
         grads=(*grads[:count], *(None for _ in tracer.constants), *grads[count:]),
         plan=shifted(plan, count, extra) if extra else plan,
-        requires_grad=training,
+        requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
     )
 
 
 def run_program(
-    program: Program, stand_ins: Sequence[StandIn], plan: InputPlan, count: int, tracer: Tracer
+    program: Program,
+    stand_ins: Sequence[StandIn],
+    plan: InputPlan,
+    count: int,
+    tracer: Tracer,
+    parts: Sequence[Part] | None = None,
 ) -> Any:
     """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
-    wrappers = [item.wrapper for item in stand_ins]
-    args: list[Any] = [None] * count
-    for offset, position in enumerate(plan.primals):
-        args[position] = wrappers[plan.static + offset]
-    for position, primal in plan.duplicates:
-        args[position] = wrappers[primal]
-    for position, value in plan.literals:
-        args[position] = value
-    with RewriteCalls():
-        return program.run(wrappers[: plan.static], args, tracer)
+    if parts is None:
+        parts = parts_of(plan, stand_ins)
+    args = arguments(plan, stand_ins, parts, count)
+    static = [item.wrapper for item in stand_ins[: plan.static]]
+    with RewriteCalls(), torch.autograd.set_multithreading_enabled(False):
+        return program.run(static, args, tracer)
 
 
 def _backward(

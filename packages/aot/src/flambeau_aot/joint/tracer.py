@@ -69,6 +69,8 @@ class Tracer(TorchDispatchMode):
         self._meta: dict[str, Any] = {}
         self._writes: dict[Any, bool] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
+        # A derivative is traced inside the backward pass that asks for it.
+        self._around = current_backward_sequence()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -119,7 +121,7 @@ class Tracer(TorchDispatchMode):
 
     def _lines_now(self) -> dict[str, Any]:
         sequence = current_backward_sequence()
-        if sequence is not None:
+        if sequence is not None and sequence != self._around:
             return self.lines.of_backward(sequence)
         if self.stack_lines:
             return self.lines.from_stack(sequence_number())

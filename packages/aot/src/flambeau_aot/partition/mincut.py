@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import fx
 
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Classifier
+from flambeau_aot.options import Options
 from flambeau_aot.partition.classify import classify as class_of
 from flambeau_aot.partition.cost import recompute_cost, save_cost
 from flambeau_aot.partition.flow import Edge, minimum_cut
@@ -25,8 +25,9 @@ from flambeau_aot.partition.split import backward_only, forward_part
 _SOURCE, _SINK = "source", "sink"
 
 
-def min_cut_partition(joint: Joint, classify: Classifier | None = None) -> list[fx.Node]:
+def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
     """The cheapest set of values from which the backward part can be computed."""
+    classify = None if options is None else options.classify
     late = backward_only(joint)
     early = forward_part(joint) | set(joint.primals)
     read, candidates = _candidates(joint, late)

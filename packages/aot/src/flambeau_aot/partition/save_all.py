@@ -10,13 +10,13 @@ from __future__ import annotations
 from torch import fx
 
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.options import Classifier
+from flambeau_aot.options import Options
 from flambeau_aot.partition.split import backward_only, forward_part
 
 
-def save_all(joint: Joint, classify: Classifier | None = None) -> list[fx.Node]:
+def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
     """Every value of the forward part that the backward part reads."""
-    del classify
+    del options
     late = backward_only(joint)
     early = forward_part(joint) | set(joint.primals)
     wanted: list[fx.Node] = []

@@ -13,14 +13,14 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import pytree
-from flambeau_aot.errors import AotError
+from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.info import Boxed
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.split import Halves
 from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
-from flambeau_aot.runtime.function import Crossing, autograd_function
+from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function
 from flambeau_aot.runtime.prologue import prologue
 
 Call = Callable[..., Any]
@@ -29,7 +29,8 @@ Call = Callable[..., Any]
 class Compiled:
     """A compiled program: call it with the program's inputs, in order.
 
-    report: what the compile did. joint, halves: the traced graph and its cut (None without a
+    again: compiles the program for other inputs; `variants` are those made for arguments that
+    share memory in another way than the first. report: what the compile did. joint, halves: the traced graph and its cut (None without a
     backward part). forward, backward: the graphs the compilers were given.
     """
 
@@ -41,6 +42,7 @@ class Compiled:
         halves: Halves | None,
         forward: fx.GraphModule,
         backward: fx.GraphModule | None,
+        again: Callable[[Sequence[Any]], Compiled] | None = None,
     ) -> None:
         self.run = run
         self.report = report
@@ -48,9 +50,27 @@ class Compiled:
         self.halves = halves
         self.forward = forward
         self.backward = backward
+        self.again = again
+        self.variants: list[Compiled] = []
 
     def __call__(self, *args: Any) -> Any:
-        return self.run(*args)
+        try:
+            return self.run(*args)
+        except AliasingChanged:
+            if self.again is None:
+                raise
+        return self._variant(args)
+
+    def _variant(self, args: tuple[Any, ...]) -> Any:
+        """The same program compiled for arguments that share memory in another way."""
+        for variant in self.variants:
+            try:
+                return variant.run(*args)
+            except AliasingChanged as difference:
+                del difference
+        assert self.again is not None
+        self.variants.append(self.again(args))
+        return self.variants[-1].run(*args)
 
 
 def inference_call(
@@ -69,6 +89,7 @@ def inference_call(
     bind = prologue(plan, static, arguments)
     finish = epilogue(plan)
     build = _structure(plan)
+    bound = plan.inputs.bound
 
     def run(*args: Any) -> Any:
         primals = bind(args)
@@ -76,12 +97,12 @@ def inference_call(
             _refuse_grad(primals)
         if finish is None:
             return build(call(primals))
-        return build(finish(primals, call(list(primals))))
+        return build(finish(primals, call(primals[:bound])))
 
     def run_shielded(*args: Any) -> Any:
         primals = bind(args)
         with torch.no_grad():
-            outputs = call(list(primals))
+            outputs = call(primals[:bound])
         return build(outputs if finish is None else finish(primals, outputs))
 
     return run_shielded if shield and grad_mode else run
@@ -94,19 +115,27 @@ def training_call(
     forward: Boxed,
     backward: Boxed,
     crossing: Crossing,
+    higher: HigherOrder | None,
 ) -> Call:
     """A call that autograd can differentiate."""
     bind = prologue(plan, static, arguments)
-    apply = autograd_function(forward, backward, crossing)
+    apply = autograd_function(forward, backward, crossing, higher)
     finish: Epilogue | None = epilogue(plan)
     build = _structure(plan)
+    bound = plan.inputs.bound
 
     def run(*args: Any) -> Any:
         primals = bind(args)
-        outputs = apply(primals)
+        outputs = apply(*primals)
         return build(outputs if finish is None else finish(primals, outputs))
 
-    return run
+    def run_merged(*args: Any) -> Any:
+        primals = bind(args)
+        with torch.enable_grad():
+            outputs = apply(*primals[:bound])
+        return build(outputs if finish is None else finish(primals, outputs))
+
+    return run_merged if plan.inputs.merged or not plan.grad_mode else run
 
 
 def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:

@@ -1,8 +1,8 @@
 """From the graph's outputs to the caller's results.
 
 What comes in: the primals of this call and what the graph returned. What goes out: the results.
-Invariant: inputs are updated before any view of them is made again, and a result that is an
-input, or shares memory with one, does so here.
+Invariant: inputs are updated before any view of them is made again and reshaped after it, and a
+result that is an input, or shares memory with one, does so here.
 """
 
 from __future__ import annotations
@@ -12,24 +12,47 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import copy_all_
+from flambeau_aot._torch_compat import copy_all_, raise_version
 from flambeau_aot.joint.tracer import ViewStep
-from flambeau_aot.plan import FromGraph, IsInput, Literal, Plan, ViewOfInput, ViewOfOutput
+from flambeau_aot.plan import (
+    FromGraph,
+    IsInput,
+    Literal,
+    Plan,
+    SameResult,
+    ViewOfInput,
+    ViewOfOutput,
+)
 
 Epilogue = Callable[[Sequence[torch.Tensor], Sequence[Any]], list[Any]]
 Result = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
 
+aten = torch.ops.aten
+
+# The operators that make a view of a tensor by changing the tensor itself.
+IN_PLACE: dict[Any, Any] = {
+    aten.t.default: aten.t_.default,
+    aten.transpose.int: aten.transpose_.default,
+    aten.unsqueeze.default: aten.unsqueeze_.default,
+    aten.squeeze.default: aten.squeeze_.default,
+    aten.squeeze.dim: aten.squeeze_.dim,
+    aten.squeeze.dims: aten.squeeze_.dims,
+    aten.as_strided.default: aten.as_strided_.default,
+}
+
 
 def epilogue(plan: Plan) -> Epilogue | None:
     """Build the function that finishes a call; None where the outputs are the results."""
-    silent = [item for item in plan.updates if not item.differentiable]
+    silent = [item for item in plan.updates if item.counted and not item.differentiable]
+    unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
     results = [_result(item) for item in plan.results]
+    repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
     direct = all(
-        isinstance(item, FromGraph) and item.output == place
+        isinstance(item, FromGraph) and item.output == place and not item.leaf
         for place, item in enumerate(plan.results)
     )
-    if direct and not plan.updates and plan.grad_mode_after is None:
+    if direct and not plan.updates and plan.grad_mode_after is None and not plan.extras:
         return None
 
     def finish(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> list[Any]:
@@ -39,10 +62,24 @@ def epilogue(plan: Plan) -> Epilogue | None:
                     [primals[item.primal] for item in silent],
                     [outputs[item.output] for item in silent],
                 )
+        for item in unseen:
+            primals[item.primal].data.copy_(outputs[item.output])
         for item in recorded:
             with torch.enable_grad():
                 primals[item.primal].copy_(outputs[item.output])
+        for primal in plan.touched:
+            raise_version(primals[primal])
         values = [make(primals, outputs) for make in results]
+        for place, first in repeats:
+            values[place] = values[first]
+        for shape in plan.reshapes:
+            with torch.set_grad_enabled(shape.recorded):
+                _reshape(primals[shape.primal], shape.steps)
+        for flag in plan.flags:
+            if flag.requires_grad:
+                primals[flag.primal].requires_grad_()
+            else:
+                primals[flag.primal].detach_()
         if plan.grad_mode_after is not None:
             torch.set_grad_enabled(plan.grad_mode_after)
         return values
@@ -50,7 +87,21 @@ def epilogue(plan: Plan) -> Epilogue | None:
     return finish
 
 
+def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
+    for step in steps:
+        change = IN_PLACE.get(step.func)
+        if change is not None:
+            change(tensor, *step.args, **step.kwargs)
+
+
 def _result(item: Any) -> Result:
+    made = _made(item)
+    if not getattr(item, "leaf", False):
+        return made
+    return lambda primals, outputs: made(primals, outputs).requires_grad_()
+
+
+def _made(item: Any) -> Result:
     if isinstance(item, FromGraph):
         place = item.output
         return lambda primals, outputs: outputs[place]
@@ -60,6 +111,8 @@ def _result(item: Any) -> Result:
     if isinstance(item, Literal):
         value = item.value
         return lambda primals, outputs: value
+    if isinstance(item, SameResult):
+        return lambda primals, outputs: None
     if isinstance(item, ViewOfInput):
         source, steps, grad = item.primal, item.steps, item.requires_grad
         return lambda primals, outputs: replay(primals[source], steps, grad)

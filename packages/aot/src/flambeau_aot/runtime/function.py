@@ -1,25 +1,39 @@
 """The autograd function around a compiled forward and backward graph.
 
-What comes in: two boxed callables and what crosses between them.
-What goes out: a callable on primals whose outputs autograd can differentiate once.
+What comes in: two boxed callables, what crosses between them, and derivatives of higher order.
+What goes out: a callable on primals whose outputs autograd can differentiate, any number of times.
 Invariant: everything saved goes through `save_for_backward`, so that writing to a saved tensor
-before the backward pass raises as it does in eager.
+before the backward pass raises as it does in eager; what only a higher derivative reads is held
+beside it, and a write to that is an error only there.
+
+The forward and backward methods are generated: straight lines with no loop over what a graph
+does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from flambeau_aot._torch_compat import backward_keeps_graph, saved_tensors_released
+from flambeau_aot._torch_compat import (
+    CTX_MATERIALIZE,
+    CTX_NON_DIFFERENTIABLE,
+    CTX_TO_SAVE,
+    backward_keeps_graph,
+    direct_apply,
+    saved_tensors_released,
+    versions,
+)
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
 from flambeau_aot.partition.split import Saved
+from flambeau_aot.runtime.random import Streams, streams
 
-Forward = Callable[[Sequence[torch.Tensor]], Sequence[Any]]
+Apply = Callable[..., Sequence[Any]]
+"""All primals, static ones first, positionally."""
 
 
 @dataclass(frozen=True)
@@ -52,66 +66,173 @@ class Crossing:
     tangents_of: tuple[frozenset[int], ...]
 
 
-def autograd_function(forward: Boxed, backward: Boxed, crossing: Crossing) -> Forward:
-    """Build the autograd function of one compile."""
-    visible = crossing.visible
+@dataclass(frozen=True)
+class HigherOrder:
+    """What derivatives of higher order read, and the callable that gives them.
+
+    read: primals whose values the gradients depend on. static: primals below this position are
+    bound to the derivative. draws: devices whose random streams the forward graph draws on.
+    refusal: why there is no derivative, "" where there is one.
+    """
+
+    read: tuple[int, ...]
+    static: int
+    draws: tuple[torch.device, ...]
+    refusal: str
+    call: HigherCall
+
+
+class HigherCall(Protocol):
+    """Gradients from primals and cotangents, as part of the autograd graph."""
+
+    def __call__(
+        self, read: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], streams: Streams
+    ) -> Sequence[torch.Tensor]: ...
+
+
+def autograd_function(
+    forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
+) -> Apply:
+    """Build the autograd function of one compile.
+
+    Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
+    """
+    methods = {
+        "forward": staticmethod(_forward(forward, crossing, higher)),
+        "backward": staticmethod(_backward(backward, crossing, higher)),
+    }
+    return direct_apply(type("CompiledGraph", (torch.autograd.Function,), methods))
+
+
+def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
+    """Primals that only a higher derivative reads."""
+    if higher is None or higher.refusal:
+        return ()
+    saved = {item.index for item in crossing.saved if item.kind == "input"}
+    return tuple(index for index in higher.read if index not in saved)
+
+
+def _forward(
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None
+) -> Callable[..., tuple[Any, ...]]:
+    """Run the forward graph, save what crosses, return what the caller sees."""
+    saved = [
+        f"primals[{item.index}]" if item.kind == "input" else f"outputs[{item.index}]"
+        for item in crossing.saved
+    ]
     known = frozenset(crossing.differentiable)
-    constant = tuple(index for index in range(visible) if index not in known)
-    count = len(crossing.saved)
+    constant = [index for index in range(crossing.visible) if index not in known]
+    kept = held(crossing, higher)
+    lines = ["def forward(ctx, *primals):"]
+    if higher is not None and higher.draws:
+        lines.append("    ctx.streams = streams(draws)")
+    lines.append("    outputs = graph([*primals])")
+    if saved:
+        lines.append(f"    ctx.{CTX_TO_SAVE} = {_tuple(saved)}")
+    lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
+    if constant:
+        marked = _tuple([f"outputs[{index}]" for index in constant])
+        lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
+    if kept:
+        lines.append(f"    ctx.held = {_tuple([f'primals[{index}]' for index in kept])}")
+        lines.append("    ctx.versions = versions(ctx.held)")
+    lines.append(f"    return {_tuple([f'outputs[{i}]' for i in range(crossing.visible)])}")
+    scope: dict[str, Any] = {
+        "graph": graph,
+        "streams": streams,
+        "draws": () if higher is None else higher.draws,
+        "versions": versions,
+    }
+    return _defined("forward", lines, scope)
 
-    class CompiledGraph(torch.autograd.Function):
-        """One compiled graph as autograd sees it."""
 
-        @staticmethod
-        def forward(ctx: Any, *primals: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            outputs = forward(list(primals))
-            ctx.save_for_backward(
-                *[
-                    primals[item.index] if item.kind == "input" else outputs[item.index]
-                    for item in crossing.saved
-                ]
+def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Any]:
+    """Run the backward graph on what was saved, then on the cotangents."""
+    given = [f"c{index}" for index in crossing.differentiable]
+    results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
+    nothing = _tuple(["None"] * len(results))
+    inputs = ", ".join(f"c{index}" for index in range(crossing.visible))
+    lines = [f"def backward(ctx, {inputs}):"]
+    if given:
+        lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
+        lines.append(f"        return {nothing}")
+    lines.append("    if is_grad_enabled():")
+    lines.append(f"        return higher(ctx, {_tuple(given)})")
+    lines.append("    args = [*ctx.saved_tensors]")
+    if crossing.reusable:
+        lines.append("    if keeps_graph():")
+        lines.extend(f"        args[{i}] = args[{i}].clone()" for i in crossing.reusable)
+        lines.append("    else:")
+        lines.append("        release(ctx)")
+    lines.extend(
+        f"    args.append(as_traced({name}, layout{place}))" for place, name in enumerate(given)
+    )
+    lines.append("    grads = graph(args)")
+    if len(given) > 1:
+        lines.append(f"    if {' or '.join(f'{name} is None' for name in given)}:")
+        lines.append(f"        return undefined({_tuple(results)}, {_tuple(given)})")
+    lines.append(f"    return {_tuple(results)}")
+    scope: dict[str, Any] = {
+        "graph": graph,
+        "is_grad_enabled": torch.is_grad_enabled,
+        "keeps_graph": backward_keeps_graph,
+        "release": saved_tensors_released,
+        "as_traced": as_traced,
+        "higher": _higher(crossing, higher),
+        "undefined": _undefined(crossing),
+    }
+    scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
+    return _defined("backward", lines, scope)
+
+
+def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
+    def undefined(grads: Sequence[Any], given: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients, None where no defined cotangent reaches."""
+        missing = {index for index, item in enumerate(given) if item is None}
+        return tuple(
+            None if needed and needed <= missing else grad
+            for grad, needed in zip(grads, crossing.tangents_of, strict=True)
+        )
+
+    return undefined
+
+
+def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
+    undefined = _undefined(crossing)
+    kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
+    saved = {
+        item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"
+    }
+
+    def differentiable(ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
+        """The gradients as part of the autograd graph."""
+        if higher is None:
+            raise DoubleBackwardError(
+                "backward through a compiled graph was called with create_graph=True, and this "
+                "graph was compiled with Options(higher_order=False)"
             )
-            ctx.set_materialize_grads(False)
-            if constant:
-                ctx.mark_non_differentiable(*[outputs[index] for index in constant])
-            return tuple(outputs[:visible])
+        if higher.refusal:
+            raise DoubleBackwardError(higher.refusal)
+        tensors = ctx.saved_tensors
+        if kept and versions(ctx.held) != ctx.versions:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: an input of a compiled graph was written to between the "
+                "forward pass and a backward pass with create_graph=True"
+            )
+        read = [
+            ctx.held[kept[index]] if index in kept else tensors[saved[index]]
+            for index in higher.read
+            if index >= higher.static
+        ]
+        cotangents = [
+            as_traced(item, layout) for item, layout in zip(given, crossing.tangents, strict=True)
+        ]
+        found = iter(higher.call(read, cotangents, ctx.streams if higher.draws else ()))
+        grads = [None if place is None else next(found) for place in crossing.grads]
+        return undefined(grads, given)
 
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            given = [cotangents[index] for index in crossing.differentiable]
-            if all(item is None for item in given):
-                return (None,) * len(crossing.grads)
-            if torch.is_grad_enabled():
-                raise DoubleBackwardError(
-                    "backward through a compiled graph was called with create_graph=True; "
-                    "derivatives of second order are not supported yet: run this part of the "
-                    "program uncompiled"
-                )
-            args: list[Any] = list(ctx.saved_tensors)
-            if backward_keeps_graph():
-                for index in crossing.reusable:
-                    args[index] = args[index].clone()
-            else:
-                saved_tensors_released(ctx)
-            assert len(args) == count
-            for item, layout in zip(given, crossing.tangents, strict=True):
-                args.append(as_traced(item, layout))
-            grads = backward(args)
-            results = [None if place is None else grads[place] for place in crossing.grads]
-            missing = {index for index, item in enumerate(given) if item is None}
-            if missing:
-                for index, needed in enumerate(crossing.tangents_of):
-                    if needed and needed <= missing:
-                        results[index] = None
-            return tuple(results)
-
-    apply: Any = CompiledGraph.apply
-
-    def call(primals: Sequence[torch.Tensor]) -> Sequence[Any]:
-        outputs: Sequence[Any] = apply(*primals)
-        return outputs
-
-    return call
+    return differentiable
 
 
 def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:
@@ -122,10 +243,22 @@ def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor
         )
         return zeros.zero_()
     value = value.resolve_conj().resolve_neg()
-    same = value.dtype == layout.dtype and value.layout == torch.strided
-    if same and tuple(value.stride()) == layout.stride:
-        return value
+    if value.layout == torch.strided and value.dtype == layout.dtype:
+        if value.stride() == layout.stride:
+            return value
+    elif value.layout != torch.strided:
+        value = value.to_dense()
     result = torch.empty_strided(
         layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
     )
-    return result.copy_(value.to_dense() if value.layout != torch.strided else value)
+    return result.copy_(value)
+
+
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+
+
+def _defined(name: str, lines: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
+    exec(compile("\n".join(lines), f"<flambeau autograd {name}>", "exec"), scope)
+    made: Callable[..., Any] = scope[name]
+    return made

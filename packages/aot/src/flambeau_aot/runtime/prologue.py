@@ -1,8 +1,9 @@
 """From the caller's arguments to the graph's inputs.
 
-What comes in: the positional arguments of a call. What goes out: the list of primals.
+What comes in: the positional arguments of a call. What goes out: the list of primals, and after
+them those arguments that are parts of a primal (`Plan.inputs.bound` says where they begin).
 Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
-program writes to shares memory with no other; else the call is refused.
+program writes to shares memory with those it did then; else `AliasingChanged` is raised.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import storage_key
-from flambeau_aot.errors import AotError, Unsupported
+from flambeau_aot.errors import AliasingChanged, AotError
+from flambeau_aot.merging import base_for
 from flambeau_aot.plan import Plan
 
 Prologue = Callable[[Sequence[Any]], list[torch.Tensor]]
@@ -26,13 +28,18 @@ def prologue(plan: Plan, static: Sequence[torch.Tensor], arguments: int) -> Prol
     written = tuple(item.primal for item in plan.updates if item.primal >= len(held))
     straight = positions == tuple(range(arguments))
     checks = _checks(plan, written)
+    merged = plan.inputs.merged
 
     def bind(args: Sequence[Any]) -> list[torch.Tensor]:
         if len(args) != arguments:
             raise TypeError(f"the compiled graph takes {arguments} inputs, not {len(args)}")
         primals = [*held, *args] if straight else [*held, *[args[p] for p in positions]]
+        for base in merged:
+            primals.append(base_for(base, args))
         for check in checks:
             check(args, primals)
+        for base in merged:
+            primals.extend(args[member.position] for member in base.members)
         return primals
 
     return bind
@@ -44,7 +51,8 @@ Check = Callable[[Sequence[Any], list[torch.Tensor]], None]
 def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
     checks: list[Check] = []
     if plan.inputs.duplicates:
-        checks.append(lambda args, primals: _same_tensors(plan, args, primals))
+        places = _places(plan)
+        checks.append(lambda args, primals: _same_tensors(plan, places, args))
     if plan.inputs.literals:
         checks.append(lambda args, primals: _same_literals(plan, args))
     if plan.offsets:
@@ -54,10 +62,19 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
     return checks
 
 
-def _same_tensors(plan: Plan, args: Sequence[Any], primals: list[torch.Tensor]) -> None:
+def _places(plan: Plan) -> dict[int, int]:
+    """The argument that each primal is."""
+    inputs = plan.inputs
+    places = {inputs.static + index: p for index, p in enumerate(inputs.primals)}
+    members = [member for base in inputs.merged for member in base.members]
+    places |= {inputs.bound + index: member.position for index, member in enumerate(members)}
+    return places
+
+
+def _same_tensors(plan: Plan, places: dict[int, int], args: Sequence[Any]) -> None:
     for position, primal in plan.inputs.duplicates:
-        if args[position] is not primals[primal]:
-            raise AotError(f"argument {position} was the same tensor as another when traced")
+        if primal in places and args[position] is not args[places[primal]]:
+            raise AliasingChanged(f"argument {position} was the same tensor as another when traced")
 
 
 def _same_literals(plan: Plan, args: Sequence[Any]) -> None:
@@ -70,11 +87,15 @@ def _same_literals(plan: Plan, args: Sequence[Any]) -> None:
 def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
     for primal, offset in plan.offsets:
         if primals[primal].storage_offset() != offset:
-            raise AotError(f"input {primal} starts elsewhere in its storage than when traced")
+            raise AliasingChanged(
+                f"input {primal} starts elsewhere in its storage than when traced"
+            )
 
 
 def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
     keys = [storage_key(tensor) for tensor in primals]
     for index in written:
         if keys.count(keys[index]) > 1:
-            raise Unsupported(f"input {index} is written to and shares memory with another input")
+            raise AliasingChanged(
+                f"input {index} is written to and shares memory with another input"
+            )

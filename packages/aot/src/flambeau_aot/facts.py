@@ -1,0 +1,166 @@
+"""What compilers, the runtime and the report are told of a traced and cut program.
+
+What comes in: a `Joint` and its halves. What goes out: frozen data.
+Invariant: everything here is read off the graphs; nothing is decided.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+
+from flambeau_aot._torch_compat import FakeTensor
+from flambeau_aot.info import GraphInfo
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.options import Options
+from flambeau_aot.partition.cost import nbytes
+from flambeau_aot.partition.save_all import save_all
+from flambeau_aot.partition.split import Halves, tangents_of
+from flambeau_aot.report import Report
+from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
+from flambeau_aot.simplify import is_view_node
+
+
+def inference_info(joint: Joint, options: Options) -> GraphInfo:
+    """Facts about a forward graph without derivatives."""
+    return GraphInfo(
+        kind="inference",
+        name=options.name,
+        static_inputs=tuple(range(len(joint.static))),
+        mutated_outputs=tuple(item.output for item in joint.plan.updates),
+    )
+
+
+def forward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
+    """Facts about the forward half."""
+    return GraphInfo(
+        kind="forward",
+        name=f"{options.name}_forward",
+        static_inputs=tuple(range(len(joint.static))),
+        saved_outputs=tuple(range(joint.plan.visible, len(outputs_of(halves.forward)))),
+        mutated_outputs=tuple(item.output for item in joint.plan.updates),
+    )
+
+
+def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
+    """Facts about the backward half.
+
+    Reusable are saved values that the caller never sees, that share memory with no other value
+    of the forward graph, and that are not an input.
+    """
+    static, visible = len(joint.static), joint.plan.visible
+    reusable = tuple(
+        place
+        for place, item in enumerate(halves.saved)
+        if item.kind == "output" and item.index >= visible and _alone(halves.saved_nodes[place])
+    )
+    return GraphInfo(
+        kind="backward",
+        name=f"{options.name}_backward",
+        static_inputs=tuple(
+            place
+            for place, item in enumerate(halves.saved)
+            if item.kind == "input" and item.index < static
+        ),
+        reusable_inputs=reusable,
+    )
+
+
+def _alone(node: fx.Node) -> bool:
+    return not is_view_node(node) and not any(is_view_node(user) for user in node.users)
+
+
+def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
+    """What the autograd function needs to know of the halves."""
+    return Crossing(
+        visible=joint.plan.visible,
+        differentiable=joint.plan.differentiable,
+        saved=halves.saved,
+        grads=halves.grads,
+        tangents=tuple(_layout(node) for node in joint.tangents),
+        reusable=backward.reusable_inputs,
+        tangents_of=tangents_of(joint),
+    )
+
+
+def inference_report(
+    joint: Joint,
+    gm: fx.GraphModule,
+    options: Options,
+    removed: dict[str, int],
+    seconds: dict[str, float],
+) -> Report:
+    """The report of a compile without derivatives."""
+    return Report(
+        name=options.name,
+        kind="inference",
+        joint_nodes=operators(joint.graph),
+        forward_nodes=operators(gm.graph),
+        removed=removed,
+        seconds=seconds,
+        fake_runs=joint.fake_runs,
+        fake_remembered=joint.fake_remembered,
+    )
+
+
+def training_report(
+    joint: Joint,
+    halves: Halves,
+    options: Options,
+    removed: dict[str, int],
+    seconds: dict[str, float],
+    across: Crossing,
+    higher: HigherOrder | None,
+) -> Report:
+    """The report of a compile of both halves."""
+    assert halves.backward is not None
+    kept = [
+        node
+        for node, item in zip(halves.saved_nodes, halves.saved, strict=True)
+        if item.kind == "output"
+    ]
+    statics = len(joint.static)
+    return Report(
+        name=options.name,
+        kind="training",
+        joint_nodes=operators(joint.graph),
+        forward_nodes=operators(halves.forward.graph),
+        backward_nodes=operators(halves.backward.graph),
+        saved_tensors=len(kept),
+        saved_bytes=sum(nbytes(node.meta["val"]) for node in kept),
+        saved_bytes_save_all=_bytes_of_save_all(joint),
+        held_inputs=tuple(
+            joint.primals[index].name for index in held(across, higher) if index >= statics
+        ),
+        recomputed=halves.recomputed,
+        removed=removed,
+        seconds=seconds,
+        fake_runs=joint.fake_runs,
+        fake_remembered=joint.fake_remembered,
+    )
+
+
+def outputs_of(gm: fx.GraphModule) -> list[Any]:
+    """The nodes a graph returns."""
+    end = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    return list(end.args[0])  # type: ignore[arg-type]
+
+
+def operators(graph: fx.Graph) -> int:
+    """The number of calls in a graph."""
+    return sum(node.op == "call_function" for node in graph.nodes)
+
+
+def _bytes_of_save_all(joint: Joint) -> int:
+    written = {joint.primals[update.primal] for update in joint.plan.updates}
+    return sum(
+        nbytes(node.meta["val"])
+        for node in save_all(joint)
+        if node.op != "placeholder" or node in written
+    )
+
+
+def _layout(node: fx.Node) -> TangentLayout:
+    value: FakeTensor = node.meta["val"]
+    return TangentLayout(tuple(value.shape), tuple(value.stride()), value.dtype, value.fake_device)

@@ -1,0 +1,98 @@
+"""Derivatives of a compiled program, compiled when they are first asked for.
+
+What comes in: a traced program and the way programs are compiled. What goes out: a callable from
+the values of its inputs and cotangents to gradients that can themselves be differentiated.
+Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flambeau_aot.derivative import Needs, derivative, needs, read_after_all
+from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.joint.ambient import Ambient
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.program import Program
+from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.runtime.function import HigherOrder
+from flambeau_aot.runtime.random import Streams, replayed
+
+CompileProgram = Callable[[Program, Sequence[Any]], Compiled]
+
+
+@dataclass
+class Derivatives:
+    """The derivatives of one compiled program, one for each set of cotangents that need grad."""
+
+    program: Program
+    joint: Joint
+    ambience: Ambient
+    compile: CompileProgram
+    name: str
+    compiled: dict[tuple[bool, ...], Compiled] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.needs: Needs = needs(self.program, self.joint)
+
+    def refusal(self) -> str:
+        """Why there is no derivative; "" where there is one."""
+        if self.needs.written:
+            names = ", ".join(self.joint.primals[index].name for index in self.needs.written)
+            return (
+                f"the gradients of {self.name} depend on the value that {names} had before the "
+                "program wrote to it, and that value is gone; write to a copy, or run this part "
+                "of the program uncompiled"
+            )
+        if self.needs.unrepeatable:
+            return (
+                f"{self.name} draws random numbers that cannot be drawn again: "
+                f"{', '.join(self.needs.unrepeatable)}, in its backward part or from a generator "
+                "of its own; draw them outside, or run this part of the program uncompiled"
+            )
+        return ""
+
+    def higher_order(self) -> HigherOrder:
+        """What the autograd function needs to know of these derivatives."""
+        needed = self.needs
+        return HigherOrder(needed.read, needed.statics, needed.draws, self.refusal(), self)
+
+    def __call__(
+        self, read: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], streams: Streams
+    ) -> Sequence[torch.Tensor]:
+        """Gradients, of those primals that have one, as part of the autograd graph.
+
+        read: the primals of `needs.read` that are not static, with their history. streams: the
+        random streams as they were before the program ran.
+        """
+        pattern = tuple(item.requires_grad for item in cotangents)
+        entry = self.compiled.get(pattern)
+        if entry is None:
+            with self.lock:
+                entry = self.compiled.get(pattern)
+                if entry is None:
+                    entry = self._compile([*read, *cotangents])
+                    self.compiled[pattern] = entry
+        with replayed(streams):
+            grads: Sequence[torch.Tensor] = entry(*read, *cotangents)
+        return grads
+
+    def _compile(self, examples: Sequence[torch.Tensor]) -> Compiled:
+        program = derivative(self.program, self.joint, self.needs, f"{self.name}_derivative")
+        # Objects of their own: that two cotangents are one tensor now holds for this call only.
+        own = [item.detach().requires_grad_(item.requires_grad) for item in examples]
+        with self.ambience.restored():
+            compiled = self.compile(program, own)
+        read = read_after_all(compiled.joint)
+        if read:
+            raise DoubleBackwardError(
+                f"the derivative of {self.name} reads {', '.join(read)}, which its gradient "
+                "does not depend on; this is a defect of this package"
+            )
+        return compiled

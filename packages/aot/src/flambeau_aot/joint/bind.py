@@ -1,0 +1,153 @@
+"""Which tensors the graph takes, and what the program is handed for each argument.
+
+What comes in: a program and its example inputs. What goes out: the primals with an `InputPlan`;
+once there are stand-ins for the primals, the values to run the program on.
+Invariant: one tensor given twice is one primal; arguments that share memory are parts of one
+primal exactly if they are asked for in `overlapping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import FakeTensor, is_conj_or_neg, storage_key
+from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.functionalize import StandIn
+from flambeau_aot.merging import base_for, merge
+from flambeau_aot.plan import InputPlan, Member, Merged
+from flambeau_aot.program import Program
+
+
+@dataclass(frozen=True)
+class Part:
+    """A member of a base while the program is traced: a view of the base's stand-in."""
+
+    wrapper: torch.Tensor
+    primal: int
+    member: Member
+    version: int
+
+
+class WritesOverlap(Exception):
+    """The program writes to one of these arguments, which share memory; trace it again."""
+
+    def __init__(self, storage: int) -> None:
+        super().__init__(storage)
+        self.storage = storage
+
+
+def bind_inputs(
+    program: Program, inputs: Sequence[Any], overlapping: frozenset[int] = frozenset()
+) -> tuple[list[torch.Tensor], InputPlan]:
+    """The distinct tensors the graph takes, and how arguments map to them.
+
+    overlapping: storages whose arguments are to be taken as parts of one base.
+    """
+    primals = list(program.static)
+    known: dict[int, Any] = {id(tensor): index for index, tensor in enumerate(primals)}
+    positions: list[int] = []
+    literals: list[tuple[int, Any]] = []
+    repeated: list[tuple[int, Any]] = []
+    parts: dict[int, list[int]] = {}
+    for position, value in enumerate(inputs):
+        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise NotYetSymbolic(f"argument {position} is symbolic")
+        if not isinstance(value, torch.Tensor):
+            literals.append((position, value))
+        elif id(value) in known:
+            repeated.append((position, known[id(value)]))
+        elif overlapping and storage_key(value) in overlapping:
+            group = parts.setdefault(storage_key(value), [])
+            known[id(value)] = (storage_key(value), len(group))
+            group.append(position)
+        else:
+            known[id(value)] = len(primals)
+            primals.append(value)
+            positions.append(position)
+    for tensor in (*primals, *(inputs[place] for group in parts.values() for place in group)):
+        _refuse_kind(tensor)
+    merged, first_of = _merged(program, inputs, parts, len(primals))
+    primals.extend(base_for(item, inputs) for item in merged)
+    duplicates = tuple(
+        (position, where if isinstance(where, int) else first_of[where[0]] + where[1])
+        for position, where in repeated
+    )
+    plan = InputPlan(len(program.static), tuple(positions), duplicates, tuple(literals), merged)
+    return primals, plan
+
+
+def _merged(
+    program: Program, inputs: Sequence[Any], parts: dict[int, list[int]], bound: int
+) -> tuple[tuple[Merged, ...], dict[int, int]]:
+    """The bases, and the primal that the first member of each storage counts as."""
+    own = {storage_key(tensor): name for tensor, name in zip(program.static, program.static_names)}
+    first_of: dict[int, int] = {}
+    merged: list[Merged] = []
+    following = bound + len(parts)
+    for storage, positions in parts.items():
+        if storage in own:
+            raise Unsupported(
+                f"arguments {positions} share memory with {own[storage]}, and the program writes "
+                "to one of them; pass a copy"
+            )
+        merged.append(merge(positions, [inputs[position] for position in positions]))
+        first_of[storage] = following
+        following += len(positions)
+    return tuple(merged), first_of
+
+
+def _refuse_kind(tensor: torch.Tensor) -> None:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
+    if is_conj_or_neg(tensor):
+        raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
+    plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+    if type(tensor) not in plain:
+        raise Unsupported(f"a tensor subclass as an input: {type(tensor).__name__}")
+
+
+def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
+    """The members of every base as views of the base's stand-in."""
+    parts: list[Part] = []
+    first = plan.static + len(plan.primals)
+    for index, merged in enumerate(plan.merged):
+        whole = stand_ins[first + index].wrapper
+        roots: dict[tuple[int, bool], torch.Tensor] = {}
+        related = {m.counter for m in merged.members if m.recorded or m.whole}
+        for member in merged.members:
+            view = member.recorded or member.whole
+            kind = (member.counter, view)
+            if kind not in roots:
+                if view:
+                    roots[kind] = whole
+                else:
+                    roots[kind] = whole.detach() if member.counter in related else whole.data
+            root = roots[kind]
+            if member.whole:
+                part = root
+            else:
+                with torch.set_grad_enabled(member.recorded):
+                    part = root.as_strided(member.size, member.stride, member.offset)
+            parts.append(Part(part, plan.bound + len(parts), member, part._version))
+    return parts
+
+
+def arguments(
+    plan: InputPlan, stand_ins: Sequence[StandIn], parts: Sequence[Part], count: int
+) -> list[Any]:
+    """What the program is run on, by argument position."""
+    wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
+    args: list[Any] = [None] * count
+    for offset, position in enumerate(plan.primals):
+        args[position] = wrappers[plan.static + offset]
+    for part in parts:
+        args[part.member.position] = part.wrapper
+    for position, primal in plan.duplicates:
+        args[position] = wrappers[primal]
+    for position, value in plan.literals:
+        args[position] = value
+    return args

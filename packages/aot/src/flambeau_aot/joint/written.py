@@ -1,0 +1,214 @@
+"""What the program did to its inputs.
+
+What comes in: stand-ins of the inputs after the program ran. What goes out: for each input the
+value to copy into it, the shape it is given in place, whether it begins or ceases to require
+grad, and whether its version counter is to be raised.
+Invariant: what an input becomes is told by its base, the memory in the input's own shape; every
+view of the input follows from the base by the steps recorded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    current_value,
+    has_metadata_mutation,
+    leaves_reached,
+    storage_key,
+    storage_was_replaced,
+    version,
+)
+from flambeau_aot.errors import TraceError, Unsupported
+from flambeau_aot.functionalize import StandIn
+from flambeau_aot.joint.bind import Part, WritesOverlap
+from flambeau_aot.joint.tracer import Tracer, ViewStep
+from flambeau_aot.plan import Flag, InputUpdate, OutputPlan, Reshape
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A value the graph returns: its pure value, and the wrapper autograd knows, if any."""
+
+    value: torch.Tensor
+    wrapper: torch.Tensor | None
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether a cotangent flows back into it."""
+        return self.wrapper is not None and in_graph(self.wrapper)
+
+
+@dataclass
+class Effects:
+    """The finding: values the graph returns (updates first), and plans that refer to them.
+
+    finals: for each input, its base after the program ran.
+    """
+
+    returned: list[Returned] = field(default_factory=list)
+    updates: list[InputUpdate] = field(default_factory=list)
+    results: list[OutputPlan] = field(default_factory=list)
+    reshapes: list[Reshape] = field(default_factory=list)
+    flags: list[Flag] = field(default_factory=list)
+    touched: list[int] = field(default_factory=list)
+    finals: list[torch.Tensor] = field(default_factory=list)
+
+
+def in_graph(wrapper: torch.Tensor) -> bool:
+    """Whether a cotangent of this value flows on; a view of a leaf made with grad disabled says
+    that it requires grad, and yet none does."""
+    return bool(wrapper.requires_grad) and wrapper.grad_fn is not None
+
+
+def steps_from(
+    tracer: Tracer, value: torch.Tensor, base: torch.Tensor | None
+) -> tuple[torch.Tensor, tuple[ViewStep, ...]]:
+    """The value a view was made of, at most as far back as `base`, and the steps from there."""
+    steps: list[ViewStep] = []
+    while value is not base and id(value) in tracer.view_of:
+        value, step = tracer.view_of[id(value)]
+        steps.append(step)
+    return value, tuple(reversed(steps))
+
+
+def plan_inputs(
+    tracer: Tracer,
+    effects: Effects,
+    primals: Sequence[torch.Tensor],
+    stand_ins: Sequence[StandIn],
+    parts: Sequence[Part],
+) -> None:
+    """Fill in all of `effects` but the results."""
+    for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
+        _plan_input(tracer, effects, index, tensor, item)
+    _plan_parts(effects, parts)
+    _refuse_overlapping_writes(effects, primals)
+
+
+def _plan_input(
+    tracer: Tracer, effects: Effects, index: int, tensor: torch.Tensor, item: StandIn
+) -> None:
+    wrapper = item.wrapper
+    if storage_was_replaced(wrapper):
+        raise Unsupported(
+            f"input {index} gets another storage in place (set_, resize_); return a new tensor"
+        )
+    final, steps = current_value(wrapper), ()
+    if has_metadata_mutation(wrapper) and item.memory is not None:
+        value, final = final, current_value(item.memory)
+        root, steps = steps_from(tracer, value, final)
+        if root is not final:
+            raise Unsupported(f"input {index} is reshaped in place in an unknown way")
+    effects.finals.append(final)
+    recorded = bool(wrapper.requires_grad) and (
+        wrapper.grad_fn is not None and (item.leaf is None or wrapper.grad_fn is not item.history)
+    )
+    if recorded and tensor.requires_grad and tensor.is_leaf:
+        raise TraceError(
+            "a leaf Variable that requires grad is being used in an in-place operation"
+        )
+    if steps:
+        effects.reshapes.append(Reshape(index, steps, recorded))
+    counted = version(wrapper) != item.version
+    if final is not item.value:
+        known = _unshaped(wrapper, steps, final) if recorded else None
+        if known is not None:
+            final = effects.finals[-1] = current_value(known)
+        effects.updates.append(
+            InputUpdate(index, len(effects.returned), recorded, counted or recorded)
+        )
+        effects.returned.append(Returned(final, known))
+    elif counted and not steps:
+        effects.touched.append(index)
+    _plan_flag(effects, index, tensor, item)
+
+
+# For the view operators that exist in place: what undoes each.
+_UNDONE_BY_ITSELF = {aten.t.default, aten.transpose.int}
+_UNDONE_BY_SHAPE = {
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.unsqueeze.default,
+    aten.detach.default,
+    aten.alias.default,
+}
+
+
+def _unshaped(
+    wrapper: torch.Tensor, steps: tuple[ViewStep, ...], final: torch.Tensor
+) -> torch.Tensor:
+    """A view of a reshaped input in its shape of before, for autograd to start from."""
+    with torch.enable_grad():
+        for step in reversed(steps):
+            if step.func in _UNDONE_BY_ITSELF:
+                wrapper = step.func(wrapper, *step.args)
+            elif step.func not in _UNDONE_BY_SHAPE:
+                raise Unsupported(
+                    f"an input that requires grad is written to and reshaped by {step.func}; "
+                    "return the reshaped value instead"
+                )
+        if steps and wrapper.shape != final.shape:
+            wrapper = wrapper.view(final.shape)
+    return wrapper
+
+
+def _plan_flag(effects: Effects, index: int, tensor: torch.Tensor, item: StandIn) -> None:
+    before, now = bool(tensor.requires_grad), bool(item.wrapper.requires_grad)
+    if before and not now:
+        effects.flags.append(Flag(index, False))
+    elif now and not before and item.wrapper.grad_fn is None:
+        effects.flags.append(Flag(index, True))
+
+
+def _plan_parts(effects: Effects, parts: Sequence[Part]) -> None:
+    raised: set[int] = set()
+    updated = {update.primal for update in effects.updates}
+    for part in parts:
+        wrapper, member = part.wrapper, part.member
+        if has_metadata_mutation(wrapper) or storage_was_replaced(wrapper):
+            raise Unsupported(
+                f"argument {member.position} shares memory with another and is reshaped in place"
+            )
+        if version(wrapper) != part.version and member.counter not in raised:
+            raised.add(member.counter)
+            if not ((member.recorded or member.whole) and updated):
+                effects.touched.append(part.primal)
+
+
+def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+    if not effects.updates and not effects.reshapes:
+        return
+    written = {update.primal for update in effects.updates}
+    by_storage: dict[int, list[int]] = {}
+    for index, tensor in enumerate(primals):
+        if tensor.numel():
+            by_storage.setdefault(storage_key(tensor), []).append(index)
+    for storage, group in by_storage.items():
+        if len(group) > 1 and written & set(group):
+            raise WritesOverlap(storage)
+
+
+def refuse_new_leaves(effects: Effects, stand_ins: Sequence[StandIn]) -> None:
+    """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
+    marked = [stand_ins[flag.primal].wrapper for flag in effects.flags if flag.requires_grad]
+    if not marked:
+        return
+    ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
+    refuse_reached(marked, ends)
+
+
+def refuse_reached(marked: Sequence[torch.Tensor], ends: Sequence[torch.Tensor]) -> None:
+    """Raise where one of these leaves takes part in the gradients of these values."""
+    reached = {id(leaf) for leaf in leaves_reached(ends)}
+    if any(id(leaf) in reached for leaf in marked):
+        raise Unsupported(
+            "a tensor begins to require grad inside the program (requires_grad_), and results "
+            "depend on it; call requires_grad_() before the compiled region"
+        )

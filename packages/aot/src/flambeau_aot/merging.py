@@ -1,0 +1,100 @@
+"""Arguments that share memory, one of which is written to, as parts of one base.
+
+What comes in: tensors. What goes out: a `Merged`, that is where each lies in the memory of a
+common base; at every call that base, from the arguments of the call.
+Invariant: a base and its members overlap in the call as they did when the program was traced;
+otherwise the call is not this plan's, and `AliasingChanged` says so.
+
+Where members are views that autograd knows of, the base is the tensor they are views of, and a
+write to it reaches them by autograd's own rules. Where none is part of a graph, the base is a
+flat tensor over the memory they cover, with a version counter of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from flambeau_aot._torch_compat import base_of, share_version_counter, storage_key
+from flambeau_aot.errors import AliasingChanged, Unsupported
+from flambeau_aot.plan import Member, Merged
+
+
+def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
+    """Where these arguments lie in the memory they share."""
+    recorded = any(tensor.requires_grad for tensor in tensors)
+    base = base_of(tensors[0])
+    for tensor in tensors:
+        if tensor.requires_grad:
+            base = base_of(tensor)
+    own = recorded and all(
+        base_of(tensor) is base for tensor in tensors if tensor.requires_grad
+    )
+    if recorded and not own:
+        raise Unsupported(
+            f"arguments {list(positions)} share memory, the program writes to one of them, and "
+            "they are not views of one tensor; pass that tensor and take the views in the program"
+        )
+    if any(tensor.is_complex() or tensor.dtype != base.dtype for tensor in tensors):
+        raise Unsupported(
+            f"arguments {list(positions)} share memory as different dtypes, and one is written to"
+        )
+    counters = _counters(tensors)
+    members = tuple(
+        Member(
+            position=position,
+            size=tuple(tensor.shape),
+            stride=tuple(tensor.stride()),
+            offset=int(tensor.storage_offset()),
+            recorded=own and tensor.grad_fn is not None and base_of(tensor) is base,
+            whole=own and tensor is base,
+            counter=counter,
+        )
+        for position, tensor, counter in zip(positions, tensors, counters, strict=True)
+    )
+    if own:
+        size, stride = tuple(base.shape), tuple(base.stride())
+        return Merged(size, stride, int(base.storage_offset()), True, members)
+    start = min(member.offset for member in members)
+    stop = max(_stop(member) for member in members)
+    return Merged((stop - start,), (1,), start, False, members)
+
+
+def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
+    """The base of this call's arguments; raises AliasingChanged where they have none."""
+    tensors = [args[member.position] for member in merged.members]
+    first = tensors[0]
+    assert isinstance(first, torch.Tensor)
+    key = storage_key(first)
+    base: torch.Tensor | None = None
+    for member, tensor in zip(merged.members, tensors, strict=True):
+        assert isinstance(tensor, torch.Tensor)
+        if storage_key(tensor) != key or tensor.storage_offset() != member.offset:
+            raise AliasingChanged(f"argument {member.position} lies elsewhere than when traced")
+        if merged.own and (member.recorded or member.whole):
+            if base is not None and base_of(tensor) is not base:
+                raise AliasingChanged(f"argument {member.position} is a view of another tensor")
+            base = base_of(tensor)
+    if base is not None:
+        return base
+    with torch.no_grad():
+        return first.data.as_strided(merged.size, merged.stride, merged.offset)
+
+
+def _stop(member: Member) -> int:
+    if 0 in member.size:
+        return member.offset
+    last = sum((size - 1) * step for size, step in zip(member.size, member.stride, strict=True))
+    return member.offset + last + 1
+
+
+def _counters(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """For each tensor, the first one with whom it shares its version counter."""
+    counters: list[int] = []
+    for index, tensor in enumerate(tensors):
+        same = (
+            other for other in range(index) if share_version_counter(tensors[other], tensor)
+        )
+        counters.append(next(same, index))
+    return counters
