@@ -22,11 +22,11 @@ aten = torch.ops.aten
 
 
 def drop_unread(joint: Joint) -> int:
-    """Rewrite every operator that the rules know; the number of rewrites."""
+    """Rewrite every operator that the rules know, users first; the number of rewrites."""
     kept = {*joint.outputs, *(node for node in joint.grads if node is not None)}
     return sum(
         RULES[node.target](node, kept)  # type: ignore[index]
-        for node in list(joint.graph.nodes)
+        for node in reversed(list(joint.graph.nodes))
         if node.op == "call_function" and node.target in RULES
     )
 
