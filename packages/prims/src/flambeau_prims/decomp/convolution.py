@@ -1,6 +1,6 @@
-"""Convolution and pooling.
+"""Convolution, under the names of the libraries that compute it as well.
 
-In: ATen's overloads, whose geometry lists may be short or empty. Out: the library prims.
+In: ATen's overloads, whose geometry lists may be short or empty. Out: the convolution prims.
 Invariant: geometry is written out in full.
 """
 
@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import p, spread
+from flambeau_prims.decomp.emit import p
 from flambeau_prims.layout import Size
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 
 
-def _full(values: Sequence[Size] | int, count: int) -> list[Size]:
+def full(values: Sequence[Size] | int, count: int) -> list[Size]:
+    """A geometry list written out: one number stands for all dimensions."""
     given = [values] if isinstance(values, int) else list(values)
     return given * count if len(given) == 1 else given
 
@@ -40,8 +41,8 @@ def convolution(
     n = weight.ndim - 2
     if x.ndim != weight.ndim or x.dtype != weight.dtype:
         return NotImplemented
-    geometry = [_full(v, n) for v in (stride, padding, dilation)]
-    return p.convolution(x, weight, bias, *geometry, transposed, _full(output_padding, n), groups)
+    geometry = [full(v, n) for v in (stride, padding, dilation)]
+    return p.convolution(x, weight, bias, *geometry, transposed, full(output_padding, n), groups)
 
 
 @decomposition(aten.convolution_backward.default)
@@ -60,12 +61,12 @@ def convolution_backward(
 ) -> Any:
     n = weight.ndim - 2
     wants_bias = output_mask[2]
-    geometry = [_full(v, n) for v in (stride, padding, dilation)]
+    geometry = [full(v, n) for v in (stride, padding, dilation)]
     mask = [output_mask[0], output_mask[1], False]
     first: Any = (None, None, None)
     if any(mask):
         first = p.convolution_backward(
-            grad, x, weight, bias_sizes, *geometry, transposed, _full(output_padding, n), groups,
+            grad, x, weight, bias_sizes, *geometry, transposed, full(output_padding, n), groups,
             mask,
         )  # fmt: skip
     bias = None
@@ -75,101 +76,103 @@ def convolution_backward(
     return (first[0] if mask[0] else None, first[1] if mask[1] else None, bias)
 
 
-def _window(
-    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]
-) -> tuple[list[int], list[int], list[int]]:
-    full = _full(kernel, 2)
-    return full, _full(stride, 2) if len(stride) else full, _full(padding, 2)
-
-
-@decomposition(aten.max_pool2d_with_indices.default)
-def max_pool2d_with_indices(
+def _plain(
     x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    dilation: Sequence[int] = (1,),
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    window = _window(kernel_size, stride, padding)
-    result = p.max_pool2d_with_indices(x, *window, _full(dilation, 2), ceil_mode)
-    return result[0], result[1]
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size] = (1,),
+    groups: Size = 1,
+    output_padding: Sequence[Size] | None = None,
+) -> Any:
+    """A convolution, transposed if `output_padding` is given; also of one image without batch."""
+    alone = x.ndim == weight.ndim - 1
+    image = p.reshape(x, [1, *x.shape]) if alone else x
+    out = convolution(
+        image, weight, bias, stride, padding, dilation, output_padding is not None,
+        (0,) if output_padding is None else output_padding, groups,
+    )  # fmt: skip
+    if out is NotImplemented or not alone:
+        return out
+    return p.reshape(out, list(out.shape[1:]))
 
 
-@decomposition(aten.max_pool2d_with_indices_backward.default)
-def max_pool2d_with_indices_backward(
-    grad: Tensor,
+@decomposition(aten._convolution.default)
+def any_library(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) -> Any:
+    return convolution(x, weight, bias, *geometry[:6])
+
+
+@decomposition(aten._slow_conv2d_forward.default, aten.slow_conv3d_forward.default)
+def slow(
     x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: Tensor,
-) -> Tensor:
-    window = _window(kernel_size, stride, padding)
-    return p.max_pool2d_with_indices_backward(
-        grad, x, *window, _full(dilation, 2), ceil_mode, indices
-    )
-
-
-@decomposition(aten.avg_pool2d.default)
-def avg_pool2d(
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    window = _window(kernel_size, stride, padding)
-    return p.avg_pool2d(x, *window, ceil_mode, count_include_pad, divisor_override)
-
-
-@decomposition(aten.avg_pool2d_backward.default)
-def avg_pool2d_backward(
-    grad: Tensor,
-    x: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    window = _window(kernel_size, stride, padding)
-    return p.avg_pool2d_backward(grad, x, *window, ceil_mode, count_include_pad, divisor_override)
-
-
-def _even_windows(size: Sequence[Size], output: Sequence[Size]) -> list[Size] | None:
-    """The window that tiles `size` into `output` parts, or None if it does not come out even."""
-    if any(o == 0 or n == 0 or n % o != 0 for n, o in zip(size, output, strict=True)):
-        return None
-    return [n // o for n, o in zip(size, output, strict=True)]
-
-
-@decomposition(aten._adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(x: Tensor, output_size: Sequence[Size]) -> Any:
-    window = _even_windows(x.shape[-2:], output_size)
-    if window is None:
+    weight: Tensor,
+    kernel_size: Sequence[Size],
+    bias: Tensor | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+) -> Any:
+    del kernel_size  # as the weights have it
+    if weight.ndim == 2:  # unfolded weights of the kernel's internals
         return NotImplemented
-    if all(o == 1 for o in output_size):
-        dims = [x.ndim - 2, x.ndim - 1]
-        total = p.sum(e.widen(x), dims)
-        mean = e.div(total, float(e.count(x.shape, dims)))
-        return e.cast(spread(mean, [*x.shape[:-2], 1, 1], dims), x.dtype)
-    return p.avg_pool2d(x, window, window, [0, 0], False, True, None)
+    return _plain(x, weight, bias, stride, padding)
 
 
-@decomposition(aten._adaptive_avg_pool2d_backward.default)
-def adaptive_avg_pool2d_backward(grad: Tensor, x: Tensor) -> Any:
-    window = _even_windows(x.shape[-2:], grad.shape[-2:])
-    if window is None:
-        return NotImplemented
-    if all(o == 1 for o in grad.shape[-2:]):
-        each = e.div(e.widen(grad), float(e.count(x.shape, [x.ndim - 2, x.ndim - 1])))
-        return e.copy_in_format(
-            e.expand(e.cast(each, grad.dtype), x.shape), torch.contiguous_format
-        )
-    return p.avg_pool2d_backward(grad, x, window, window, [0, 0], False, True, None)
+@decomposition(aten.slow_conv_dilated2d.default, aten.slow_conv_dilated3d.default)
+def slow_dilated(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[Size],
+    bias: Tensor | None = None,
+    stride: Sequence[Size] = (1,),
+    padding: Sequence[Size] = (0,),
+    dilation: Sequence[Size] = (1,),
+) -> Any:
+    del kernel_size
+    return _plain(x, weight, bias, stride, padding, dilation)
+
+
+@decomposition(aten.slow_conv_transpose2d.default, aten.slow_conv_transpose3d.default)
+def slow_transposed(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[Size],
+    bias: Tensor | None = None,
+    stride: Sequence[Size] = (1,),
+    padding: Sequence[Size] = (0,),
+    output_padding: Sequence[Size] = (0,),
+    dilation: Sequence[Size] = (1,),
+) -> Any:
+    del kernel_size
+    return _plain(x, weight, bias, stride, padding, dilation, 1, output_padding)
+
+
+@decomposition(aten._conv_depthwise2d.default, aten.conv_depthwise3d.default)
+def depthwise(
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[Size],
+    bias: Tensor | None,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size],
+) -> Any:
+    del kernel_size
+    return _plain(x, weight, bias, stride, padding, dilation, x.shape[x.ndim - weight.ndim + 1])
+
+
+@decomposition(aten.conv_tbc.default)
+def time_first(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Any:
+    """[T, B, C] by [K, C, O] to [T', B, O]."""
+    image = p.permute(x, [1, 2, 0])
+    out = _plain(image, p.permute(weight, [2, 1, 0]), bias, (1,), (pad,))
+    return out if out is NotImplemented else p.permute(out, [2, 0, 1])
+
+
+@decomposition(aten.convolution_backward_overrideable.default)
+def convolution_backward_overrideable(
+    grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, **named: Any
+) -> Any:
+    mask = named.pop("output_mask", None)
+    geometry = list(rest) + ([mask] if mask is not None else [])
+    return convolution_backward(grad, x, weight, None, *geometry)

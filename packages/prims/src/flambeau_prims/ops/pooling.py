@@ -1,21 +1,24 @@
-"""Two-dimensional pooling and its backward, run by the library.
+"""Pooling in two and three dimensions and its backward, run by the library.
 
-In: images of shape [N, C, H, W] or [C, H, W]. Out: pooled images; positions count within H * W.
-Invariant: kernel, stride, padding and dilation are given in full (two numbers each).
+In: images of shape [N, C, ...] or [C, ...]. Out: pooled images; a position counts within the
+spatial dimensions of one image, row-major.
+Invariant: geometry lists have one entry per spatial dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from flambeau_prims._op import (
+    Rule,
     define,
     flops_per_input,
     flops_per_output,
     in_layout,
+    metas_of,
     require,
 )
 from flambeau_prims.layout import (
@@ -24,6 +27,20 @@ from flambeau_prims.layout import (
     channels_last_strides,
     suggests_channels_last,
 )
+from flambeau_prims.ops.pointwise import FLOATS, INTS
+
+aten = torch.ops.aten
+Ints = Sequence[int]
+
+_IMAGE = "leading dimensions of the operand, then the windows along each spatial one"
+_OPERAND = "that of the operand"
+_SOURCE = "torch.nn documentation"
+_MAX_EDGES = {
+    "nan": "wins over any number; its first position is given",
+    "ties": "the first position in row-major order",
+    "infinity": "padding counts as minus infinity",
+}
+_NO_DERIVATIVE = "by the matching backward primitive"
 
 
 def pooled_size(
@@ -38,152 +55,375 @@ def pooled_size(
     return out
 
 
+def _require_image(name: str, a: TensorMeta, spatial: int, kind: Any = FLOATS | INTS) -> None:
+    require(a.ndim in (spatial + 1, spatial + 2), f"{name}: {a.ndim}-d is not an image")
+    require(a.dtype in kind, f"{name}: not defined on {a.dtype}")
+    require(all(n != 0 for n in a.shape[-spatial - 1 :]), f"{name}: an image of shape {a.shape}")
+
+
 def _pooled(
     name: str,
+    spatial: int,
     a: TensorMeta,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    kernel: Ints,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
     ceil_mode: bool,
 ) -> TensorMeta:
+    _require_image(name, a, spatial)
     lists = (kernel, stride, padding, dilation)
-    require(a.ndim in (3, 4), f"{name}: a {a.ndim}-d tensor is not an image")
-    require(all(len(x) == 2 for x in lists), f"{name}: geometry must have two numbers each")
+    require(
+        all(len(x) == spatial for x in lists), f"{name}: geometry must have {spatial} numbers each"
+    )
+    positive = all(n > 0 for x in (kernel, stride, dilation) for n in x)
+    require(positive, f"{name}: kernel, stride and dilation must be positive")
+    for k, pad in zip(kernel, padding, strict=True):
+        require(0 <= pad <= k // 2, f"{name}: padding {pad} for a window of {k}; half is the most")
+    first = a.ndim - spatial
     sizes = [
-        pooled_size(
-            a.shape[a.ndim - 2 + i], kernel[i], stride[i], padding[i], dilation[i], ceil_mode
-        )
-        for i in range(2)
+        pooled_size(a.shape[first + i], kernel[i], stride[i], padding[i], dilation[i], ceil_mode)
+        for i in range(spatial)
     ]
     require(all(size > 0 for size in sizes), f"{name}: the window does not fit into {a.shape}")
-    return _in_format_of(a, (*a.shape[:-2], *sizes))
+    return in_format_of(a, (*a.shape[:first], *sizes))
 
 
-def _in_format_of(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
-    if a.ndim == 4 and suggests_channels_last(a):
+def in_format_of(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
+    """Metadata of `shape`, channels-last if `a` is a batch of images that suggests it."""
+    if len(shape) in (4, 5) and len(shape) == a.ndim and suggests_channels_last(a):
         return a.like(shape, channels_last_strides(shape))
     return a.like(shape)
 
 
-def _max_rule(
-    a: TensorMeta,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-) -> tuple[TensorMeta, TensorMeta]:
-    values = _pooled("max_pool2d", a, kernel, stride, padding, dilation, ceil_mode)
+def _as_promised(op: Callable[..., Any], rule: Rule) -> Callable[..., Any]:
+    """`op` of the library, its result in the layout that the rule gives."""
+
+    def eager(*args: Any) -> Any:
+        return in_layout(op(*args), rule(*map(metas_of, args)))
+
+    return eager
+
+
+def _in_single(op: Callable[..., Any]) -> Callable[..., Any]:
+    """`op`, in float32 for half precision on CPU, where some of the library has no kernel."""
+
+    def call(a: torch.Tensor, *rest: Any) -> Any:
+        if a.device.type != "cpu" or a.dtype not in (torch.float16, torch.bfloat16):
+            return op(a, *rest)
+        wide = [x.float() if isinstance(x, torch.Tensor) else x for x in rest]
+        return op(a.float(), *wide).to(a.dtype)
+
+    return call
+
+
+def _require_gradient(name: str, grad: TensorMeta, a: TensorMeta, shape: Sequence[Size]) -> None:
+    require(grad.dtype == a.dtype, f"{name}: gradient of {grad.dtype} for {a.dtype}")
+    require(a.dtype in FLOATS, f"{name}: not defined on {a.dtype}")
+    require(grad.shape == tuple(shape), f"{name}: gradient {grad.shape}, windows {tuple(shape)}")
+
+
+def _require_positions(name: str, indices: TensorMeta, grad: TensorMeta) -> None:
+    require(indices.dtype == torch.int64, f"{name}: positions are {indices.dtype}, not int64")
+    require(indices.shape == grad.shape, f"{name}: positions {indices.shape} for {grad.shape}")
+
+
+def _define_max(n: int) -> None:
+    name = f"max_pool{n}d_with_indices"
+    back = f"{name}_backward"
+
+    def rule(
+        a: TensorMeta, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
+    ) -> tuple[TensorMeta, TensorMeta]:
+        values = _pooled(name, n, a, kernel, stride, padding, dilation, ceil_mode)
+        return values, values.like(dtype=torch.int64)
+
+    def backward_rule(
+        grad: TensorMeta,
+        a: TensorMeta,
+        kernel: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints,
+        ceil_mode: bool,
+        indices: TensorMeta,
+    ) -> TensorMeta:
+        pooled = _pooled(back, n, a, kernel, stride, padding, dilation, ceil_mode)
+        _require_gradient(back, grad, a, pooled.shape)
+        _require_positions(back, indices, grad)
+        return in_format_of(a, a.shape)
+
+    define(
+        f"{name}(Tensor a, int[] kernel, int[] stride, int[] padding, int[] dilation,"
+        " bool ceil_mode) -> (Tensor, Tensor)",
+        rule=rule,
+        eager=_as_promised(getattr(aten, name).default, rule),
+        tags=("library",),
+        doc="The largest of each window, and its position (int64) within the image.",
+        flops=flops_per_output(3**n),
+        shape=f"both: {_IMAGE}; channels-last if the operand is",
+        edge_cases=_MAX_EDGES,
+        source=_SOURCE,
+        differentiable=_NO_DERIVATIVE,
+    )
+    define(
+        f"{back}(Tensor grad, Tensor a, int[] kernel, int[] stride, int[] padding,"
+        " int[] dilation, bool ceil_mode, Tensor indices) -> Tensor",
+        rule=backward_rule,
+        eager=_as_promised(getattr(aten, back).default, backward_rule),
+        tags=("library",),
+        doc="Each gradient added at the position its window's largest element came from.",
+        flops=flops_per_input(1),
+        shape=f"{_OPERAND} `a`; channels-last if it is",
+        edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
+        source=_SOURCE,
+    )
+
+
+def _define_avg(n: int) -> None:
+    name = f"avg_pool{n}d"
+    back = f"{name}_backward"
+
+    def rule(
+        a: TensorMeta,
+        kernel: Ints,
+        stride: Ints,
+        padding: Ints,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor: int | None,
+    ) -> TensorMeta:
+        del count_include_pad
+        require(divisor != 0, f"{name}: a divisor of 0")
+        require(a.dtype in FLOATS | {torch.int64}, f"{name}: not defined on {a.dtype}")
+        return _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
+
+    def backward_rule(
+        grad: TensorMeta,
+        a: TensorMeta,
+        kernel: Ints,
+        stride: Ints,
+        padding: Ints,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor: int | None,
+    ) -> TensorMeta:
+        pooled = rule(a, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
+        _require_gradient(back, grad, a, pooled.shape)
+        return in_format_of(a, a.shape)
+
+    geometry = (
+        "int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
+        " int? divisor"
+    )
+    edges = {
+        "note": "the count is of the window inside the padded image, or inside the image if"
+        " `count_include_pad` is false"
+    }
+    define(
+        f"{name}(Tensor a, {geometry}) -> Tensor",
+        rule=rule,
+        eager=_as_promised(_in_single(getattr(aten, name).default), rule),
+        tags=("library",),
+        doc="The mean of each window, or its sum over `divisor`; padding counts as 0.",
+        flops=flops_per_output(3**n),
+        shape=f"{_IMAGE}; channels-last if the operand is",
+        edge_cases=edges,
+        source=_SOURCE,
+        differentiable=_NO_DERIVATIVE,
+    )
+    define(
+        f"{back}(Tensor grad, Tensor a, {geometry}) -> Tensor",
+        rule=backward_rule,
+        eager=_as_promised(_in_single(getattr(aten, back).default), backward_rule),
+        tags=("library",),
+        doc="Each gradient spread evenly over the window it came from.",
+        flops=flops_per_input(3**n),
+        shape=f"{_OPERAND} `a`; channels-last if it is",
+        edge_cases=edges,
+        source=_SOURCE,
+    )
+
+
+for _n in (2, 3):
+    _define_max(_n)
+    _define_avg(_n)
+
+
+def _windows(name: str, a: TensorMeta, output: Sequence[Size], kind: Any = FLOATS) -> TensorMeta:
+    """Metadata of an image cut into `output` windows."""
+    require(len(output) in (2, 3), f"{name}: {len(output)} spatial dimensions, not 2 or 3")
+    _require_image(name, a, len(output), kind)
+    require(all(n > 0 for n in output), f"{name}: {list(output)} windows")
+    return in_format_of(a, (*a.shape[: a.ndim - len(output)], *output))
+
+
+def _by_rank(two: str, three: str) -> Callable[[int], Any]:
+    return lambda spatial: getattr(aten, two if spatial == 2 else three).default
+
+
+_ADAPTIVE = "window i of n along a size s is [floor(i s / n), ceil((i + 1) s / n))"
+_adaptive_avg = _by_rank("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+_adaptive_avg_back = _by_rank("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
+_adaptive_max = _by_rank("adaptive_max_pool2d", "adaptive_max_pool3d")
+_adaptive_max_back = _by_rank("adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward")
+_fractional = _by_rank("fractional_max_pool2d", "fractional_max_pool3d")
+_fractional_back = _by_rank("fractional_max_pool2d_backward", "fractional_max_pool3d_backward")
+
+
+def _adaptive_avg_rule(a: TensorMeta, output: Sequence[Size]) -> TensorMeta:
+    return _windows("adaptive_avg_pool", a, output)
+
+
+define(
+    "adaptive_avg_pool(Tensor a, SymInt[] output) -> Tensor",
+    rule=_adaptive_avg_rule,
+    eager=lambda a, output: in_layout(
+        _adaptive_avg(len(output))(a, output), _adaptive_avg_rule(TensorMeta.of(a), output)
+    ),
+    tags=("library",),
+    doc="The mean of each of `output` windows that cover a 2-d or 3-d image.",
+    flops=flops_per_input(1),
+    shape="leading dimensions of the operand, then `output`; channels-last if the operand is",
+    edge_cases=_ADAPTIVE,
+    source=_SOURCE,
+    differentiable=_NO_DERIVATIVE,
+)
+
+
+def _adaptive_avg_back_rule(grad: TensorMeta, a: TensorMeta, spatial: int) -> TensorMeta:
+    name = "adaptive_avg_pool_backward"
+    require(grad.ndim == a.ndim, f"{name}: gradient {grad.shape} for {a.shape}")
+    pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
+    _require_gradient(name, grad, a, pooled.shape)
+    return in_format_of(a, a.shape)
+
+
+define(
+    "adaptive_avg_pool_backward(Tensor grad, Tensor a, int spatial) -> Tensor",
+    rule=_adaptive_avg_back_rule,
+    eager=lambda grad, a, spatial: in_layout(
+        _adaptive_avg_back(spatial)(grad, a),
+        _adaptive_avg_back_rule(TensorMeta.of(grad), TensorMeta.of(a), spatial),
+    ),
+    tags=("library",),
+    doc="Each gradient spread evenly over its window; `spatial` dimensions were pooled.",
+    flops=flops_per_input(1),
+    shape=f"{_OPERAND} `a`; channels-last if it is",
+    edge_cases=_ADAPTIVE,
+    source=_SOURCE,
+)
+
+
+def _adaptive_max_rule(a: TensorMeta, output: Sequence[Size]) -> tuple[TensorMeta, TensorMeta]:
+    values = _windows("adaptive_max_pool", a, output)
     return values, values.like(dtype=torch.int64)
 
 
-def _max(a: torch.Tensor, *geometry: Any) -> Any:
-    result = torch.ops.aten.max_pool2d_with_indices.default(a, *geometry)
-    return in_layout(result, _max_rule(TensorMeta.of(a), *geometry))
-
-
-max_pool2d_with_indices = define(
-    "max_pool2d_with_indices(Tensor a, int[] kernel, int[] stride, int[] padding, int[] dilation,"
-    " bool ceil_mode) -> (Tensor, Tensor)",
-    rule=_max_rule,
-    eager=_max,
+define(
+    "adaptive_max_pool(Tensor a, SymInt[] output) -> (Tensor, Tensor)",
+    rule=_adaptive_max_rule,
+    eager=lambda a, output: in_layout(
+        _adaptive_max(len(output))(a, output), _adaptive_max_rule(TensorMeta.of(a), output)
+    ),
     tags=("library",),
-    doc="The largest of each window and its position h * W + w; NaN wins.",
-    flops=flops_per_output(9),
+    doc="The largest of each of `output` windows that cover a 2-d or 3-d image, and its position.",
+    flops=flops_per_input(1),
+    shape="both: leading dimensions of the operand, then `output`; channels-last if it is",
+    edge_cases={**_MAX_EDGES, "note": _ADAPTIVE},
+    source=_SOURCE,
+    differentiable=_NO_DERIVATIVE,
 )
 
 
-def _max_backward_rule(
-    grad: TensorMeta,
-    a: TensorMeta,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: TensorMeta,
+def _adaptive_max_back_rule(
+    grad: TensorMeta, a: TensorMeta, indices: TensorMeta, spatial: int
 ) -> TensorMeta:
-    pooled = _pooled("max_pool2d_backward", a, kernel, stride, padding, dilation, ceil_mode)
-    good = grad.shape == pooled.shape == indices.shape
-    require(good, f"max_pool2d_backward: gradient {grad.shape}, windows {pooled.shape}")
-    return _in_format_of(a, a.shape)
+    name = "adaptive_max_pool_backward"
+    require(grad.ndim == a.ndim, f"{name}: gradient {grad.shape} for {a.shape}")
+    pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
+    _require_gradient(name, grad, a, pooled.shape)
+    _require_positions(name, indices, grad)
+    return in_format_of(a, a.shape)
 
 
-def _max_backward(grad: torch.Tensor, a: torch.Tensor, *rest: Any) -> Any:
-    result = torch.ops.aten.max_pool2d_with_indices_backward.default(grad, a, *rest)
-    return in_layout(result, _in_format_of(TensorMeta.of(a), tuple(a.shape)))
+define(
+    "adaptive_max_pool_backward(Tensor grad, Tensor a, Tensor indices, int spatial) -> Tensor",
+    rule=_adaptive_max_back_rule,
+    eager=lambda grad, a, indices, spatial: in_layout(
+        _adaptive_max_back(spatial)(grad, a, indices),
+        _adaptive_max_back_rule(*map(TensorMeta.of, (grad, a, indices)), spatial),
+    ),
+    tags=("library",),
+    doc="Each gradient added at its window's position; `spatial` dimensions were pooled.",
+    flops=flops_per_input(1),
+    shape=f"{_OPERAND} `a`; channels-last if it is",
+    edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
+    source=_SOURCE,
+)
 
 
-max_pool2d_with_indices_backward = define(
-    "max_pool2d_with_indices_backward(Tensor grad, Tensor a, int[] kernel, int[] stride,"
-    " int[] padding, int[] dilation, bool ceil_mode, Tensor indices) -> Tensor",
-    rule=_max_backward_rule,
-    eager=_max_backward,
+def _fractional_rule(
+    a: TensorMeta, kernel: Ints, output: Ints, samples: TensorMeta
+) -> tuple[TensorMeta, TensorMeta]:
+    name = "fractional_max_pool"
+    values = a.like(_windows(name, a, output).shape)
+    spatial = len(output)
+    require(len(kernel) == spatial, f"{name}: {len(kernel)} window sizes for {spatial} dimensions")
+    for size, window, count in zip(a.shape[a.ndim - spatial :], kernel, output, strict=True):
+        require(window > 0 and bool(count + window - 1 <= size), f"{name}: windows do not fit")
+    batch = a.shape[0] if a.ndim == spatial + 2 else 1
+    wanted = (batch, a.shape[a.ndim - spatial - 1], spatial)
+    require(samples.shape == wanted, f"{name}: samples {samples.shape}, not {wanted}")
+    require(samples.dtype == a.dtype, f"{name}: samples of {samples.dtype} for {a.dtype}")
+    return values, values.like(dtype=torch.int64)
+
+
+define(
+    "fractional_max_pool(Tensor a, int[] kernel, int[] output, Tensor samples) -> (Tensor, Tensor)",
+    rule=_fractional_rule,
+    eager=lambda a, kernel, output, samples: in_layout(
+        _fractional(len(output))(a, kernel, output, samples),
+        _fractional_rule(TensorMeta.of(a), kernel, output, TensorMeta.of(samples)),
+    ),
+    tags=("library",),
+    doc="The largest of windows of size `kernel` at places that `samples` in [0, 1) decide.",
+    flops=flops_per_output(9),
+    shape="both: leading dimensions of the operand, then `output`; row-major",
+    edge_cases=_MAX_EDGES,
+    source="Graham: Fractional max-pooling, 2014",
+    differentiable=_NO_DERIVATIVE,
+)
+
+
+def _fractional_back_rule(
+    grad: TensorMeta, a: TensorMeta, kernel: Ints, output: Ints, indices: TensorMeta
+) -> TensorMeta:
+    name = "fractional_max_pool_backward"
+    pooled = _windows(name, a, output)
+    require(len(kernel) == len(output), f"{name}: {len(kernel)} window sizes")
+    _require_gradient(name, grad, a, pooled.shape)
+    _require_positions(name, indices, grad)
+    return a.like(a.shape)
+
+
+define(
+    "fractional_max_pool_backward(Tensor grad, Tensor a, int[] kernel, int[] output,"
+    " Tensor indices) -> Tensor",
+    rule=_fractional_back_rule,
+    eager=lambda grad, a, kernel, output, indices: in_layout(
+        _fractional_back(len(output))(grad, a, kernel, output, indices), a_like(a)
+    ),
     tags=("library",),
     doc="Each gradient added at the position its window's largest element came from.",
     flops=flops_per_input(1),
+    shape=f"{_OPERAND} `a`; row-major",
+    edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
+    source="Graham: Fractional max-pooling, 2014",
 )
 
 
-def _avg_rule(
-    a: TensorMeta,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> TensorMeta:
-    del count_include_pad, divisor
-    return _pooled("avg_pool2d", a, kernel, stride, padding, (1, 1), ceil_mode)
-
-
-def _avg(a: torch.Tensor, *geometry: Any) -> Any:
-    result = torch.ops.aten.avg_pool2d.default(a, *geometry)
-    return in_layout(result, _avg_rule(TensorMeta.of(a), *geometry))
-
-
-avg_pool2d = define(
-    "avg_pool2d(Tensor a, int[] kernel, int[] stride, int[] padding, bool ceil_mode,"
-    " bool count_include_pad, int? divisor) -> Tensor",
-    rule=_avg_rule,
-    eager=_avg,
-    tags=("library",),
-    doc="The mean of each window, or its sum over `divisor`.",
-    flops=flops_per_output(9),
-)
-
-
-def _avg_backward_rule(
-    grad: TensorMeta,
-    a: TensorMeta,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> TensorMeta:
-    pooled = _avg_rule(a, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
-    require(
-        grad.shape == pooled.shape,
-        f"avg_pool2d_backward: gradient {grad.shape}, windows {pooled.shape}",
-    )
-    return _in_format_of(a, a.shape)
-
-
-def _avg_backward(grad: torch.Tensor, a: torch.Tensor, *rest: Any) -> Any:
-    result = torch.ops.aten.avg_pool2d_backward.default(grad, a, *rest)
-    return in_layout(result, _in_format_of(TensorMeta.of(a), tuple(a.shape)))
-
-
-avg_pool2d_backward = define(
-    "avg_pool2d_backward(Tensor grad, Tensor a, int[] kernel, int[] stride, int[] padding,"
-    " bool ceil_mode, bool count_include_pad, int? divisor) -> Tensor",
-    rule=_avg_backward_rule,
-    eager=_avg_backward,
-    tags=("library",),
-    doc="Each gradient spread evenly over the window it came from.",
-    flops=flops_per_input(9),
-)
+def a_like(a: torch.Tensor) -> TensorMeta:
+    """Row-major metadata of the shape of `a`."""
+    meta = TensorMeta.of(a)
+    return meta.like(meta.shape)
