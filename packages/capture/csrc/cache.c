@@ -1,7 +1,28 @@
 /* FrameCache: what a compiled callable knows of each code object it has met. */
 #include "flambeau.h"
 
-static const char *const mode_names[] = {"default", "run_only", "off"};
+static const char *const mode_names[] = {"default", "run_only", "off", "fail_on_recompile"};
+
+PyObject *
+mode_name(enum cache_mode mode)
+{
+    return PyUnicode_FromString(mode_names[mode]);
+}
+
+int
+mode_of(PyObject *name, enum cache_mode *mode)
+{
+    for (size_t i = 0; i < Py_ARRAY_LENGTH(mode_names); i++) {
+        if (name != NULL && PyUnicode_Check(name) &&
+            PyUnicode_CompareWithASCIIString(name, mode_names[i]) == 0) {
+            *mode = (enum cache_mode)i;
+            return 0;
+        }
+    }
+    PyErr_SetString(PyExc_ValueError,
+                    "mode is \"default\", \"run_only\", \"off\" or \"fail_on_recompile\"");
+    return -1;
+}
 
 Py_ssize_t
 code_argument_count(const PyCodeObject *code)
@@ -303,21 +324,13 @@ cache_counters(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 static PyObject *
 cache_get_mode(FrameCacheObject *cache, void *Py_UNUSED(closure))
 {
-    return PyUnicode_FromString(mode_names[cache->mode]);
+    return mode_name(cache->mode);
 }
 
 static int
 cache_set_mode(FrameCacheObject *cache, PyObject *value, void *Py_UNUSED(closure))
 {
-    for (int mode = MODE_DEFAULT; mode <= MODE_OFF; mode++) {
-        if (value != NULL && PyUnicode_Check(value) &&
-            PyUnicode_CompareWithASCIIString(value, mode_names[mode]) == 0) {
-            cache->mode = (enum cache_mode)mode;
-            return 0;
-        }
-    }
-    PyErr_SetString(PyExc_ValueError, "mode is \"default\", \"run_only\" or \"off\"");
-    return -1;
+    return mode_of(value, &cache->mode);
 }
 
 static PyMethodDef cache_methods[] = {
@@ -340,7 +353,7 @@ static PyMemberDef cache_members[] = {
 };
 
 static PyGetSetDef cache_getset[] = {
-    {"mode", (getter)cache_get_mode, (setter)cache_set_mode, "default, run_only or off", NULL},
+    {"mode", (getter)cache_get_mode, (setter)cache_set_mode, "default, run_only, off or fail_on_recompile", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

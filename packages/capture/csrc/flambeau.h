@@ -63,7 +63,7 @@ typedef struct {
     EntryObject *entries[]; /* the last hit first; room for the cache's limit */
 } CodeState;
 
-enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF };
+enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF, MODE_FAIL };
 #define LIMIT_MAX 64
 
 typedef struct {
@@ -85,6 +85,9 @@ typedef struct {
 
 extern PyTypeObject FrameCache_Type;
 
+PyObject *mode_name(enum cache_mode mode);
+int mode_of(PyObject *name, enum cache_mode *mode); /* -1 with an error set: no mode's name */
+
 CodeState *cache_find(const FrameCacheObject *cache, PyObject *code);
 CodeState *cache_state(FrameCacheObject *cache, PyObject *code); /* makes it; NULL on error */
 int cache_insert(FrameCacheObject *cache, CodeState *state, EntryObject *entry);
@@ -101,5 +104,8 @@ extern PyTypeObject Disabled_Type;
    over the one it held. */
 FrameCacheObject *swap_active(FrameCacheObject *cache);
 FrameCacheObject *active_cache(void);
+
+/* The mode that holds for every cache while it is not the default. */
+extern enum cache_mode stance;
 
 #endif

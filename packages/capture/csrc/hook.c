@@ -21,9 +21,16 @@ typedef struct {
 
 static _Thread_local ThreadState thread_state;
 
-/* The two words that are the process's: the count of threads, and what was installed before. */
+/* What is the process's: the count of threads, what was installed before, and the stance. */
 static long active_threads;
 static _PyFrameEvalFunction previous_eval;
+enum cache_mode stance = MODE_DEFAULT;
+
+static inline enum cache_mode
+mode_in_force(const FrameCacheObject *cache)
+{
+    return stance == MODE_DEFAULT ? cache->mode : stance;
+}
 
 static PyObject *evaluate(PyThreadState *, struct _PyInterpreterFrame *, int);
 
@@ -375,14 +382,15 @@ choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
         }
     }
     cache->counters.misses++;
-    if (cache->mode == MODE_RUN_ONLY) {
+    enum cache_mode mode = mode_in_force(cache);
+    if (mode == MODE_RUN_ONLY) {
         return 0;
     }
     state = cache_state(cache, code);
     if (state == NULL) {
         return -1;
     }
-    if (state->count >= cache->limit) {
+    if (state->count >= cache->limit && mode != MODE_FAIL) {
         cache->counters.limit_reached++;
         if (!state->limit_told) {
             state->limit_told = 1;
@@ -409,7 +417,8 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
         thread->direct = NULL;
         return evaluate_original(thread, tstate, frame, throwflag);
     }
-    if (cache == NULL || throwflag || cache->mode == MODE_OFF || !frame_is_on_thread(frame)) {
+    if (cache == NULL || throwflag || mode_in_force(cache) == MODE_OFF ||
+        !frame_is_on_thread(frame)) {
         return evaluate_original(thread, tstate, frame, throwflag);
     }
     CodeState *state = cache_find(cache, code);

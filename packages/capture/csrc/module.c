@@ -48,10 +48,26 @@ module_same(PyObject *Py_UNUSED(module), PyObject *args)
     return PyBool_FromLong(same);
 }
 
+static PyObject *
+module_set_stance(PyObject *Py_UNUSED(module), PyObject *name)
+{
+    enum cache_mode before = stance;
+    return mode_of(name, &stance) < 0 ? NULL : mode_name(before);
+}
+
+static PyObject *
+module_stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    return mode_name(stance);
+}
+
 static PyMethodDef module_methods[] = {
     {"set_active", module_set_active, METH_O,
      "set_active(cache or None): what is active on this thread; returns what was before."},
     {"active", module_active, METH_NOARGS, "active(): the cache active on this thread, or None."},
+    {"set_stance", module_set_stance, METH_O,
+     "set_stance(mode): a mode for every cache, unless it is the default; returns the last one."},
+    {"stance", module_stance, METH_NOARGS, "stance(): the mode that is set for every cache."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

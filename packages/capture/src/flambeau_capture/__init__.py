@@ -16,7 +16,9 @@ _HOMES = {
     "compile": "api",
     "optimize": "api",
     "disable": "api",
-    "run": "api",
+    "run": "stances",
+    "set_stance": "stances",
+    "get_stance": "stances",
     "reset": "api",
     "is_compiling": "marks",
     "graph_break": "marks",
@@ -39,6 +41,7 @@ _HOMES = {
     "Options": "options",
     "Unsupported": "breaks",
     "BackendError": "errors",
+    "RecompileError": "errors",
     "CaptureWarning": "errors",
     "UnknownBackend": "errors",
 }

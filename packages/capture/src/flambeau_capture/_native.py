@@ -24,6 +24,8 @@ try:
         read_bytes,
         same,
         set_active,
+        set_stance,
+        stance,
         state_probe_call,
         state_symbol,
     )
@@ -50,6 +52,8 @@ __all__ = [
     "read_bytes",
     "same",
     "set_active",
+    "set_stance",
+    "stance",
     "state_probe_call",
     "state_symbol",
 ]

@@ -15,7 +15,7 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ContextDecorator, contextmanager
+from contextlib import contextmanager
 from typing import Any, TypeVar, overload
 
 import torch
@@ -224,33 +224,6 @@ def disable(fn: Any = None) -> Any:
     functools.update_wrapper(made, fn)
     made.__dict__[MARK] = DISABLED
     return made
-
-
-class run(ContextDecorator):
-    """Entries that exist are used and none is made: `with run(): ...`, or `run(fn)`."""
-
-    def __new__(cls, fn: Any = None) -> Any:
-        if fn is None:
-            return super().__new__(cls)
-
-        @functools.wraps(fn)
-        def frozen(*args: Any, **kwargs: Any) -> Any:
-            with run():
-                return fn(*args, **kwargs)
-
-        return frozen
-
-    def __enter__(self) -> run:
-        self._before = []
-        with _CACHES_LOCK:
-            for compiler in list(_CACHES):
-                self._before.append((compiler, compiler.cache.mode))
-                compiler.cache.mode = "run_only"
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for compiler, mode in self._before:
-            compiler.cache.mode = mode
 
 
 def reset() -> None:

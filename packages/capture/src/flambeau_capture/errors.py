@@ -13,6 +13,10 @@ class ExportError(RuntimeError):
     """A function cannot be had as one graph that stands alone; the text says what stands in it."""
 
 
+class RecompileError(RuntimeError):
+    """A function would have to be compiled again where that was forbidden; the text says why."""
+
+
 class ReplayError(RuntimeError):
     """A recorded frame cannot be replayed; the text says what is missing."""
 
