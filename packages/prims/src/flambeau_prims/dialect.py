@@ -25,6 +25,7 @@ from torch import fx
 from flambeau_prims._op import Prim, PrimError, prim_of, tensor_metas
 from flambeau_prims._torch_compat import OpOverload, is_mutable
 from flambeau_prims.layout import TensorMeta
+from flambeau_prims.ops.dynamic import SizeUnknown
 
 
 class DialectError(ValueError):
@@ -109,6 +110,8 @@ def _shapes(node: fx.Node) -> Iterator[str]:
         return  # a missing value is reported by its own rule
     try:
         promised = _promised(prim, node)
+    except SizeUnknown:
+        return  # the operands are right; what comes out is known when it is there
     except PrimError as error:
         yield str(error)
         return

@@ -18,6 +18,7 @@ from torch import Tensor, fx
 from flambeau_prims._op import NotYetSymbolic
 from flambeau_prims.conformance.compare import Output, verdict
 from flambeau_prims.conformance.programs import Program
+from flambeau_prims.conformance.relations import RELATIONS
 from flambeau_prims.layout import TensorMeta
 
 Backend: TypeAlias = Callable[[fx.GraphModule, list[Tensor]], Callable[..., Any]]
@@ -100,6 +101,13 @@ def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool)
         if message is not None:
             part = f" ({program.parts[i]})" if program.parts else ""
             return f"output {i}{part} {message}"
+    for case, first, count in program.calls:
+        relation = RELATIONS.get(case.prim.name)
+        if relation is not None:
+            results = slice(first, first + count)
+            message = relation(case.args, got[results], eager[results])
+            if message is not None:
+                return f"{case.label}: {message}"
     for i, (mine, theirs) in enumerate(zip(inputs, after, strict=True)):
         expected = Output(mine, theirs, None, TensorMeta.of(theirs))
         if verdict("exact", expected) is not None:

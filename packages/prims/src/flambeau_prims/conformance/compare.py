@@ -7,8 +7,9 @@ Invariant: shape, dtype and strides are always held to the graph's promise; valu
 - `exact`: bit for bit, but for the payload of a NaN (moves, choices, integers, tests);
 - `close`: at most twice eager's distance from the float64 result (three times in half precision),
   plus a small allowance, as a whole and by element; NaN and infinities where eager has them;
-- `shape`: values are not promised (a seed, the state that a library call hands to its backward);
-- what a primitive's own judge says where several answers are right (eigenvectors, an order).
+- `shape`: nothing more (a seed, the state that a library call hands to its backward);
+- `equal`: as `exact`, but a zero of either sign (extremes, which may take either);
+- where several answers are right (eigenvectors, an order) `relations` judges all results together.
 """
 
 from __future__ import annotations
@@ -21,18 +22,10 @@ from torch import Tensor
 
 from flambeau_prims._op import is_same_layout
 from flambeau_prims.conformance.cases import Case
+from flambeau_prims.conformance.relations import is_free
+from flambeau_prims.conformance.tolerance import TOLERANCE
 from flambeau_prims.layout import TensorMeta
 
-# Allowance relative to the size of the result, by dtype.
-TOLERANCE = {
-    torch.float16: 1e-2,
-    torch.bfloat16: 8e-2,
-    torch.float32: 1e-5,
-    torch.float64: 1e-12,
-    torch.complex32: 1e-2,
-    torch.complex64: 1e-5,
-    torch.complex128: 1e-12,
-}
 _ELEMENT = 8.0
 """A single element may be off by this much more than the allowance for all."""
 
@@ -43,21 +36,24 @@ _ADDING = frozenset(
 _EXACT = frozenset(
     {
         *("abs", "neg", "sign", "ceil", "floor", "round", "trunc", "copysign", "nextafter"),
-        *(
-            "maximum",
-            "minimum",
-            "fmax",
-            "fmin",
-            "where",
-            "cast",
-            "amax",
-            "amin",
-            "cummax",
-            "cummin",
-        ),
-        *("sort", "topk", "real", "imag", "conj", "view_as_real", "view_as_complex", "complex"),
-        *("philox_uniform", "device_put", "clone", "copy_", "max_pool2d_with_indices"),
+        *("where", "cast", "sort", "topk", "real", "imag", "conj", "view_as_real", "frexp"),
+        *("view_as_complex", "complex", "philox_uniform", "max_pool2d_with_indices"),
+        *("device_put", "clone", "copy_"),
     }
+)
+_EQUAL = frozenset(
+    [
+        "maximum",
+        "minimum",
+        "fmax",
+        "fmin",
+        "amax",
+        "amin",
+        "cummax",
+        "cummin",
+        "scatter_amax",
+        "scatter_amin",
+    ]
 )
 _SHAPE_ONLY = {("seed", 0), ("attention", 1)}
 
@@ -78,15 +74,17 @@ Judge = Callable[[Output], str | None]
 def judge_of(case: Case, position: int) -> str:
     """The name of the judge of an output of a sample call."""
     prim = case.prim
-    if (prim.name, position) in _SHAPE_ONLY:
+    if (prim.name, position) in _SHAPE_ONLY or is_free(case, position):
         return "shape"
     if prim.name == "topk" and not case.args[4]:
-        return "unordered"
+        return "any order"
     moves = (
         bool(prim.tags & _EXACT_TAGS)
         and prim.name not in _ADDING
         and prim.name != ("philox_normal")
     )
+    if prim.name in _EQUAL:
+        return "equal"
     return "exact" if moves or prim.name in _EXACT else "close"
 
 
@@ -110,6 +108,13 @@ def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
 
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def _equal(output: Output) -> str | None:
+    """NaN where eager has one, else equal: -0 is 0."""
+    got, eager = output.got, output.eager
+    same = (got == eager) | ((got != got) & (eager != eager))
+    return None if bool(same.all()) else f"{_first(~same, got, eager)} and must be equal"
 
 
 def _exact(output: Output) -> str | None:
@@ -177,12 +182,31 @@ def _distance(g: Tensor, e: Tensor, r: Tensor, dtype: torch.dtype) -> str | None
     return None
 
 
-def _unordered(output: Output) -> str | None:
-    """The same elements in any order along each dimension but the first is too weak a promise for
-    a program; it is what an unsorted `topk` gives, over the whole output."""
+def _any_order(output: Output) -> str | None:
+    """The same elements; that they lie in the right rows is what `topk`'s relation says."""
     got, eager = (x.reshape(-1).sort().values for x in (output.got, output.eager))
-    return None if torch.equal(got, eager) else "does not hold the same elements as eager's"
+    return None if torch.equal(got, eager) else "does not hold the elements of eager's"
 
 
-JUDGES: dict[str, Judge] = {"exact": _exact, "close": _close, "unordered": _unordered}
+def _any_order(output: Output) -> str | None:
+    """The same elements; that they lie in the right rows is what `topk`'s relation says."""
+    got, eager = (x.reshape(-1).sort().values for x in (output.got, output.eager))
+    return None if torch.equal(got, eager) else "does not hold the elements of eager's"
+
+
+JUDGES: dict[str, Judge] = {
+    "exact": _exact,
+    "equal": _equal,
+    "close": _close,
+    "any order": _any_order,
+}
+"""Judges by name."""
+
+
+JUDGES: dict[str, Judge] = {
+    "exact": _exact,
+    "equal": _equal,
+    "close": _close,
+    "any order": _any_order,
+}
 """Judges by name."""

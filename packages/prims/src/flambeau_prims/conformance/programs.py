@@ -33,7 +33,8 @@ WIDE = {
 @dataclass(frozen=True)
 class Program:
     """`gm` is what the backend gets with `inputs`; `judges` say for each output how it is judged:
-    the name of a judge in `flambeau_prims.conformance.compare`."""
+    the name of a judge in `flambeau_prims.conformance.compare`. `calls`: sample calls, with the
+    first of their outputs and how many there are."""
 
     name: str
     family: str
@@ -44,6 +45,7 @@ class Program:
     prims: frozenset[str]
     written: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
+    calls: tuple[tuple[Case, int, int], ...] = ()
 
     def fresh_inputs(self) -> list[Tensor]:
         """The inputs in storages of their own, so that a run cannot disturb another."""
@@ -132,6 +134,7 @@ def program_of(name: str, cases: Sequence[Case], judge: Callable[[Case, int], st
     judges: list[str] = []
     parts: list[str] = []
     written: list[int] = []
+    calls: list[tuple[Case, int, int]] = []
 
     def entered(item: Any) -> Any:
         if isinstance(item, Tensor):
@@ -144,7 +147,9 @@ def program_of(name: str, cases: Sequence[Case], judge: Callable[[Case, int], st
         kwargs = {key: entered(value) for key, value in case.kwargs.items()}
         if "mutating" in case.prim.tags:
             written.append(first)
-        for position, value in enumerate(builder.call(case.prim.overload, args, kwargs)):
+        results = builder.call(case.prim.overload, args, kwargs)
+        calls.append((case, len(outputs), len(results)))
+        for position, value in enumerate(results):
             outputs.append(value)
             judges.append(judge(case, position))
             parts.append(case.label)
@@ -158,6 +163,7 @@ def program_of(name: str, cases: Sequence[Case], judge: Callable[[Case, int], st
         prims=frozenset(case.prim.name for case in cases),
         written=tuple(written),
         parts=tuple(parts),
+        calls=tuple(calls),
     )
 
 
