@@ -32,7 +32,7 @@ _HOMES = {
     "export": "exporting",
     "Exported": "exporting",
     "ExportError": "errors",
-    "replay": "recording",
+    "replay": "replaying",
     "ReplayError": "errors",
     "CompileProfiler": "profiling",
     "compile_times": "profiling",
