@@ -8,6 +8,7 @@ from torch._ops import OpOverload
 __all__ = [
     "OpOverload",
     "assert_later",
+    "current_device",
     "current_raw_stream",
     "may_alias",
     "out_names",
@@ -16,6 +17,11 @@ __all__ = [
     "returns_sequence",
     "writes",
 ]
+
+
+def current_device() -> int:
+    """Index of the current CUDA device; the driver has been started."""
+    return int(torch._C._cuda_getDevice())
 
 
 def current_raw_stream(device: int) -> int:

@@ -150,7 +150,14 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
     )
     debug.finish(report)
     devices = {b.layout.device.type for b in program.buffers} if externs else set()
-    return CompiledGraph(work.call, report, tuple(sorted(devices)), tuple(work.keep))
+    gpus = [d.index or 0 for b in program.buffers if (d := b.layout.device).type == "cuda"]
+    return CompiledGraph(
+        work.call,
+        report,
+        tuple(sorted(devices)),
+        tuple(work.keep),
+        gpus[0] if gpus and work.loops() else None,
+    )
 
 
 def _fused(gm: fx.GraphModule, externs: Sequence[Extern]) -> int:

@@ -7,6 +7,7 @@ device; a loop that its generator cannot express fails the compile with the reas
 from __future__ import annotations
 
 import platform
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,12 +17,14 @@ import torch
 from flambeau_prims import DIALECT
 
 from flambeau_inductor.__about__ import __version__
+from flambeau_inductor.cache import Store as CacheStore
 from flambeau_inductor.cache import key_of, open_store
 from flambeau_inductor.codegen import cpp, triton
 from flambeau_inductor.compilation import Compilation, KernelText
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.schedule.memory import storage_bytes
 from flambeau_inductor.wrapper.source import Launch
@@ -110,15 +113,46 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             (folder / "kernels.py").write_text(source.text)
 
         entry = store.entry(key_of("triton", source.text, *versions()), make)
-        launchers = builder.build(entry.folder / "kernels.py", source.kernels)
-        return dict(launchers), entry.hit, (store,)
+        path = entry.folder / "kernels.py"
+        if builder.interpreting():
+            made = builder.build(path, source.kernels)
+            return dict(made), entry.hit, (store,)
+        with torch.cuda.device(devices[0]):
+            made = builder.build(path, source.kernels, _launch_library(work, store))
+            queues = {name: launcher.queue for name, launcher in made.items()}
+        return queues, entry.hit, (store, made)
 
+    devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
     launches = {
-        name: Launch(launch.kernel.name, launch.buffers, by_address=False)
+        name: Launch(
+            launch.kernel.name,
+            launch.buffers,
+            by_address=not builder.interpreting(),
+            queued=not builder.interpreting(),
+        )
         for name, launch in source.launches.items()
     }
     return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
 
+
+def _launch_library(work: Compilation, store: CacheStore) -> Library | None:
+    """The native part of launching; None, with a warning, where no C++ compiler builds it."""
+    try:
+        toolchain = cpp.find_toolchain(work.options.compiler)
+        key = key_of("launch", toolchain.identity, *versions())
+
+        def make(folder: Path) -> None:
+            cpp.build(toolchain, LAUNCH, folder).rename(folder / "launch.so")
+
+        return load_library(store.entry(key, make).folder / "launch.so")
+    except (cpp.CompilerNotFound, cpp.CompilerFailed) as error:
+        warnings.warn(
+            f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
+        )
+        return None
+
+
+LAUNCH = '#include "flambeau/launch.h"\n'
 
 GENERATORS: Mapping[str, Callable[[Compilation, Sequence[Loop]], KernelText]] = {
     "cpp": _cpp,

@@ -12,14 +12,17 @@ from typing import Any
 
 import torch
 
+from flambeau_inductor._torch_compat import current_device
+
 
 class CompiledGraph:
     """Call it with one list of inputs, which it empties; it returns the outputs as a tuple.
 
-    `report` says what was compiled; `keep` is whatever the kernels need to stay alive.
+    `report` says what was compiled; `keep` is whatever the kernels need to stay alive. `gpu` is
+    the index of the CUDA device that the kernels run on, which is made the current one.
     """
 
-    __slots__ = ("__weakref__", "_autocasts", "_call", "_keep", "report")
+    __slots__ = ("__weakref__", "_autocasts", "_call", "_gpu", "_keep", "report")
 
     def __init__(
         self,
@@ -27,13 +30,21 @@ class CompiledGraph:
         report: Any,
         devices: tuple[str, ...] = (),
         keep: tuple[object, ...] = (),
+        gpu: int | None = None,
     ) -> None:
         self._call = call
+        self._gpu = gpu
         self._autocasts = devices
         self._keep = keep
         self.report = report
 
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
+        if self._gpu is not None and self._gpu != current_device():
+            with torch.cuda.device(self._gpu):
+                return self._without_autocast(args)
+        return self._without_autocast(args)
+
+    def _without_autocast(self, args: list[Any]) -> tuple[Any, ...]:
         for device in self._autocasts:
             if torch.is_autocast_enabled(device):
                 with torch.autocast(device, enabled=False):

@@ -35,11 +35,13 @@ class Launch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
     `by_address`: with the addresses of their first elements rather than with the tensors.
+    `queued`: on the device's current stream, whose handle comes before them.
     """
 
     kernel: str
     buffers: tuple[str, ...]
     by_address: bool
+    queued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ def generate(
         "from flambeau_inductor.runtime.memory import laid_out, reuse, seen_as",
         "",
     ]
+    if any(launch.queued for launch in launches.values()):
+        head[-1:] = ["from flambeau_inductor.runtime.gpu_launch import current_raw_stream", ""]
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
@@ -138,11 +142,22 @@ def _reuse(p: _Printer, step: Reuse) -> None:
 
 def _run_loop(p: _Printer, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
-    buffers = [_address(p, b) for b in launch.buffers] if launch.by_address else launch.buffers
-    p(f"{launch.kernel}({', '.join(buffers)})")
+    given = [_stream(p, launch.buffers[0])] if launch.queued else []
+    given += [_address(p, b) for b in launch.buffers] if launch.by_address else launch.buffers
+    p(f"{launch.kernel}({', '.join(given)})")
     if p.dying:
         p("del " + ", ".join(p.dying))
         p.dying.clear()
+
+
+def _stream(p: _Printer, buffer: str) -> str:
+    """The current stream of the device that holds a buffer; it is asked for once a call."""
+    index = p.layouts[buffer].device.index or 0
+    name = f"stream{index}"
+    if name not in p.known:
+        p.known.add(name)
+        p(f"{name} = current_raw_stream({index})")
+    return name
 
 
 def _address(p: _Printer, buffer: str) -> str:

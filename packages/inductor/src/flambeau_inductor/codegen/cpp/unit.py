@@ -4,9 +4,8 @@ In: loops and the element types of their buffers. Out: `Source`: the text, and f
 entry it calls with its buffers in order. Invariant: equal kernels are emitted once; the unit
 includes no standard, Python or torch header.
 
-Python calls an entry directly: it is a METH_FASTCALL function that takes addresses as ints. What
-it needs of CPython is in the stable ABI (docs.python.org/3/c-api/stable.html) and is declared by
-hand, so a unit built once serves every Python version, and Python.h need not be parsed.
+Python calls an entry directly: it is a METH_FASTCALL function that takes addresses as ints (see
+`flambeau/python.h` for what it needs of CPython).
 """
 
 from __future__ import annotations
@@ -21,23 +20,7 @@ from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
-PYTHON = """
-struct PyObject;
-extern "C" {
-typedef PyObject* (*PyCFunction)(PyObject*, PyObject*);
-struct PyMethodDef { const char* name; PyCFunction call; int flags; const char* doc; };
-PyObject* PyCFunction_NewEx(PyMethodDef*, PyObject*, PyObject*);
-PyObject* PyLong_FromLong(long);
-void* PyLong_AsVoidPtr(PyObject*);
-PyObject* PyErr_Occurred();
-void PyErr_SetString(PyObject*, const char*);
-extern PyObject* PyExc_RuntimeError;
-extern PyObject* PyExc_TypeError;
-void* PyEval_SaveThread();
-void PyEval_RestoreThread(void*);
-}
-"""
-FASTCALL = 0x0080
+HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +68,7 @@ def generate(
         number, kernel = written[key]
         entries[loop.name] = Entry(number, tuple(names[short] for short in kernel.buffers))
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
-    head = f'#include "flambeau/vec.h"\n{includes}{PYTHON}\nusing namespace fl;\n\n'
+    head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
 
 
@@ -144,7 +127,7 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
 
 def _table(count: int) -> str:
     rows = "".join(
-        f'  {{"kernel{k}", (PyCFunction)(void*)call{k}, {FASTCALL}, nullptr}},\n'
+        f'  {{"kernel{k}", (PyCFunction)(void*)call{k}, FL_FASTCALL, nullptr}},\n'
         for k in range(count)
     )
     return (

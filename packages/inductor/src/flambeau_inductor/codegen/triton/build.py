@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.runtime.gpu_launch import Launcher
+from flambeau_inductor.runtime.gpu_launch import Launcher, Library
 
 MINIMUM_CAPABILITY = (7, 0)
 ALIGNMENT = 16
@@ -54,9 +54,15 @@ def import_kernels(path: Path) -> ModuleType:
     return module
 
 
-def build(path: Path, kernels: Sequence[TritonKernel], parallel: int = 8) -> dict[str, Launcher]:
+def build(
+    path: Path,
+    kernels: Sequence[TritonKernel],
+    library: Library | None = None,
+    parallel: int = 8,
+) -> dict[str, Launcher]:
     """Launchers, by kernel name, of the module at `path` for the current device.
 
+    With `library` (see `runtime/include/flambeau/launch.h`) they need no Python for a launch.
     The variants for 16-byte aligned buffers are compiled at once, `parallel` at a time in
     threads; those for other buffers when first met.
     """
@@ -67,8 +73,10 @@ def build(path: Path, kernels: Sequence[TritonKernel], parallel: int = 8) -> dic
         launchers[kernel.name] = Launcher(
             kernel.name,
             kernel.programs,
+            len(kernel.pointers),
             tuple(value for _, value in kernel.constants),
             _variant(function, kernel),
+            library,
         )
     if not interpreting() and kernels:
         workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
