@@ -75,7 +75,7 @@ def decompositions(
 
 def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
     """`function`, with a result that is one of its arguments replaced by a view or copy of it."""
-    reshape, clone = PRIMS["reshape"].overload, PRIMS["clone"].overload
+    permute, clone = PRIMS["permute"].overload, PRIMS["clone"].overload
     viewing = is_view_op(op)
     strided = torch.strided
 
@@ -87,7 +87,7 @@ def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
         for arg in args:
             if result is arg and result is not None:
                 if viewing:
-                    return reshape(result, list(result.shape))
+                    return permute(result, list(range(result.ndim)))  # strides as they are
                 return clone(result, order=dense_order(TensorMeta.of(result)))
         return result
 
