@@ -15,6 +15,7 @@ __all__ = [
     "overload_of",
     "qualified_name",
     "returns_sequence",
+    "storage_users",
     "writes",
 ]
 
@@ -27,6 +28,11 @@ def current_device() -> int:
 def current_raw_stream(device: int) -> int:
     """Handle of torch's current CUDA stream on `device`."""
     return int(torch._C._cuda_getCurrentRawStream(device))
+
+
+def storage_users(tensor: torch.Tensor) -> int:
+    """How many references there are to the memory of `tensor`, this look at it among them."""
+    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
 
 
 def qualified_name(op: OpOverload) -> str:

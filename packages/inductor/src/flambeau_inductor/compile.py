@@ -151,13 +151,13 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
     debug.finish(report)
     devices = {b.layout.device.type for b in program.buffers} if externs else set()
     gpus = [d.index or 0 for b in program.buffers if (d := b.layout.device).type == "cuda"]
-    return CompiledGraph(
-        work.call,
-        report,
-        tuple(sorted(devices)),
-        tuple(work.keep),
-        gpus[0] if gpus and work.loops() else None,
-    )
+    gpu = gpus[0] if gpus and work.loops() else None
+    call = work.call
+    if work.options.cuda_graphs and gpu is not None:
+        from flambeau_inductor.runtime.cuda_graphs import CudaRecorder, Recorded
+
+        call = Recorded(call, getattr(work.info, "static_inputs", ()), CudaRecorder(gpu))
+    return CompiledGraph(call, report, tuple(sorted(devices)), tuple(work.keep), gpu)
 
 
 def _fused(gm: fx.GraphModule, externs: Sequence[Extern]) -> int:

@@ -48,6 +48,10 @@ class Options:
     """Compare each call's inputs with those compiled for; on unless `info` is given, since whoever
     gives that also guards the inputs."""
 
+    cuda_graphs: bool = False
+    """Record a graph on a GPU after a few calls, and replay it as one launch (see
+    `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call)."""
+
     skip_passes: tuple[str, ...] = ()
     """Names of graph rewrites to leave out (see `flambeau_inductor.passes.PASSES`)."""
 

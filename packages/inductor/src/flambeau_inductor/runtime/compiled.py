@@ -38,6 +38,11 @@ class CompiledGraph:
         self._keep = keep
         self.report = report
 
+    @property
+    def recorded(self) -> Any:
+        """The `Recorded` that counts replays and plain calls; None where nothing is recorded."""
+        return self._call if hasattr(self._call, "replays") else None
+
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         if self._gpu is not None and self._gpu != current_device():
             with torch.cuda.device(self._gpu):
