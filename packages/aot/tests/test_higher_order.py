@@ -10,7 +10,9 @@ from torch.nn import functional as F
 
 def derivatives(fn, inputs, order, seed=0):
     """Gradients of every order up to `order`, each of a weighted sum of those below."""
-    leaves = [item.clone().requires_grad_() if item.is_floating_point() else item for item in inputs]
+    leaves = [
+        item.clone().requires_grad_() if item.is_floating_point() else item for item in inputs
+    ]
     wanted = [item for item in leaves if item.requires_grad]
     torch.manual_seed(seed)
     results = fn(*leaves)
@@ -18,7 +20,10 @@ def derivatives(fn, inputs, order, seed=0):
     values = [item for item in results if item.requires_grad]
     found = []
     for level in range(order):
-        total = sum((item * torch.linspace(0.3, 1.7, item.numel()).view(item.shape)).sum() for item in values)
+        total = sum(
+            (item * torch.linspace(0.3, 1.7, item.numel()).view(item.shape)).sum()
+            for item in values
+        )
         if not total.requires_grad:
             break
         grads = torch.autograd.grad(
@@ -280,9 +285,7 @@ def test_hessian_of_a_compiled_function() -> None:
 
 
 def test_gradgradcheck() -> None:
-    compiled = aot.aot_function(
-        lambda x, w: F.softplus(F.conv1d(x, w)).mean(-1), aot.run_as_is
-    )
+    compiled = aot.aot_function(lambda x, w: F.softplus(F.conv1d(x, w)).mean(-1), aot.run_as_is)
     x = torch.randn(1, 2, 5, dtype=torch.double, requires_grad=True)
     w = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradgradcheck(compiled, (x, w))

@@ -9,7 +9,7 @@ Invariant: no other module of this package uses a name of torch that begins with
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -157,6 +157,11 @@ def is_operator(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def is_operator_packet(target: object) -> bool:
+    """Whether something is an operator whose overload is not chosen yet."""
+    return isinstance(target, torch._ops.OpOverloadPacket)
+
+
 def has_metadata_mutation(wrapper: torch.Tensor) -> bool:
     """Whether an in-place operator changed a functional tensor's shape or strides."""
     return bool(torch._functionalize_has_metadata_mutation(wrapper))
@@ -169,18 +174,19 @@ CTX_MATERIALIZE = "materialize_grads"
 CTX_NON_DIFFERENTIABLE = "non_differentiable"
 
 
-def direct_apply(function: type[torch.autograd.Function]) -> Any:
-    """`function.apply` without the Python frame that serves `torch.func` transforms.
-
-    Under an active transform it is `function.apply` itself.
+def appliers(
+    function: type[torch.autograd.Function],
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]:
+    """`function.apply`, the same without the Python frame that serves `torch.func`, and a
+    callable that says whether a transform of `torch.func` is active, so that the first is needed.
     """
-    transforms_active = torch._C._are_functorch_transforms_active
-    general, direct = function.apply, super(torch.autograd.Function, function).apply
+    direct = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return function.apply, direct, torch._C._are_functorch_transforms_active
 
-    def apply(*primals: Any) -> Any:
-        return general(*primals) if transforms_active() else direct(*primals)
 
-    return apply
+def kernel_of(target: Any) -> Any:
+    """What an operator overload calls: the overload itself adds a Python frame."""
+    return target._op if isinstance(target, torch._ops.OpOverload) else target
 
 
 def versions(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -19,12 +19,13 @@ from flambeau_aot._torch_compat import (
     base_of,
     current_value,
     is_functional,
+    share_version_counter,
     storage_key,
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part
-from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.joint.tracer import Tracer, ViewStep, beside_autograd
 from flambeau_aot.joint.written import (
     Effects,
     Returned,
@@ -43,7 +44,6 @@ from flambeau_aot.plan import (
     ViewOfInput,
     ViewOfOutput,
 )
-
 
 def analyze(
     tracer: Tracer,
@@ -127,7 +127,9 @@ class _Results:
                 break
             _, own = steps_from(self.tracer, current_value(part.wrapper), final)
             if steps[: len(own)] == own:
-                return ViewOfInput(part.primal, steps[len(own) :], in_graph(result), leaf)
+                steps = _as_related(result, part.wrapper, steps[len(own) :])
+                return ViewOfInput(part.primal, steps, in_graph(result), leaf)
+        steps = _as_related(result, self.stand_ins[primal].wrapper, steps)
         return ViewOfInput(primal, steps, in_graph(result), leaf)
 
     def _returned(self, value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
@@ -150,7 +152,18 @@ class _Results:
             return FromGraph(self._returned(value, result), leaf)
         root, steps = steps_from(tracer, value, base_value)
         assert root is base_value
+        if base is not None:
+            steps = _as_related(result, base, steps)
         return ViewOfOutput(self._returned(base_value, base), steps, in_graph(result), leaf)
+
+
+def _as_related(
+    result: torch.Tensor, origin: torch.Tensor, steps: tuple[ViewStep, ...]
+) -> tuple[ViewStep, ...]:
+    """The steps to a result, `Tensor.data` first where autograd was led around the view."""
+    if base_of(result) is base_of(origin) or share_version_counter(result, origin):
+        return steps
+    return (ViewStep(beside_autograd, (), {}, None), *steps)
 
 
 def _is_new_leaf(result: torch.Tensor) -> bool:
@@ -165,18 +178,23 @@ def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
     """Whether a caller who writes to this result must find a view that autograd knows.
 
     A view made inside an autograd function may not be written to; made after it, from the base
-    the function returns, it is the view that eager gives.
+    the function returns, it is the view that eager gives. A view made with grad disabled
+    requires grad because its base does.
     """
     base = base_of(result)
-    if base is result or not in_graph(result) or not in_graph(base):
+    if base is result or not result.requires_grad:
         return False
+    if not in_graph(base):
+        raise Unsupported(
+            "a result is a view, made with grad disabled, of a leaf made inside the program"
+        )
     whole = current_value(base)
     return steps_from(tracer, current_value(result), whole)[0] is whole
 
 
 def _base_of(tracer: Tracer, group: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """A value all of a group are views of, and the wrapper through which autograd knows it."""
-    needs_grad = any(in_graph(member) for member in group)
+    needs_grad = any(member.requires_grad for member in group)
     candidates = [
         *(member for member in group if base_of(member) is member),
         *(base_of(member) for member in group if base_of(member) is not member),

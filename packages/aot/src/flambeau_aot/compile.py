@@ -28,7 +28,7 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
 from flambeau_aot.program import Program, of_graph_module
-from flambeau_aot.runtime.call import Compiled, inference_call, training_call
+from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
 from flambeau_aot.runtime.function import HigherOrder
 from flambeau_aot.simplify import simplify
@@ -151,7 +151,7 @@ def _inference(
         call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options)
     report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
-    return Compiled(run, report, joint, None, gm, None)
+    return direct(Compiled(run, report, joint, None, gm, None))
 
 
 def _training(
@@ -180,15 +180,13 @@ def _training(
 
     with clock.timed("compile forward"):
         info = facts.forward_info(joint, halves, options)
-        forward = _compiled(
-            compilers.forward, halves.forward, info, visible, frozenset(), options
-        )
+        forward = _compiled(compilers.forward, halves.forward, info, visible, frozenset(), options)
     lazily = options.compile_backward == "lazy"
     backward = _Lazy(compile_backward) if lazily else compile_backward()
     crossing = facts.crossing(joint, halves, backward_info)
     report = facts.training_report(joint, halves, options, removed, clock.seconds, crossing, higher)
     run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing, higher)
-    return Compiled(run, report, joint, halves, halves.forward, backward_gm)
+    return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm))
 
 
 class _Lazy:

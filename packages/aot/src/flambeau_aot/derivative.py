@@ -115,7 +115,7 @@ def derivative(program: Program, joint: Joint, needed: Needs, name: str) -> Prog
             stand_in_over(given[index] if index in given else _unread(joint, index, tracer))
             for index in own
         ]
-        outputs = _differentiable(program, plan, stand_ins, tracer)
+        outputs = _differentiable(program, plan, joint.plan.grad_mode, stand_ins, tracer)
         wanted = [
             item.leaf
             for index, item in zip(own, stand_ins, strict=True)
@@ -167,10 +167,15 @@ def _unread(joint: Joint, index: int, tracer: Tracer) -> torch.Tensor:
 
 
 def _differentiable(
-    program: Program, plan: InputPlan, stand_ins: Sequence[StandIn], tracer: Tracer
+    program: Program,
+    plan: InputPlan,
+    grad_mode: bool,
+    stand_ins: Sequence[StandIn],
+    tracer: Tracer,
 ) -> list[torch.Tensor]:
     """The values that have a cotangent, in the order of the first trace."""
-    results = run_program(program, stand_ins, plan, len(program.input_names), tracer)
+    with torch.set_grad_enabled(grad_mode):
+        results = run_program(program, stand_ins, plan, len(program.input_names), tracer)
     flat, _ = pytree.tree_flatten(results)
     effects = analyze(tracer, [item.value for item in stand_ins], stand_ins, flat)
     found = [item.wrapper for item in effects.returned if item.differentiable]

@@ -11,7 +11,7 @@ Batch normalisation updates its running statistics inside kernels whose schema d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,7 +19,15 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import current_value, functional_tensor, storage_key
+from flambeau_aot._torch_compat import (
+    current_value,
+    functional_tensor,
+    raise_version,
+    storage_key,
+    version,
+)
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.functional_form import call_without_writing, writing_operator
 
 
 class _NotALeaf(torch.autograd.Function):
@@ -42,6 +50,7 @@ class StandIn:
 
     history: the wrapper's gradient function before the program ran. version: how often it was
     written to by then. memory: a second wrapper of the same memory that is never reshaped.
+    is_leaf: whether the input is one.
     """
 
     value: torch.Tensor
@@ -51,9 +60,10 @@ class StandIn:
     storage: int
     version: int = 0
     memory: torch.Tensor | None = None
+    is_leaf: bool = True
 
 
-def stand_in(value: torch.Tensor, requires_grad: bool) -> StandIn:
+def stand_in(value: torch.Tensor, requires_grad: bool, is_leaf: bool = True) -> StandIn:
     """Make the stand-in of one input from its fake value."""
     if not requires_grad:
         wrapper = functional_tensor(value)
@@ -63,7 +73,7 @@ def stand_in(value: torch.Tensor, requires_grad: bool) -> StandIn:
     with torch.enable_grad():
         wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     history, memory = wrapper.grad_fn, wrapper.data
-    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory)
+    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf)
 
 
 def stand_in_over(leaf: torch.Tensor) -> StandIn:
@@ -188,6 +198,11 @@ def functional_instance_norm(
     )
 
 
+def conj(x: torch.Tensor) -> torch.Tensor:
+    """`Tensor.conj`; a real tensor is its own conjugate, the very object."""
+    return torch.conj(x) if x.is_complex() else x
+
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
@@ -197,13 +212,84 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
+    torch.conj: conj,
+    torch.Tensor.conj: conj,
 }
 
 
+# What a program may ask of an input while it is traced that its stand-in cannot answer.
+_ASKED_OF_INPUTS: dict[Any, str] = {
+    torch.Tensor.register_hook: "register_hook on an input; the hook would outlive this call",
+    torch.Tensor.register_post_accumulate_grad_hook: "a hook on the gradient of an input",
+    torch.Tensor.grad.__get__: "reading .grad of an input; pass the gradient as an argument",
+    torch.Tensor.grad_fn.__get__: "reading .grad_fn of an input",
+    torch.Tensor.data.__set__: "assigning .data of an input; use copy_ under torch.no_grad()",
+}
+_IS_LEAF = torch.Tensor.is_leaf.__get__  # type: ignore[attr-defined]
+
+
 class RewriteCalls(TorchFunctionMode):
-    """Applies `REWRITES` to every call the program makes."""
+    """Applies `REWRITES` to every call the program makes.
+
+    leaves: for each stand-in, whether the input it stands for is a leaf. What its stand-in would
+    answer wrongly is answered for an input here, or refused.
+    """
+
+    def __init__(self, leaves: Mapping[int, bool] | None = None) -> None:
+        super().__init__()
+        self.leaves = leaves or {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        return REWRITES.get(func, func)(*args, **(kwargs or {}))
+        rewrite = REWRITES.get(func)
+        if rewrite is not None:
+            return rewrite(*args, **(kwargs or {}))
+        if func is torch.Tensor.retain_grad:
+            raise Unsupported("retain_grad inside the program; return the value instead")
+        if args and id(args[0]) in self.leaves:
+            if func in _ASKED_OF_INPUTS and args[0].requires_grad:
+                raise Unsupported(_ASKED_OF_INPUTS[func])
+            if func == _IS_LEAF:
+                return self.leaves[id(args[0])]
+        writing = writing_operator(func)
+        if writing is not None:
+            return call_without_writing(writing, args, kwargs or {})
+        if getattr(func, "__name__", "") in WRITE_TO_LISTS:
+            return _counting_writes(func, args, kwargs or {})
+        target = args[0] if args else None
+        if isinstance(target, torch.Tensor) and 0 in target.stride():
+            return _not_writing(target, func, args, kwargs or {})
+        return func(*args, **(kwargs or {}))
+
+
+def _not_writing(
+    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A call on an expanded tensor; functionalization would add up what is written to it."""
+    before = version(target)
+    result = func(*args, **kwargs)
+    expanded = any(s == 0 and n > 1 for n, s in zip(target.shape, target.stride(), strict=True))
+    if expanded and version(target) != before:
+        raise Unsupported(
+            "a write to an expanded tensor, whose elements share memory; write to a clone, or to "
+            "the tensor that was expanded"
+        )
+    return result
+
+
+WRITE_TO_LISTS = frozenset(
+    name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
+)
+
+
+def _counting_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Operators that write to a list of tensors; in eager every write raises a version counter,
+    above functionalization none does."""
+    targets = args[0] if args else kwargs["self"]
+    before = [version(tensor) for tensor in targets]
+    result = func(*args, **kwargs)
+    for tensor, count in zip(targets, before, strict=True):
+        if version(tensor) == count:
+            raise_version(tensor)
+    return result

@@ -139,6 +139,18 @@ def _interpret(
     raise Unsupported("the graph has no output")
 
 
+# What functionalization refuses, by its own words, and what that means for the program.
+_TORCH_SAYS = {
+    "as_strided() is non-compositional": (
+        "a write to a view made by as_strided of another view; "
+        "take the view from the tensor itself, or write to a clone"
+    ),
+    "functionalization encountered a tensor being mutated that has internal overlap": (
+        "a write to a tensor whose elements share memory with each other; write to a clone"
+    ),
+}
+
+
 def _explained(error: Exception, what: str, lines: str | None) -> AotError:
     if isinstance(error, AotError):
         return error
@@ -148,4 +160,7 @@ def _explained(error: Exception, what: str, lines: str | None) -> AotError:
             "keep the value on the tensor, or let this part run outside the graph",
             lines or "",
         )
+    for words, meaning in _TORCH_SAYS.items():
+        if words in str(error):
+            return Unsupported(f"{what}: {meaning}", lines or "")
     return TraceError(f"{what}: {type(error).__name__}: {error}", lines or "")

@@ -24,8 +24,12 @@ from flambeau_aot.program import Program
 
 @dataclass(frozen=True)
 class Part:
-    """A member of a base while the program is traced: a view of the base's stand-in."""
+    """A member of a base while the program is traced: a view of the base's stand-in.
 
+    base, primal: what the base and the member count as among the primals.
+    """
+
+    base: int
     wrapper: torch.Tensor
     primal: int
     member: Member
@@ -117,22 +121,18 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
     for index, merged in enumerate(plan.merged):
         whole = stand_ins[first + index].wrapper
         roots: dict[tuple[int, bool], torch.Tensor] = {}
-        related = {m.counter for m in merged.members if m.recorded or m.whole}
         for member in merged.members:
             view = member.recorded or member.whole
             kind = (member.counter, view)
-            if kind not in roots:
-                if view:
-                    roots[kind] = whole
-                else:
-                    roots[kind] = whole.detach() if member.counter in related else whole.data
-            root = roots[kind]
+            # A detached view is made beside autograd too: writing through views of a strided
+            # view of another view is more than functionalization follows.
+            root = roots.setdefault(kind, whole if view else whole.data)
             if member.whole:
                 part = root
             else:
                 with torch.set_grad_enabled(member.recorded):
                     part = root.as_strided(member.size, member.stride, member.offset)
-            parts.append(Part(part, plan.bound + len(parts), member, part._version))
+            parts.append(Part(first + index, part, plan.bound + len(parts), member, part._version))
     return parts
 
 

@@ -101,7 +101,7 @@ def _trace(
     ]
     tracer.stack_lines = program.lines_from_stack
     stand_ins = [
-        stand_in(value, tensor.requires_grad)
+        stand_in(value, tensor.requires_grad, tensor.is_leaf)
         for value, tensor in zip(values, primals, strict=True)
     ]
     with functionalization(), tracer:
@@ -161,7 +161,8 @@ def run_program(
         parts = parts_of(plan, stand_ins)
     args = arguments(plan, stand_ins, parts, count)
     static = [item.wrapper for item in stand_ins[: plan.static]]
-    with RewriteCalls(), torch.autograd.set_multithreading_enabled(False):
+    leaves = {id(item.wrapper): item.is_leaf for item in stand_ins}
+    with RewriteCalls(leaves), torch.autograd.set_multithreading_enabled(False):
         return program.run(static, args, tracer)
 
 

@@ -43,6 +43,11 @@ class ViewStep:
     index: int | None
 
 
+def beside_autograd(value: torch.Tensor) -> torch.Tensor:
+    """`Tensor.data`: the same memory with no history and a version counter of its own."""
+    return value.data
+
+
 # Their CPU kernels write running statistics that the schema does not mark as written.
 _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
     "aten::native_batch_norm": (3, 5),

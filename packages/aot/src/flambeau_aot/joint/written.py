@@ -26,7 +26,7 @@ from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part, WritesOverlap
 from flambeau_aot.joint.tracer import Tracer, ViewStep
-from flambeau_aot.plan import Flag, InputUpdate, OutputPlan, Reshape
+from flambeau_aot.plan import Flag, InputUpdate, OutputPlan, Reshape, ViewOfInput
 
 aten = torch.ops.aten
 
@@ -117,7 +117,7 @@ def _plan_input(
         effects.reshapes.append(Reshape(index, steps, recorded))
     counted = version(wrapper) != item.version
     if final is not item.value:
-        known = _unshaped(wrapper, steps, final) if recorded else None
+        known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:
             final = effects.finals[-1] = current_value(known)
         effects.updates.append(
@@ -129,7 +129,7 @@ def _plan_input(
     _plan_flag(effects, index, tensor, item)
 
 
-# For the view operators that exist in place: what undoes each.
+# For the view operators that exist in place: what undoes each, the sizes before being known.
 _UNDONE_BY_ITSELF = {aten.t.default, aten.transpose.int}
 _UNDONE_BY_SHAPE = {
     aten.squeeze.default,
@@ -141,21 +141,21 @@ _UNDONE_BY_SHAPE = {
 }
 
 
-def _unshaped(
-    wrapper: torch.Tensor, steps: tuple[ViewStep, ...], final: torch.Tensor
-) -> torch.Tensor:
+def _unshaped(tracer: Tracer, wrapper: torch.Tensor, final: torch.Tensor) -> torch.Tensor:
     """A view of a reshaped input in its shape of before, for autograd to start from."""
+    value = current_value(wrapper)
     with torch.enable_grad():
-        for step in reversed(steps):
+        while value is not final:
+            value, step = tracer.view_of[id(value)]
             if step.func in _UNDONE_BY_ITSELF:
                 wrapper = step.func(wrapper, *step.args)
-            elif step.func not in _UNDONE_BY_SHAPE:
+            elif step.func in _UNDONE_BY_SHAPE:
+                wrapper = wrapper.reshape(value.shape)
+            else:
                 raise Unsupported(
                     f"an input that requires grad is written to and reshaped by {step.func}; "
                     "return the reshaped value instead"
                 )
-        if steps and wrapper.shape != final.shape:
-            wrapper = wrapper.view(final.shape)
     return wrapper
 
 
@@ -168,7 +168,9 @@ def _plan_flag(effects: Effects, index: int, tensor: torch.Tensor, item: StandIn
 
 
 def _plan_parts(effects: Effects, parts: Sequence[Part]) -> None:
-    raised: set[int] = set()
+    """Raise the version counter of every group of members that the program wrote to; copying
+    into a base that autograd knows raises that of its views."""
+    raised: set[tuple[int, int]] = set()
     updated = {update.primal for update in effects.updates}
     for part in parts:
         wrapper, member = part.wrapper, part.member
@@ -176,10 +178,15 @@ def _plan_parts(effects: Effects, parts: Sequence[Part]) -> None:
             raise Unsupported(
                 f"argument {member.position} shares memory with another and is reshaped in place"
             )
-        if version(wrapper) != part.version and member.counter not in raised:
-            raised.add(member.counter)
-            if not ((member.recorded or member.whole) and updated):
-                effects.touched.append(part.primal)
+        group = (part.base, member.counter)
+        related = member.recorded or member.whole
+        if related and part.base in updated:
+            raised.add(group)
+    for part in parts:
+        group = (part.base, part.member.counter)
+        if version(part.wrapper) != part.version and group not in raised:
+            raised.add(group)
+            effects.touched.append(part.primal)
 
 
 def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
@@ -200,6 +207,12 @@ def refuse_new_leaves(effects: Effects, stand_ins: Sequence[StandIn]) -> None:
     marked = [stand_ins[flag.primal].wrapper for flag in effects.flags if flag.requires_grad]
     if not marked:
         return
+    begun = {flag.primal for flag in effects.flags if flag.requires_grad}
+    if any(isinstance(x, ViewOfInput) and x.primal in begun for x in effects.results):
+        raise Unsupported(
+            "an input begins to require grad inside the program (requires_grad_) while a result "
+            "is a view of it; call requires_grad_() before the compiled region"
+        )
     ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
     refuse_reached(marked, ends)
 

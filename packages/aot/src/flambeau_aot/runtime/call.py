@@ -22,6 +22,7 @@ from flambeau_aot.report import Report
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
 from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function
 from flambeau_aot.runtime.prologue import prologue
+from flambeau_aot.runtime.straight import inference_line, training_line
 
 Call = Callable[..., Any]
 
@@ -73,6 +74,16 @@ class Compiled:
         return self.variants[-1].run(*args)
 
 
+def direct(compiled: Compiled) -> Compiled:
+    """The same object; where its call is one generated function, calling it adds no frame.
+
+    Python looks `__call__` up on the type, so such an object gets a type of its own.
+    """
+    if getattr(compiled.run, "straight", False):
+        compiled.__class__ = type("Compiled", (Compiled,), {"__call__": staticmethod(compiled.run)})
+    return compiled
+
+
 def inference_call(
     plan: Plan,
     static: Sequence[torch.Tensor],
@@ -86,6 +97,11 @@ def inference_call(
     grad_mode: whether it was traced with grad enabled. shield: whether an input requires grad
     all the same, so that the graph must run with grad disabled.
     """
+    if not (grad_mode and shield):
+        refuse = None if grad_mode else _refuse_grad
+        straight = inference_line(plan, static, arguments, call, refuse)
+        if straight is not None:
+            return straight
     bind = prologue(plan, static, arguments)
     finish = epilogue(plan)
     build = _structure(plan)
@@ -118,8 +134,12 @@ def training_call(
     higher: HigherOrder | None,
 ) -> Call:
     """A call that autograd can differentiate."""
+    function = autograd_function(forward, backward, crossing, higher)
+    straight = training_line(plan, static, arguments, function)
+    if straight is not None:
+        return straight
     bind = prologue(plan, static, arguments)
-    apply = autograd_function(forward, backward, crossing, higher)
+    apply: Callable[..., Any] = function.apply
     finish: Epilogue | None = epilogue(plan)
     build = _structure(plan)
     bound = plan.inputs.bound
@@ -147,7 +167,7 @@ def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:
     return lambda values: pytree.tree_unflatten(list(values), structure)
 
 
-def _refuse_grad(primals: Sequence[torch.Tensor]) -> None:
+def _refuse_grad(primals: Sequence[Any]) -> None:
     if any(tensor.requires_grad for tensor in primals):
         raise AotError(
             "this program was compiled with grad disabled and is called with grad enabled"

@@ -49,6 +49,11 @@ class Checked:
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
 
+    @property
+    def transparent(self) -> bool:
+        """Whether later calls are those of the checked callable, with nothing done around them."""
+        return self.copies == () and not self.views
+
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         copies = self.copies
         if copies is None:

@@ -23,17 +23,14 @@ from flambeau_aot._torch_compat import (
     CTX_NON_DIFFERENTIABLE,
     CTX_TO_SAVE,
     backward_keeps_graph,
-    direct_apply,
     saved_tensors_released,
     versions,
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
 from flambeau_aot.partition.split import Saved
+from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
-
-Apply = Callable[..., Sequence[Any]]
-"""All primals, static ones first, positionally."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +89,8 @@ class HigherCall(Protocol):
 
 def autograd_function(
     forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
-) -> Apply:
-    """Build the autograd function of one compile.
+) -> type[torch.autograd.Function]:
+    """Build the autograd function of one compile; it takes all primals, static ones first.
 
     Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
     """
@@ -101,7 +98,7 @@ def autograd_function(
         "forward": staticmethod(_forward(forward, crossing, higher)),
         "backward": staticmethod(_backward(backward, crossing, higher)),
     }
-    return direct_apply(type("CompiledGraph", (torch.autograd.Function,), methods))
+    return type("CompiledGraph", (torch.autograd.Function,), methods)
 
 
 def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
@@ -128,36 +125,36 @@ def _forward(
         lines.append("    ctx.streams = streams(draws)")
     lines.append("    outputs = graph([*primals])")
     if saved:
-        lines.append(f"    ctx.{CTX_TO_SAVE} = {_tuple(saved)}")
+        lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
     if constant:
-        marked = _tuple([f"outputs[{index}]" for index in constant])
+        marked = display([f"outputs[{index}]" for index in constant])
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
     if kept:
-        lines.append(f"    ctx.held = {_tuple([f'primals[{index}]' for index in kept])}")
+        lines.append(f"    ctx.held = {display([f'primals[{index}]' for index in kept])}")
         lines.append("    ctx.versions = versions(ctx.held)")
-    lines.append(f"    return {_tuple([f'outputs[{i}]' for i in range(crossing.visible)])}")
+    lines.append(f"    return {display([f'outputs[{i}]' for i in range(crossing.visible)])}")
     scope: dict[str, Any] = {
-        "graph": graph,
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
     }
-    return _defined("forward", lines, scope)
+    scope["graph"] = settling(graph, scope, "graph")
+    return defined("forward", lines, scope)
 
 
 def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Any]:
     """Run the backward graph on what was saved, then on the cotangents."""
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
-    nothing = _tuple(["None"] * len(results))
+    nothing = display(["None"] * len(results))
     inputs = ", ".join(f"c{index}" for index in range(crossing.visible))
     lines = [f"def backward(ctx, {inputs}):"]
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
     lines.append("    if is_grad_enabled():")
-    lines.append(f"        return higher(ctx, {_tuple(given)})")
+    lines.append(f"        return higher(ctx, {display(given)})")
     lines.append("    args = [*ctx.saved_tensors]")
     if crossing.reusable:
         lines.append("    if keeps_graph():")
@@ -170,10 +167,9 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     lines.append("    grads = graph(args)")
     if len(given) > 1:
         lines.append(f"    if {' or '.join(f'{name} is None' for name in given)}:")
-        lines.append(f"        return undefined({_tuple(results)}, {_tuple(given)})")
-    lines.append(f"    return {_tuple(results)}")
+        lines.append(f"        return undefined({display(results)}, {display(given)})")
+    lines.append(f"    return {display(results)}")
     scope: dict[str, Any] = {
-        "graph": graph,
         "is_grad_enabled": torch.is_grad_enabled,
         "keeps_graph": backward_keeps_graph,
         "release": saved_tensors_released,
@@ -182,7 +178,8 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         "undefined": _undefined(crossing),
     }
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
-    return _defined("backward", lines, scope)
+    scope["graph"] = settling(graph, scope, "graph")
+    return defined("backward", lines, scope)
 
 
 def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
@@ -200,9 +197,7 @@ def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
 def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
     undefined = _undefined(crossing)
     kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
-    saved = {
-        item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"
-    }
+    saved = {item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"}
 
     def differentiable(ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients as part of the autograd graph."""
@@ -252,13 +247,3 @@ def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor
         layout.shape, layout.stride, dtype=layout.dtype, device=layout.device
     )
     return result.copy_(value)
-
-
-def _tuple(items: Sequence[str]) -> str:
-    return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-
-
-def _defined(name: str, lines: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
-    exec(compile("\n".join(lines), f"<flambeau autograd {name}>", "exec"), scope)
-    made: Callable[..., Any] = scope[name]
-    return made

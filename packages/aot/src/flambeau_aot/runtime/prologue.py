@@ -93,8 +93,10 @@ def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
 
 
 def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
-    keys = [storage_key(tensor) for tensor in primals]
+    keys = [storage_key(tensor) if tensor.numel() else 0 for tensor in primals]
     for index in written:
+        if not primals[index].numel():
+            continue
         if keys.count(keys[index]) > 1:
             raise AliasingChanged(
                 f"input {index} is written to and shares memory with another input"

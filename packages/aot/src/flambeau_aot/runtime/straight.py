@@ -1,0 +1,123 @@
+"""A call with nothing around its graph, as one line of Python.
+
+What comes in: a plan and what runs the graph. What goes out: the whole call as one function, or
+None where the plan asks for more than binding arguments and returning results.
+Invariant: it does what `prologue` and `epilogue` do for such a plan; a plan with a part that this
+module does not know is not straight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import appliers, pytree
+from flambeau_aot.info import Boxed
+from flambeau_aot.plan import FromGraph, InputPlan, IsInput, Literal, Plan
+from flambeau_aot.runtime.lines import defined, display, settling
+
+Call = Callable[..., Any]
+
+_OWN_PARTS = {
+    "inputs", "results", "differentiable", "visible", "structure", "grad_mode",
+}  # fmt: skip
+
+
+def is_straight(plan: Plan, arguments: int) -> bool:
+    """Whether arguments are the graph's inputs, in order, and results its outputs or inputs."""
+    plain = InputPlan(plan.inputs.static, tuple(range(arguments)))
+    if plan.inputs != plain:
+        return False
+    if not all(
+        item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
+        or type(item) is Literal
+        for item in plan.results
+    ):
+        return False
+    return not any(getattr(plan, part.name) for part in fields(plan) if part.name not in _OWN_PARTS)
+
+
+def inference_line(
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    graph: Boxed,
+    without_grad: Callable[[list[torch.Tensor]], None] | None,
+) -> Call | None:
+    """The call without derivatives; `without_grad` is asked first wherever grad is enabled."""
+    if not is_straight(plan, arguments):
+        return None
+    scope: dict[str, Any] = {}
+    scope["graph"] = settling(graph, scope, "graph")
+    inputs = ", ".join([*_statics(static), *_names(arguments)])
+    checks = []
+    if without_grad is not None:
+        scope["is_grad_enabled"], scope["without_grad"] = torch.is_grad_enabled, without_grad
+        checks = ["    if is_grad_enabled():", f"        without_grad([{inputs}])"]
+    return _call(plan, static, arguments, f"graph([{inputs}])", scope, checks)
+
+
+def training_line(
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    function: type[torch.autograd.Function],
+) -> Call | None:
+    """The call that autograd can differentiate."""
+    if not is_straight(plan, arguments) or not plan.grad_mode:
+        return None
+    general, direct, transforms_active = appliers(function)
+    scope = {"general": general, "direct": direct, "transforms_active": transforms_active}
+    inputs = ", ".join([*_statics(static), *_names(arguments)])
+    chosen = "(general if transforms_active() else direct)"
+    return _call(plan, static, arguments, f"{chosen}({inputs})", scope)
+
+
+def _call(
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    graph: str,
+    scope: dict[str, Any],
+    checks: Sequence[str] = (),
+) -> Call:
+    scope["static"] = tuple(static)
+    results: list[str] = []
+    for place, item in enumerate(plan.results):
+        if isinstance(item, FromGraph):
+            results.append(f"outputs[{item.output}]")
+        elif isinstance(item, IsInput):
+            results.append(_primal(item.primal, len(static)))
+        else:
+            assert isinstance(item, Literal)
+            scope[f"literal{place}"] = item.value
+            results.append(f"literal{place}")
+    flat = pytree.tree_structure(tuple(results))
+    if plan.structure == flat:
+        finish = f"return {display(results)}"
+    elif plan.structure == pytree.tree_structure(None) and len(results) == 1:
+        finish = f"return {results[0]}"
+    else:
+        scope["rebuild"], scope["structure"] = pytree.tree_unflatten, plan.structure
+        finish = f"return rebuild({display(results)}, structure)"
+    names = ", ".join(_names(arguments))
+    lines = [f"def compiled_graph({names}):", *checks]
+    lines += [f"    outputs = {graph}", f"    {finish}"]
+    made = defined("compiled_graph", lines, scope)
+    made.straight = True  # type: ignore[attr-defined]
+    return made
+
+
+def _names(arguments: int) -> list[str]:
+    return [f"a{index}" for index in range(arguments)]
+
+
+def _statics(static: Sequence[torch.Tensor]) -> list[str]:
+    return ["*static"] if static else []
+
+
+def _primal(primal: int, static: int) -> str:
+    return f"static[{primal}]" if primal < static else f"a{primal - static}"
