@@ -8,6 +8,8 @@ Invariant: shape, dtype and strides are always held to the graph's promise; valu
 - `close`: at most twice eager's distance from the float64 result (three times in half precision),
   plus a small allowance, as a whole and by element; NaN and infinities where eager has them;
 - `shape`: nothing more (a seed, the state that a library call hands to its backward);
+- `loose`, `rough`: `close` with fewer digits, for functions of which libraries give fewer;
+  `branch`: up to multiples of 2 pi i;
 - `equal`: as `exact`, but a zero of either sign (extremes, which may take either);
 - where several answers are right (eigenvectors, an order) `relations` judges all results together.
 """
@@ -41,6 +43,10 @@ _EXACT = frozenset(
         *("device_put", "clone", "copy_"),
     }
 )
+# Libraries differ in the last digits of these; two derivatives have three digits in eager.
+_LOOSE_TAGS = frozenset({"special", "linalg"})
+_LOOSE = frozenset({"lgamma", "digamma", "erfinv", "logcumsumexp"})
+_ROUGH = frozenset({"gamma_grad", "dirichlet_grad"})
 _EQUAL = frozenset(
     [
         "maximum",
@@ -85,6 +91,12 @@ def judge_of(case: Case, position: int) -> str:
     )
     if prim.name in _EQUAL:
         return "equal"
+    if prim.name in _ROUGH:
+        return "rough"
+    if prim.tags & _LOOSE_TAGS or prim.name in _LOOSE:
+        return "branch" if prim.name == "logcumsumexp" else "loose"
+    if prim.name in ("abs", "sign") and any(x.dtype.is_complex for x in case.tensors):
+        return "close"
     return "exact" if moves or prim.name in _EXACT else "close"
 
 
@@ -101,7 +113,7 @@ def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
         return f"has strides {tuple(got.stride())}, not {promise.stride}"
     if judge == "shape" or got.numel() == 0:
         return None
-    if judge == "close" and not (got.dtype.is_floating_point or got.dtype.is_complex):
+    if judge in ("close", "loose") and not (got.dtype.is_floating_point or got.dtype.is_complex):
         judge = "exact"
     return JUDGES[judge](output)
 
@@ -140,7 +152,7 @@ def _first(bad: Tensor, got: Tensor, expected: Tensor) -> str:
     return f"{count} of {bad.numel()} differ: at {at} {got[at].item()}, eager {expected[at].item()}"
 
 
-def _close(output: Output) -> str | None:
+def _close(output: Output, slack: float = 1.0) -> str | None:
     if output.got.dtype.is_complex:
         pairs = [output.got, output.eager, output.reference]
         got, eager, reference = (
@@ -152,22 +164,24 @@ def _close(output: Output) -> str | None:
         got, eager, reference = output.got, output.eager, output.reference
     wide = torch.float64
     g, e = got.to(wide), eager.to(wide)
-    odd = ~torch.isfinite(e)
+    r = e if reference is None else reference.to(wide)
+    odd = ~(torch.isfinite(e) & torch.isfinite(g))
+    # where eager is not finite though float64 is, the backend may have either
     same = torch.where(torch.isnan(e), torch.isnan(g), g == e)
+    same = same | torch.isclose(g, r, rtol=1e-3, equal_nan=True)
     if not bool((same | ~odd).all()):
         return f"{_first(odd & ~same, got, eager)} (not finite)"
-    r = e if reference is None else reference.to(wide)
-    # where the wide result overflows the dtype, or float64 knows better, eager is the measure
+    # where the wide result overflows the dtype, eager is the measure
     r = torch.where(torch.isfinite(r), r, e)
     keep = ~odd
     g, e, r = g[keep], e[keep], r[keep]
     if g.numel() == 0:
         return None
-    return _distance(g, e, r, output.promise.dtype)
+    return _distance(g, e, r, output.promise.dtype, slack)
 
 
-def _distance(g: Tensor, e: Tensor, r: Tensor, dtype: torch.dtype) -> str | None:
-    tolerance = TOLERANCE[dtype]
+def _distance(g: Tensor, e: Tensor, r: Tensor, dtype: torch.dtype, slack: float) -> str | None:
+    tolerance = slack * TOLERANCE[dtype]
     factor = 3.0 if dtype.itemsize <= 2 else 2.0
     ours, theirs = (g - r).abs(), (e - r).abs()
     scale = float(r.abs().square().mean().sqrt())
@@ -188,25 +202,34 @@ def _any_order(output: Output) -> str | None:
     return None if torch.equal(got, eager) else "does not hold the elements of eager's"
 
 
-def _any_order(output: Output) -> str | None:
-    """The same elements; that they lie in the right rows is what `topk`'s relation says."""
-    got, eager = (x.reshape(-1).sort().values for x in (output.got, output.eager))
-    return None if torch.equal(got, eager) else "does not hold the elements of eager's"
+def _loose(output: Output) -> str | None:
+    """As `close`, for functions of which libraries give fewer digits than the dtype has."""
+    return _close(output, slack=1000.0 if output.promise.dtype.itemsize >= 8 else 10.0)
+
+
+def _rough(output: Output) -> str | None:
+    """As `close` to three digits: eager itself has no more of them, in any dtype."""
+    return _close(output, slack=1e-2 / TOLERANCE[output.promise.dtype])
+
+
+def _branch(output: Output) -> str | None:
+    """Complex logarithms: equal up to multiples of 2 pi i."""
+    if not output.got.dtype.is_complex:
+        return _close(output)
+    powers = (x if x is None else x.exp() for x in (output.got, output.eager, output.reference))
+    got, eager, reference = powers
+    if got is None or eager is None:
+        raise AssertionError("an output without values")
+    return _loose(Output(got, eager, reference, output.promise))
 
 
 JUDGES: dict[str, Judge] = {
     "exact": _exact,
     "equal": _equal,
     "close": _close,
-    "any order": _any_order,
-}
-"""Judges by name."""
-
-
-JUDGES: dict[str, Judge] = {
-    "exact": _exact,
-    "equal": _equal,
-    "close": _close,
+    "loose": _loose,
+    "rough": _rough,
+    "branch": _branch,
     "any order": _any_order,
 }
 """Judges by name."""

@@ -113,6 +113,31 @@ def _geqrf(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) 
     return _near("H1 ... Hk R is not the operand", q @ a[..., :k, :].triu(), args[0])
 
 
+def _lu(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
+    lu, pivots, info = got
+    m, n = lu.shape[-2:]
+    k = min(m, n)
+    rows = PRIMS["pivots_to_permutation"].overload(pivots, m)
+    lower = lu[..., :k].tril(-1) + torch.eye(m, k, dtype=lu.dtype)
+    moved = args[0].gather(-2, rows[..., None].expand(*rows.shape, n)) if rows.numel() else args[0]
+    return _first(
+        _near("L U is not the permuted operand", lower @ lu[..., :k, :].triu(), moved),
+        None if torch.equal(info, eager[2]) else "info differs from eager's",
+    )
+
+
+def _ldl(args: Sequence[Any], got: Sequence[Tensor], eager: Sequence[Tensor]) -> str | None:
+    a, hermitian = args
+    ld, pivots, info = got
+    eye = torch.eye(a.shape[-1], dtype=a.dtype).expand_as(a).contiguous()
+    inverse = PRIMS["ldl_solve"].overload(ld, pivots, eye, hermitian)
+    whole = _half(a, False) if hermitian else a.tril() + a.tril(-1).mT
+    return _first(
+        _near("the factors do not solve systems with the operand", whole @ inverse, eye),
+        None if torch.equal(info, eager[2]) else "info differs from eager's",
+    )
+
+
 def _at(values: Tensor, positions: Tensor, a: Tensor, dim: int) -> str | None:
     """Positions are in range and distinct, and hold the values."""
     if positions.numel() == 0:
@@ -147,6 +172,8 @@ RELATIONS: dict[str, Relation] = {
     "eig": _eig,
     "eigvals": _eigvals,
     "geqrf": _geqrf,
+    "lu_factor": _lu,
+    "ldl_factor": _ldl,
     "sort": _chosen(1),
     "topk": _chosen(2),
     "kthvalue": _chosen(2),
@@ -164,6 +191,8 @@ FREE: dict[str, frozenset[int]] = {
     "eig": frozenset({0, 1}),
     "eigvals": frozenset({0}),
     "geqrf": frozenset({0, 1}),
+    "lu_factor": frozenset({0, 1, 2}),
+    "ldl_factor": frozenset({0, 1, 2}),
     "topk": frozenset({1}),
     "kthvalue": frozenset({1}),
     "median": frozenset({1}),

@@ -9,6 +9,7 @@ from flambeau_prims.conformance.samples import (
     order,
     reduction,
     shape,
+    special,
     systems,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "order",
     "reduction",
     "shape",
+    "special",
     "systems",
 ]

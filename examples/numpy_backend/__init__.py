@@ -1,0 +1,62 @@
+"""A complete backend in NumPy: a graph of primitives in, a Python function out.
+
+In: a graph of `flambeau_prims` and its inputs. Out: a function of tensors that returns a tuple.
+Invariant: between primitives a value is an array in the strides that the graph promises for it.
+"""
+# ruff: noqa: ANN001, ANN201  - an example: arrays in, arrays out
+
+import operator
+
+from flambeau_prims import prim_of, verify
+from torch import fx
+
+from numpy_backend import arrays, library, linalg, moves, pointwise, reductions
+
+FUNCTIONS = {
+    **pointwise.FUNCTIONS,
+    **moves.FUNCTIONS,
+    **reductions.FUNCTIONS,
+    **library.FUNCTIONS,
+    **linalg.FUNCTIONS,
+}
+# what reinterprets bits must know which dtype an array stands for
+TYPED = {"bitcast", "nextafter"}
+
+
+def backend(gm, inputs):
+    """The function that computes `gm`; unknown primitives are an error now, not at run time."""
+    missing = sorted(verify(gm, leaves=False)) + sorted(
+        prim.name
+        for prim in (prim_of(node.target) for node in gm.graph.nodes)
+        if prim is not None and prim.name not in FUNCTIONS
+    )
+    if missing:
+        raise NotImplementedError(f"not in this backend: {', '.join(missing)}")
+    return lambda *tensors: run(gm, tensors)
+
+
+def run(gm, tensors):
+    """Walk the graph once."""
+    remaining = iter(tensors)
+    given, env = {}, {}
+    for node in gm.graph.nodes:
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.get)
+        if node.op == "placeholder":
+            given[node] = next(remaining)
+            env[node] = arrays.from_torch(given[node])
+        elif node.op == "get_attr":
+            env[node] = arrays.from_torch(operator.attrgetter(node.target)(gm))
+        elif node.op == "output":
+            outputs = node.args[0]
+            return tuple(arrays.to_torch(env[n], n.meta["val"].dtype) for n in outputs)
+        elif node.target is operator.getitem:
+            env[node] = args[0][args[1]]
+        elif prim_of(node.target).name == "copy_":  # the one that writes: into the caller's tensor
+            target = given[node.args[0]]
+            env[node] = arrays.from_torch(target.copy_(arrays.to_torch(args[1], target.dtype)))
+        else:
+            name = prim_of(node.target).name
+            if name in TYPED:
+                kwargs = {**kwargs, "source": node.args[0].meta["val"].dtype}
+            env[node] = arrays.stored(FUNCTIONS[name](*args, **kwargs), node.meta["val"])
+    raise ValueError("the graph has no output")
