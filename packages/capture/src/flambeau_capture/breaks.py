@@ -131,6 +131,11 @@ REASONS: dict[str, Reason] = _table(
     ),
     ("FB0023", "something is printed or logged", "print outside of the compiled function"),
     ("FB0024", "global state of torch is changed", "change it outside of the compiled function"),
+    (
+        "FB0025",
+        "a function that torch transforms, chooses or runs again does more than compute",
+        "let it take tensors and return tensors, and write to nothing outside of itself",
+    ),
 )
 
 
@@ -162,6 +167,7 @@ class Break(Exception):
         self.reason = REASONS[id]
         self.what = what
         self.lines: tuple[UserLine, ...] = ()
+        self.stop: object = None  # where interpretation has to stop for it: see `interp.session`
 
     def report(self) -> BreakReport:
         return BreakReport(self.reason, self.what, self.lines)

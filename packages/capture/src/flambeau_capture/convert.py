@@ -16,33 +16,34 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs, recording
-from flambeau_capture._native import SKIP, Entry, disabled
+from flambeau_capture._native import SKIP, Entry, disabled, stance
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.effects.heap import Heap
-from flambeau_capture.emit.frame import State, Stop, emit_break, emit_return
+from flambeau_capture.emit.frame import State, emit_break, emit_return
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.errors import BackendError, CaptureWarning
+from flambeau_capture.errors import BackendError, CaptureWarning, RecompileError
 from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.guards.guard import Failure
 from flambeau_capture.identity import IdentityMap
-from flambeau_capture.interp.frame import NULL, Prepared
+from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Scope, Source
+from flambeau_capture.stopping import levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import GlobalsScope
 from flambeau_capture.values.tensor import TensorValue
@@ -136,7 +137,7 @@ class Converter:
         self.names = Names(self)
         self.records = Records()
         self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
-        self.user_names: IdentityMap[CodeType, str] = IdentityMap()
+        self.user_names = self.names.user_names
         self.observer: Observer | None = None
         self._lock = threading.Lock()
 
@@ -150,19 +151,40 @@ class Converter:
     ) -> Any:
         if runs_uncaptured(code):
             return Entry(emit_original(code, disabled), None)
-        if skip_code(code) or self._left_out(code):
+        names = self.names
+        if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
+            return SKIP
+        if self._left_out(code):
             return SKIP
         if compat.foreign_modes():
             return None  # under a transform or a mode tensors are not what they seem
-        with self._lock, _garbage_waits(), compat.own_saved_tensors():
-            if _fits(cache.entries(code), func, arguments, free):
-                return None  # another thread has just made what this one came for
-            entries = cache.entries(code)
-            if self.observer is not None and entries:
-                self.observer(code, func, arguments, free)
-                return None
-            self._note_recompile(code, entries, func, arguments, free)
-            return self._convert(code, func, arguments, free)
+        if not self._lock.acquire(blocking=False):
+            return None  # another thread compiles: nobody waits for the code that it may run
+        try:
+            with _garbage_waits(), compat.own_saved_tensors():
+                return self._meet(code, func, arguments, free, cache)
+        finally:
+            self._lock.release()
+
+    def _meet(
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: Any,
+    ) -> Any:
+        """A call that no entry of the cache fitted."""
+        entries = cache.entries(code)
+        if _fits(entries, func, arguments, free):
+            return None  # another thread has just made what this one came for
+        if self.observer is not None and entries:
+            self.observer(code, func, arguments, free)
+            return None
+        record = self._note_recompile(code, entries, func, arguments, free)
+        if entries and "fail_on_recompile" in (stance(), cache.mode):
+            raise RecompileError(str(record or f"{code.co_name} is compiled again"))
+        return self._convert(code, func, arguments, free)
 
     def _note_recompile(
         self,
@@ -171,17 +193,20 @@ class Converter:
         func: FunctionType,
         arguments: dict[str, Any],
         free: dict[str, Any],
-    ) -> None:
+    ) -> RecompileRecord | None:
         """Say why none of a frame's entries fits it."""
         scope = Scope(arguments, free, func.__globals__, vars(builtins))
+        made = {id(guards): number for number, guards in enumerate(self.records.guards)}
         known = [entry.info for entry in entries if entry.info is not None]
+        known.sort(key=lambda guards: -made.get(id(guards), -1))
         found = [failure for info in known if (failure := info.explain(scope)) is not None]
         if not found:
-            return
+            return None
         name = self.user_names.get(code, code.co_name)
         record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
         self.records.recompiles.append(record)
         logs.emit("recompiles", lambda: str(record))
+        return record
 
     def _left_out(self, code: CodeType) -> bool:
         """Whether `debug_function` names another function."""
@@ -345,15 +370,13 @@ class _Conversion:
         self.changes = tuple(_changed(effect) for effect in session.heap.effects())
         state = State(
             body=frame.prepared.body,
-            namespace=self.func.__globals__,
-            variables=frame.variables.bound(),  # type: ignore[attr-defined]
             cells=frame.cells,
             effects=session.heap.effects(),
             grad_mode=None if mode_now == grad_mode else mode_now,
         )
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)
-        return self._stopped(session, frame, state, ended)
+        return self._stopped(session, state, ended)
 
     def _finished(self, session: Session, state: State, ended: Finished) -> Any:
         if session.graph.is_empty():
@@ -368,7 +391,7 @@ class _Conversion:
         self.outcome = "graph"
         return self._entry(session, code)
 
-    def _stopped(self, session: Session, frame: TopFrame, state: State, ended: Stopped) -> Any:
+    def _stopped(self, session: Session, state: State, ended: Stopped) -> Any:
         report = ended.report
         if self.options.nopython:
             if report.reason.id not in ("FB0010", "FB0011"):
@@ -378,27 +401,26 @@ class _Conversion:
             return self._entry(session, emit_original(self.code, disabled))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
-        stop = Stop(
-            ended.instruction,
-            _preparation(frame, ended.instruction),
-            ended.stack,
-            tuple(value is NULL for value in ended.stack),
-        )
         compiler = _GraphCompiler(self, session)
         try:
-            code = emit_break(state, stop, self.converter.names, compiler)
+            levels = levels_of(ended.chain)
+            code = emit_break(state, levels, self.converter.names, compiler)
         except Unreconstructible as missing:
-            if not 0 < missing.step < ended.step:
-                raise SkipFrame(f"{missing} ({report})") from None
-            raise Restart(missing.step, report) from None
-        except (AssembleError, StackError, CannotResume) as error:
-            raise SkipFrame(str(error)) from error
-        except Break as error:
-            raise SkipFrame(str(error)) from error
+            if 0 < missing.step < ended.step:
+                raise Restart(missing.step, report) from None
+            self._stop_further_out(ended, missing)
+        except (AssembleError, StackError, CannotResume, Break) as error:
+            self._stop_further_out(ended, error)
         self.outcome, self.stopped = "break", report
         self.converter.records.breaks.append(report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
+
+    def _stop_further_out(self, ended: Stopped, error: Exception) -> NoReturn:
+        """The frames cannot all be resumed: let the innermost run in Python as a whole."""
+        if len(ended.chain) == 1:
+            raise SkipFrame(f"{error} ({ended.report})") from error
+        raise Restart(ended.chain[-2].step, ended.report) from error
 
     def _entry(self, session: Session, code: CodeType) -> Entry:
         _guard_aliases(session)
@@ -489,19 +511,6 @@ def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
         return (1, 0)
 
     return key
-
-
-def _preparation(frame: TopFrame, instruction: Any) -> tuple[Any, ...]:
-    """KW_NAMES and PRECALL, which belong to a CALL."""
-    found: list[Any] = []
-    at = frame.prepared.index[instruction]
-    while instruction.opname == "CALL" and at > 0:
-        at -= 1
-        before = frame.prepared.body.instructions[at]
-        if before.opname not in ("KW_NAMES", "PRECALL"):
-            break
-        found.insert(0, before)
-    return tuple(found)
 
 
 def _changed(effect: Any) -> str:

@@ -73,6 +73,25 @@ def instantiate(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Val
     return _instance(tx, kind, args, kwargs)
 
 
+def made_by_init(python_class: type) -> bool:
+    """Whether calling a class is `object.__new__`, then an `__init__` of the program."""
+    new = find_in_class(python_class, "__new__")
+    init = find_in_class(python_class, "__init__")
+    layout = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    return (
+        layout is object
+        and type(python_class).__call__ is type.__call__
+        and new is not None
+        and new[0] is object
+        and init is not None
+        and isinstance(init[1], types.FunctionType)
+        and find(HANDLERS, python_class) is None
+        and find(BREAKS, python_class) is None
+        and not is_pure(python_class)
+        and not issubclass(python_class, torch.overrides.TorchFunctionMode)
+    )
+
+
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
     new = find_in_class(python_class, "__new__")

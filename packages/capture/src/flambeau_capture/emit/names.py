@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from flambeau_capture.bytecode.decode import Body
+from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.resume import Resumption
 from flambeau_capture.identity import IdentityMap
 
@@ -25,7 +27,9 @@ class Names:
         self._lock = threading.Lock()
         self._taken: list[tuple[dict[str, Any], str, Any]] = []
         self.resumptions: IdentityMap[CodeType, dict[Any, Resumption]] = IdentityMap()
-        self.origins: IdentityMap[CodeType, CodeType] = IdentityMap()
+        self.user_names: IdentityMap[CodeType, str] = IdentityMap()
+        self._adopted: IdentityMap[CodeType, Resumption] = IdentityMap()
+        self._native: IdentityMap[CodeType, bool] = IdentityMap()
         weakref.finalize(owner, _release, self._taken)
 
     def reserve(self) -> int:
@@ -51,9 +55,38 @@ class Names:
             self.resumptions[code] = found
         return found
 
+    def adopt(self, made: Resumption) -> None:
+        """Know a resume function by its code."""
+        self._adopted[made.code] = made
+        self.user_names[made.code] = self.origin(made.code).co_name
+
+    def is_resumption(self, code: CodeType) -> bool:
+        return code in self._adopted
+
+    def run_natively(self, code: CodeType) -> None:
+        """Generated code that is not to be captured itself."""
+        self._native[code] = True
+
+    def runs_natively(self, code: CodeType) -> bool:
+        return code in self._native
+
     def origin(self, code: CodeType) -> CodeType:
         """The user's code that a resume function continues."""
-        return self.origins.get(code, code)
+        made = self._adopted.find(code)
+        return code if made is None else self.origin(made.origin.code)
+
+    def home(self, body: Body, instruction: Instruction) -> tuple[Body, Instruction] | None:
+        """Where an instruction of a resume function comes from; None where it stands only there."""
+        made = self._adopted.find(body.code)
+        if made is None or len(made.sources) != len(body.instructions):
+            return None
+        place = body.instructions.index(instruction)
+        source = made.sources[place]
+        if source is not None:
+            return made.origin, source
+        if instruction.opname == "JUMP" and instruction.target is not None:
+            return self.home(body, instruction.target)
+        return None
 
     def release(self) -> None:
         """Take every name back."""

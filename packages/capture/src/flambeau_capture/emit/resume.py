@@ -9,32 +9,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from types import CodeType
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.assemble import assemble
-from flambeau_capture.bytecode.decode import Body
-from flambeau_capture.bytecode.flow import remove_dead_code
+from flambeau_capture.bytecode.decode import Body, Region, decode
+from flambeau_capture.bytecode.flow import covering, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.liveness import live_locals
+from flambeau_capture.emit.stack import Slot, Slots, push_stack
+from flambeau_capture.resuming import drive
 
 _VARIADIC = 0x04 | 0x08
 _GENERATOR_LIKE = 0x20 | 0x80 | 0x200
 _NESTED = 0x10
+_LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
+
+CALLEE = "___callee"
+INSTEAD = "___instead"
+
+
+class Callee(Enum):
+    """What a resume function does before it goes on: the rest of the frame that its own called."""
+
+    NONE = "nothing"
+    PUSH = "calls ___callee; its result is the instruction's"
+    DROP = "calls ___callee; the instruction's result is ___instead"
 
 
 @dataclass(frozen=True)
 class Resumption:
     """A resume function's code. `arguments` are variables; then come the values on the stack.
 
-    stack: for each place of the stack, bottom first, whether a value is passed for it (False: it
-        holds the NULL of a call in preparation).
+    origin, sources: the body it was made from, and for each of its own instructions the one there.
     """
 
     code: CodeType
     arguments: tuple[str, ...]
-    stack: tuple[bool, ...]
-    offset: int
+    stack: Slots
+    origin: Body
+    sources: tuple[Instruction | None, ...]
 
     @property
     def name(self) -> str:
@@ -50,6 +65,8 @@ def live_at(body: Body, instruction: Instruction, bound: Sequence[str]) -> tuple
     code = body.code
     cells = {*code.co_cellvars, *code.co_freevars}
     live = set(live_locals(body, instruction))
+    if not _LOOKS_AT_LOCALS.isdisjoint(code.co_names):
+        live.update(name for name in bound if not name.startswith("___"))
     needs_self = code.co_argcount > 0 and (
         "super" in code.co_names or "__class__" in code.co_freevars
     )
@@ -60,43 +77,90 @@ def live_at(body: Body, instruction: Instruction, bound: Sequence[str]) -> tuple
     return tuple(names)
 
 
+def stack_names(stack: Slots) -> list[str]:
+    """The parameters that carry the values of the stack."""
+    return [f"___stack_{place}" for place, slot in enumerate(stack) if slot is not Slot.NULL]
+
+
 def make_resumption(
     body: Body,
     instruction: Instruction,
-    stack: Sequence[bool],
+    stack: Slots,
     arguments: tuple[str, ...],
     name: str,
+    callee: Callee = Callee.NONE,
+    waiting: Instruction | None = None,
 ) -> Resumption:
-    """The function that goes on at `instruction`."""
+    """The function that goes on at `instruction`.
+
+    waiting: with a callee, the instruction that has called it, whose handlers cover the call.
+    """
     code = body.code
     if code.co_flags & _GENERATOR_LIKE:
         raise CannotResume("a generator or coroutine")
     copy, twin = body.copy()
     target = twin[instruction]
-    stack_names = [f"___stack_{place}" for place, passed in enumerate(stack) if passed]
-    free = (*code.co_freevars, *code.co_cellvars)
-    start: list[Instruction] = list(spelling.prefix((), free))
-    waiting = iter(stack_names)
-    for passed in stack:
-        start += spelling.load_fast_bound(next(waiting)) if passed else spelling.push_null()
-    start += spelling.jump(target)
+    start, regions = _start(body, stack)
     for made in start:
         made.positions = target.positions
-    whole = remove_dead_code(Body([*start, *copy.instructions], code, copy.regions))
+    call: list[Instruction] = []
+    if waiting is not None:
+        call = [
+            *spelling.callable_from(spelling.load_const(drive)),
+            *spelling.load_fast_bound(CALLEE),
+            *spelling.call(1),
+        ]
+        for made in call:
+            made.positions = waiting.positions
+        region = covering(body).get(waiting)
+        if region is not None:
+            regions.append(
+                Region(call[0], call[-1], twin[region.handler], region.depth, region.lasti)
+            )
+        start += call
+        if callee is Callee.DROP:
+            start += [*spelling.pop_top(), *spelling.load_fast_bound(INSTEAD)]
+    start += spelling.jump(target)
+    parameters = (*arguments, *stack_names(stack))
+    if callee is Callee.DROP:
+        parameters += (INSTEAD,)
+    if callee is not Callee.NONE:
+        parameters += (CALLEE,)
+    whole = Body([*start, *copy.instructions], code, [*copy.regions, *regions])
+    originals = {made: original for original, made in twin.items()}
+    if waiting is not None:
+        originals[call[-1]] = waiting
+    whole = remove_dead_code(whole)
+    resumed = as_function(whole, parameters, name)
+    decoded = decode(resumed).instructions
+    sources: tuple[Instruction | None, ...] = ()
+    if len(decoded) == len(whole.instructions):
+        sources = tuple(originals.get(made) for made in whole.instructions)
+    return Resumption(resumed, arguments, stack, body, sources)
+
+
+def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:
+    code = body.code
+    free = (*code.co_freevars, *code.co_cellvars)
+    pushed, regions = push_stack(stack, lambda place: spelling.load_fast_bound(f"___stack_{place}"))
+    return [*spelling.prefix((), free), *pushed], regions
+
+
+def as_function(whole: Body, parameters: tuple[str, ...], name: str) -> CodeType:
+    """Code of a function of these parameters, to which all cells of the original are free."""
+    code = whole.code
+    free = (*code.co_freevars, *code.co_cellvars)
     if any(i.opname == "MAKE_CELL" for i in whole.instructions):
         raise CannotResume("a comprehension's own cells are made after the break")
-    count = len(arguments) + len(stack_names)
-    resumed = assemble(
+    return assemble(
         whole,
         name=name,
         qualname=name,
         flags=(code.co_flags & ~_VARIADIC) | (_NESTED if free else 0),
-        argcount=count,
+        argcount=len(parameters),
         posonlyargcount=0,
         kwonlyargcount=0,
-        varnames=(*arguments, *stack_names),
+        varnames=parameters,
         cellvars=(),
         freevars=free,
     )
-    offset = instruction.offset if instruction.offset is not None else 0
-    return Resumption(resumed, arguments, tuple(stack), offset)

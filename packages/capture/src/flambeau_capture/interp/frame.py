@@ -38,21 +38,51 @@ NULL = NullValue()
 
 
 class ErrorState(Value):
-    """The exception that was being handled before this handler began.
+    """The exception that was being handled before this handler began."""
 
-    `step` is where the handled exception was raised: Python has to raise it again for a handler to
-    run in Python, since no bytecode can enter a handler otherwise.
-    """
-
-    def __init__(self, value: Value | None, step: int) -> None:
+    def __init__(self, value: Value | None) -> None:
         self.value = value
-        self.step = step
 
     def describe(self) -> str:
         return "the state of an exception handler"
 
     def reconstruct(self, writer: Any) -> None:
-        raise Unreconstructible(self, "a break inside an exception handler")
+        raise Unreconstructible(self, "the state of an exception handler as an object")
+
+
+class Lasti(Constant):
+    """Where the exception of a cleanup handler was raised: RERAISE takes the line from it."""
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(0)  # the code that goes on has other offsets
+
+
+@dataclass(frozen=True)
+class Before:
+    """A frame as it was before the instruction it is at."""
+
+    step: int
+    stack: tuple[Value, ...]
+    effects: int
+    calls: int
+    error: Value | None
+
+
+@dataclass(frozen=True)
+class Suspended:
+    """A frame of the chain that a graph break leaves behind, outermost first.
+
+    The innermost is before `instruction`. The others wait in it for the frame they have called,
+    their stack being what lies below its result; `instead`: the value that is pushed in place of
+    that result. `errors`: for every `ErrorState` on the stack, the exception handled since.
+    """
+
+    frame: Frame
+    instruction: Instruction
+    stack: tuple[Value, ...]
+    step: int
+    errors: dict[int, Value]
+    instead: Value | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +116,12 @@ class Frame:
         variables: dict[str, Value],
         cells: dict[str, CellValue],
         function: FunctionValue | None = None,
+        linked: bool = False,
+        instead: Value | None = None,
     ) -> None:
+        self.linked = linked  # to the frame below: see `tail`
+        self.instead = instead
+        self.before = Before(0, (), 0, 0, None)
         self.tx = session
         self.code = code
         self.scope = scope
@@ -141,16 +176,17 @@ class Frame:
         tx.enter(self)
         try:
             while not self.finished and self.yielded is None:
-                tx.count_step()
+                tx.begin(self)
                 try:
                     self.step()
                 except UserError as error:
+                    if not error.lines:
+                        error.step, error.lines = error.step or tx.step(), tx.user_lines()
                     if not self.unwind(error):
                         self.finished = True
                         raise
                 except Break as error:
-                    if not error.lines:
-                        error.lines = tx.user_lines()
+                    tx.locate(error)
                     raise
         finally:
             tx.leave(self)
@@ -160,10 +196,10 @@ class Frame:
         region = self.prepared.regions.get(self.current)
         if region is None:
             return False
-        self.tx.raised_at = self.tx.top_step
+        self.tx.raised_at = error.step
         del self.stack[region.depth :]
         if region.lasti:
-            self.push(Constant(self.current.offset))
+            self.push(Lasti(self.current.offset))
         self.push(error.value)
         self.jump(region.handler)
         return True
@@ -178,7 +214,7 @@ class Frame:
 
     def throw(self, tx: Any, error: Value) -> Value | None:
         """Raise an exception where a generator's frame waits."""
-        raised = UserError(error)
+        raised = UserError(error, self.tx.step())
         self.push(Constant(None))
         if not self.unwind(raised):
             self.finished = True

@@ -14,6 +14,7 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
+from flambeau_capture.interp.tail import tail_call
 from flambeau_capture.values.base import Value, unpack
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
@@ -95,7 +96,7 @@ def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value])
         special = _FRAME_BUILTINS.get(fn.fn)
     if special is not None:
         return special(frame, args)
-    return frame.tx.call(fn, args, kwargs)
+    return tail_call(frame, fn, args, kwargs)
 
 
 def _super(frame: Frame, args: list[Value]) -> Value:

@@ -30,7 +30,7 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if count == 0:
         if frame.tx.error is None:
             frame.tx.raise_error(RuntimeError, "No active exception to reraise")
-        raise UserError(frame.tx.error)
+        raise UserError(frame.tx.error, frame.tx.raised_at)
     error = frame.pop()
     if isinstance(error, ClassValue):
         error = frame.tx.call(error, [], {})
@@ -44,7 +44,7 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(frame: Frame, instruction: Instruction) -> None:
     error = frame.pop()
-    frame.push(ErrorState(frame.tx.error, frame.tx.raised_at))
+    frame.push(ErrorState(frame.tx.error))
     frame.push(error)
     frame.tx.error = error
 
@@ -58,7 +58,7 @@ def pop_except(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RERAISE")
 def reraise(frame: Frame, instruction: Instruction) -> None:
-    raise UserError(frame.pop())
+    raise UserError(frame.pop(), frame.tx.raised_at)
 
 
 @opcode("CHECK_EXC_MATCH")

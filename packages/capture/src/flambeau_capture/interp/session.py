@@ -23,7 +23,14 @@ from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.binding import bind
-from flambeau_capture.interp.frame import Frame, Prepared, prepare
+from flambeau_capture.interp.frame import (
+    Before,
+    ErrorState,
+    Frame,
+    Prepared,
+    Suspended,
+    prepare,
+)
 from flambeau_capture.interp.inlining import before_inlining
 from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
@@ -43,6 +50,14 @@ _OF_THE_OBJECT_ITSELF = frozenset(
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
+class Reached(Exception):
+    """Interpretation stops here: the frames to be resumed, the innermost before its instruction."""
+
+    def __init__(self, chain: tuple[Suspended, ...]) -> None:
+        super().__init__()
+        self.chain = chain
+
+
 class Session(Tracer):
     def __init__(
         self,
@@ -58,10 +73,10 @@ class Session(Tracer):
         self.options = options
         self.frames: list[Frame] = []
         self.steps = 0
-        self.top_step = 0
+        self.stop_at: int | None = None
         self._idle_since = 0
         self._calls_seen = 0
-        self.raised_at = 0
+        self.raised_at: int | None = None
         self.error: Value | None = None
         self.entered: list[Any] = []
         self.indexing = 0
@@ -87,8 +102,18 @@ class Session(Tracer):
             self._bodies[code] = found
         return found
 
-    def count_step(self) -> None:
-        self.steps += 1
+    def begin(self, frame: Frame) -> None:
+        """Note a frame as it is before its next instruction."""
+        step = self.steps = self.steps + 1
+        frame.before = Before(
+            step, tuple(frame.stack), self.heap.version, self.graph.outermost.calls, self.error
+        )
+        if step == self.stop_at:
+            frame.current = frame.prepared.body.instructions[frame.position]
+            raise Reached(self.chain())
+        self._limit_steps()
+
+    def _limit_steps(self) -> None:
         if self.graph.calls != self._calls_seen:
             self._calls_seen = self.graph.calls
             self._idle_since = self.steps
@@ -99,8 +124,50 @@ class Session(Tracer):
         if self.steps > self.options.step_limit:
             raise Break("FB0022", f"{self.steps} instructions")
 
+    def _linked(self) -> list[Frame]:
+        """The frames that can be resumed, all at once, if the last of them stops."""
+        found = self.frames[:1]
+        for frame in self.frames[1:]:
+            if not frame.linked:
+                break
+            found.append(frame)
+        return found
+
     def step(self) -> int:
-        return self.top_step
+        """The instruction at which all could stop, counted from the start."""
+        return self._linked()[-1].before.step
+
+    def chain(self) -> tuple[Suspended, ...]:
+        """The frames as they stand, for resumption; the last before its instruction."""
+        frames = self._linked()
+        last = frames[-1]
+        error = last.before.error
+        found: list[Suspended] = []
+        instead: Value | None = None
+        for frame in reversed(frames):
+            stack = last.before.stack if frame is last else tuple(frame.stack)
+            errors: dict[int, Value] = {}
+            for place in range(len(stack) - 1, -1, -1):
+                state = stack[place]
+                if isinstance(state, ErrorState) and error is not None:
+                    errors[place] = error
+                    error = state.value
+            found.append(Suspended(frame, frame.current, stack, frame.before.step, errors, instead))
+            instead = frame.instead
+        return tuple(reversed(found))
+
+    def locate(self, error: Break) -> None:
+        """Give a break its lines, and the step at which interpretation has to stop for it."""
+        if not error.lines:
+            error.lines = self.user_lines()
+        if error.stop is not None:
+            return
+        before = self._linked()[-1].before
+        unchanged = (self.heap.version, self.graph.outermost.calls) == (
+            before.effects,
+            before.calls,
+        )
+        error.stop = Reached(self.chain()) if unchanged else before.step
 
     def name_of(self, code: CodeType) -> str:
         """A function's name as the user knows it: a resume function has its origin's."""
@@ -212,20 +279,28 @@ class Session(Tracer):
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:
         return self.call(self.wrap(fn, Held(fn, fn.__name__)), args, kwargs or {})
 
-    def inline(self, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value:
-        instead = before_inlining(self, fn, args, kwargs)
-        if instead is not None:
-            return instead
+    def inline(
+        self,
+        fn: FunctionValue,
+        args: Args,
+        kwargs: Kwargs,
+        linked: bool = False,
+        instead: Value | None = None,
+    ) -> Value:
+        answer = before_inlining(self, fn, args, kwargs)
+        if answer is not None:
+            return answer
         if len(self.frames) > self.options.inline_depth:
             raise Break("FB0018", f"{len(self.frames)} frames deep in {fn.name}")
         code = fn.code
         if code.co_flags & _ASYNC:
             raise Break("FB0021", f"coroutine {fn.name}")
         variables = bind(self, fn, args, kwargs)
-        frame = Frame(self, code, fn.scope, variables, {}, fn)
+        frame = Frame(self, code, fn.scope, variables, {}, fn, linked, instead)
         make_cells(frame)
         if code.co_flags & _GENERATOR:
-            return GeneratorValue(frame, self.top_step)
+            frame.linked = False
+            return GeneratorValue(frame, self.step())
         return frame.run()
 
 

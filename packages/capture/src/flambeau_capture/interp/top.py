@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
-from flambeau_capture.breaks import Break, BreakReport
-from flambeau_capture.bytecode.instruction import Instruction
-from flambeau_capture.interp.frame import Frame
-from flambeau_capture.interp.session import Session
+from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.interp.frame import Frame, Suspended
+from flambeau_capture.interp.session import Reached, Session
 from flambeau_capture.source import Free, Local, Source
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.functions import CellValue, GlobalsScope
@@ -28,12 +27,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Stopped:
-    """`step` counts the frame's instructions; the stack is the one before `instruction`."""
+    """A graph break: the frames to resume, outermost first, the last before its instruction."""
 
-    instruction: Instruction
-    step: int
-    stack: tuple[Value, ...]
+    chain: tuple[Suspended, ...]
     report: BreakReport
+
+    @property
+    def step(self) -> int:
+        return self.chain[-1].step
 
 
 class Restart(Exception):
@@ -101,36 +102,20 @@ class TopFrame(Frame):
     def execute(self, stop_at: int | None, reason: BreakReport | None) -> Finished | Stopped:
         """Interpret; `stop_at` and `reason` come from a `Restart`."""
         tx = self.tx
-        tx.enter(self)
+        tx.stop_at = stop_at
         try:
-            while not self.finished:
-                tx.count_step()
-                tx.top_step += 1
-                instruction = self.prepared.body.instructions[self.position]
-                stack = tuple(self.stack)
-                if tx.top_step == stop_at:
-                    assert reason is not None
-                    return Stopped(instruction, tx.top_step, stack, reason)
-                before = (tx.heap.version, tx.graph.mark())
-                try:
-                    self.step()
-                except UserError as error:
-                    if not self.unwind(error):
-                        return self._stop(self._uncaught(error), instruction, stack, before)
-                except Break as error:
-                    return self._stop(error, instruction, stack, before)
-            return Finished(self.returned)
-        finally:
-            tx.leave(self)
+            self.advance()
+        except Reached as reached:
+            assert reason is not None
+            return Stopped(reached.chain, reason)
+        except UserError as error:
+            raise Restart(error.step or 1, self._uncaught(error)) from None
+        except Break as error:
+            if isinstance(error.stop, Reached):
+                return Stopped(error.stop.chain, error.report())
+            assert isinstance(error.stop, int)
+            raise Restart(error.stop, error.report()) from None
+        return Finished(self.returned)
 
-    def _uncaught(self, error: UserError) -> Break:
-        return Break("FB0010", error.value.describe())
-
-    def _stop(
-        self, error: Break, instruction: Instruction, stack: tuple[Value, ...], before: Any
-    ) -> Stopped:
-        if not error.lines:
-            error.lines = self.tx.user_lines()
-        if (self.tx.heap.version, self.tx.graph.mark()) != before:
-            raise Restart(self.tx.top_step, error.report())
-        return Stopped(instruction, self.tx.top_step, stack, error.report())
+    def _uncaught(self, error: UserError) -> BreakReport:
+        return BreakReport(REASONS["FB0010"], error.value.describe(), error.lines)

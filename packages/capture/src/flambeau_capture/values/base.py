@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, UserLine
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
@@ -92,11 +92,16 @@ class Tracer(Protocol):
 
 
 class UserError(Exception):
-    """An exception of the program, on its way to a handler. `value` is its exception object."""
+    """An exception of the program, on its way to a handler. `value` is its exception object.
 
-    def __init__(self, value: Value) -> None:
+    step: where it was raised; None until the frame that raises it has seen it.
+    """
+
+    def __init__(self, value: Value, step: int | None = None) -> None:
         super().__init__(value)
         self.value = value
+        self.step = step
+        self.lines: tuple[UserLine, ...] = ()
 
 
 class NotConcrete(Exception):
@@ -171,6 +176,12 @@ class Value:
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", f"call of {self.describe()}")
+
+    def forwards(
+        self, tx: Tracer, args: Args, kwargs: Kwargs
+    ) -> tuple[Value, Args, Kwargs] | None:
+        """The call that calling this value is, where it is nothing but another call."""
+        return None
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(tx.get_attr(self, name), args, kwargs)

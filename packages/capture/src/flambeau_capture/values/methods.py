@@ -79,6 +79,9 @@ class MethodValue(Value):
             return self.function
         return tx.get_attr(self.function, name)
 
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        return self.function, [self.receiver, *args], kwargs
+
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(self.function, [self.receiver, *args], kwargs)
 

@@ -267,10 +267,14 @@ class ObjectValue(Value):
             tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not iterable")
         return super().iterate(tx)
 
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
         if find_in_class(self.python_class, "__call__") is None:
             tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not callable")
-        return tx.call(class_attribute(tx, self, self.python_class, "__call__"), args, kwargs)
+        return class_attribute(tx, self, self.python_class, "__call__"), args, kwargs
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        fn, args, kwargs = self.forwards(tx, args, kwargs)
+        return tx.call(fn, args, kwargs)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""

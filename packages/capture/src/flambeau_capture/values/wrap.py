@@ -222,6 +222,9 @@ class PartialValue(Value):
             tx.raise_error(AttributeError, f"'functools.partial' object has no attribute '{name}'")
         self.unknown(f"attribute {name!r}")
 
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        return self.fn, [*self.args, *args], {**self.kwargs, **kwargs}
+
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(self.fn, [*self.args, *args], {**self.kwargs, **kwargs})
 

@@ -1,0 +1,197 @@
+"""The frames that a graph break leaves to be resumed.
+
+In: interpreted frames as they stand. Out: `Level`, one frame; `Host`, the generated code that a
+frame goes on from. Invariant: what a host calls last is a resume function, whose result it returns.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flambeau_capture.bytecode import spelling
+from flambeau_capture.bytecode.decode import Body, Region
+from flambeau_capture.bytecode.flow import covering
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.emit.names import Names
+from flambeau_capture.emit.resume import (
+    CALLEE,
+    INSTEAD,
+    Callee,
+    Resumption,
+    live_at,
+    make_resumption,
+    stack_names,
+)
+from flambeau_capture.emit.stack import Slot, Slots, leave_stack, left
+from flambeau_capture.resuming import Continue, drive
+from flambeau_capture.values.base import Value
+
+
+@dataclass(frozen=True)
+class Level:
+    """A frame that stopped at (or waits in) an instruction.
+
+    variables: None for an argument that is as it was. stack: None for a NULL; for the state of an
+    exception handler the exception handled. preparation: what belongs in front of the instruction.
+    instead: what the instruction pushes in place of the result of the frame that it has called.
+    """
+
+    body: Body
+    namespace: dict[str, Any]
+    variables: dict[str, Value | None]
+    cells: dict[str, Any]
+    instruction: Instruction
+    stack: tuple[Value | None, ...]
+    slots: Slots
+    preparation: tuple[Instruction, ...] = ()
+    instead: Value | None = None
+
+    def bound(self) -> tuple[str, ...]:
+        """Variables that have a value once the instruction has run."""
+        found = dict.fromkeys(self.variables)
+        if self.instruction.opname == "DELETE_FAST":
+            found.pop(str(self.instruction.argval), None)
+        if self.instruction.opname == "STORE_FAST":
+            found[str(self.instruction.argval)] = None
+        return tuple(found)
+
+    def live(self) -> tuple[str, ...]:
+        """Variables that the frame may still read, the instruction included."""
+        return live_at(self.body, self.instruction, self.bound())
+
+    def passed(self) -> list[Value]:
+        """The values of the stack, as resume functions take them."""
+        return [value for value in self.stack if value is not None]
+
+    def region(self) -> Region | None:
+        """What catches the instruction's exceptions."""
+        return covering(self.body).get(self.instruction)
+
+
+def waits(level: Level, names: Names) -> tuple[Body, Instruction]:
+    """The call that a frame waits in, in the body it was first written in."""
+    return names.home(level.body, level.instruction) or (level.body, level.instruction)
+
+
+def following(body: Body, instruction: Instruction) -> Instruction:
+    return body.instructions[body.instructions.index(instruction) + 1]
+
+
+def resumption(
+    level: Level,
+    names: Names,
+    target: tuple[Body, Instruction],
+    slots: Slots,
+    arguments: tuple[str, ...] | None = None,
+    callee: Callee = Callee.NONE,
+    waiting: Instruction | None = None,
+) -> Resumption:
+    """The resume function of a place, made once for all that go on there in the same way."""
+    body, goal = names.home(*target) or target
+    if arguments is None:
+        arguments = live_at(body, goal if waiting is None else waiting, level.bound())
+    made = names.made_from(body.code)
+    key = (body.instructions.index(goal), slots, arguments, callee)
+    known = made.get(key)
+    if known is None:
+        offset = goal.offset if goal.offset is not None else 0
+        name = f"__resume_at_{offset}_{names.reserve()}"
+        known = make_resumption(body, goal, slots, arguments, name, callee, waiting)
+        made[key] = known
+        names.adopt(known)
+    return known
+
+
+@dataclass
+class Host:
+    """Generated code that runs natively in place of a frame, or for one. `again`: it is itself a
+    resume function, so that it says where to go on instead of calling."""
+
+    level: Level
+    names: Names
+    again: bool = False
+    instructions: list[Instruction] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+
+    def go_on(
+        self,
+        target: tuple[Body, Instruction],
+        slots: Slots,
+        callee: Callee = Callee.NONE,
+        waiting: Instruction | None = None,
+    ) -> None:
+        """Call the function that goes on at `target` and return what it returns."""
+        known = resumption(self.level, self.names, target, slots, callee=callee, waiting=waiting)
+        emptied, values = passing(slots, 3 + len(known.arguments))
+        self.instructions += emptied
+        self.instructions += spelling.callable_from(
+            spelling.load_const(Continue if self.again else drive)
+        )
+        self.instructions += self._function(known)
+        for name in known.arguments:
+            self.instructions += spelling.load_fast_bound(name)
+        for load in values:
+            self.instructions += load
+        count = 1 + len(known.arguments) + len(values)
+        for name in (INSTEAD,) * (callee is Callee.DROP) + (CALLEE,) * (callee is not Callee.NONE):
+            self.instructions += spelling.load_fast_bound(name)
+            count += 1
+        self.instructions += [*spelling.call(count), *spelling.return_value()]
+
+    def _function(self, known: Resumption) -> list[Instruction]:
+        free = known.code.co_freevars
+        if not free:
+            return spelling.load_global(self._global(known))
+        closure = [one for name in free for one in spelling.load_closure(name)]
+        return [
+            *closure,
+            *spelling.build_tuple(len(free)),
+            *spelling.make_function(known.code, spelling.CLOSURE),
+        ]
+
+    def _global(self, known: Resumption) -> str:
+        namespace = self.level.namespace
+        found = namespace.get(known.name)
+        if isinstance(found, types.FunctionType) and found.__code__ is known.code:
+            return known.name
+        made = types.FunctionType(known.code, namespace, known.name)
+        return self.names.install(namespace, known.name, made)
+
+    def cover(self, native: Sequence[Instruction]) -> None:
+        """Let the original handlers catch what these instructions raise."""
+        region = self.level.region()
+        if region is None:
+            return
+        copy, twin = self.level.body.copy()
+        self.instructions += copy.instructions
+        self.regions += copy.regions
+        self.regions.append(
+            Region(native[0], native[-1], twin[region.handler], region.depth, region.lasti)
+        )
+
+
+def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Instruction]]]:
+    """Instructions to run first, and those that push each value of the stack, bottom first.
+
+    pushed: how much lies above the stack when the first of them is pushed.
+    """
+    if Slot.ERROR not in slots:
+        places = [place for place, slot in enumerate(slots) if slot is Slot.VALUE]
+        return [], [
+            spelling.copy(len(slots) - place + pushed + index) for index, place in enumerate(places)
+        ]
+    values = iter(left(slots))
+    loads = [
+        spelling.load_fast_bound(f"___stack_{place}") if slot is Slot.ERROR else next(values)
+        for place, slot in enumerate(slots)
+        if slot is not Slot.NULL
+    ]
+    return leave_stack(slots), loads
+
+
+__all__ = [
+    "Host", "Level", "following", "passing", "resumption", "stack_names", "waits",
+]  # fmt: skip

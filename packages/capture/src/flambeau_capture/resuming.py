@@ -1,0 +1,42 @@
+"""What generated code calls at run time when a function goes on after a graph break.
+
+In: functions that generated code has made. Out: `Completed`, `Continue` and `drive`. Invariant: a
+resume function either returns the program's own result or a `Continue`, and only `drive` calls
+resume functions, so that a loop with a break in its body does not use up the stack.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+class Completed:
+    """The unsupported instruction of an inlined function is done, and raised nothing.
+
+    road: which of the instruction's successors comes next (0: the one written after it).
+    values: the stack of the innermost frame then.
+    """
+
+    __slots__ = ("road", "values")
+
+    def __init__(self, road: int, values: tuple[Any, ...]) -> None:
+        self.road = road
+        self.values = values
+
+
+class Continue(functools.partial[Any]):
+    """What a resume function returns that goes on in another one."""
+
+
+def drive(resume: Callable[..., Any], *args: Any) -> Any:
+    """Call a resume function, and the ones it goes on in."""
+    result = resume(*args)
+    while type(result) is Continue:
+        result = result()
+    return result
+
+
+def is_completed(result: object) -> bool:
+    return type(result) is Completed

@@ -1,0 +1,83 @@
+"""From interpreted frames at a graph break to what generated code is written for.
+
+In: the chain of frames that interpretation stopped in. Out: `Level`s. Invariant: every place of a
+stack is a value, a NULL, or the state of a handler whose exception is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.emit.level import Level
+from flambeau_capture.emit.resume import INSTEAD, CannotResume
+from flambeau_capture.emit.stack import Slot
+from flambeau_capture.interp.frame import NULL, ErrorState, Frame, Suspended
+from flambeau_capture.interp.top import Variables
+from flambeau_capture.values.base import Value
+
+
+def levels_of(chain: Sequence[Suspended]) -> list[Level]:
+    """The frames, outermost first."""
+    return [_level(waiting, waiting is not chain[-1]) for waiting in chain]
+
+
+def _level(waiting: Suspended, has_called: bool) -> Level:
+    frame = waiting.frame
+    variables = frame.variables
+    bound: dict[str, Value | None] = (
+        variables.bound() if isinstance(variables, Variables) else dict(variables)
+    )
+    stack: list[Value | None] = []
+    slots: list[Slot] = []
+    for place, value in enumerate(waiting.stack):
+        if value is NULL:
+            stack.append(None)
+            slots.append(Slot.NULL)
+        elif isinstance(value, ErrorState):
+            if place not in waiting.errors:
+                raise CannotResume("a handler whose exception is not known")
+            stack.append(waiting.errors[place])
+            slots.append(Slot.ERROR)
+        else:
+            stack.append(value)
+            slots.append(Slot.VALUE)
+    return Level(
+        body=frame.prepared.body,
+        namespace=frame.scope.namespace,
+        variables=bound,
+        cells=dict(frame.cells),
+        instruction=waiting.instruction,
+        stack=tuple(stack),
+        slots=tuple(slots),
+        preparation=_preparation(frame, waiting.instruction),
+        instead=_instead(waiting) if has_called else None,
+    )
+
+
+def _instead(waiting: Suspended) -> Value | None:
+    """What is pushed once the frame that was called has returned, if not its result."""
+    frame = waiting.frame
+    value: Value | None = frame.variables.get(INSTEAD)
+    if value is None or frame.prepared.index[waiting.instruction] > _last_of_start(frame):
+        return waiting.instead
+    return value
+
+
+def _last_of_start(frame: Frame) -> int:
+    """Index of the jump from what a resume function does first to where it goes on."""
+    instructions = frame.prepared.body.instructions
+    return next(index for index, one in enumerate(instructions) if one.opname == "JUMP")
+
+
+def _preparation(frame: Frame, instruction: Instruction) -> tuple[Instruction, ...]:
+    """KW_NAMES and PRECALL, which belong to a CALL."""
+    found: list[Instruction] = []
+    at = frame.prepared.index[instruction]
+    while instruction.opname == "CALL" and at > 0:
+        at -= 1
+        before = frame.prepared.body.instructions[at]
+        if before.opname not in ("KW_NAMES", "PRECALL"):
+            break
+        found.insert(0, before)
+    return tuple(found)
