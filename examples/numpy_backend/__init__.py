@@ -3,7 +3,7 @@
 In: a graph of `flambeau_prims` and its inputs. Out: a function of tensors that returns a tuple.
 Invariant: between primitives a value is an array in the strides that the graph promises for it.
 """
-# ruff: noqa: ANN001, ANN201  - an example: arrays in, arrays out
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import operator
 

@@ -4,7 +4,7 @@ In: tensors. Out: arrays that see the whole storage through `.base`, so that `as
 Invariant: NumPy has no bfloat16, and sums float16 carelessly: both are carried as float32 arrays
 whose values are rounded to the dtype after every primitive.
 """
-# ruff: noqa: ANN001, ANN201  - an example: arrays in, arrays out
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import numpy as np
 import torch
@@ -50,11 +50,10 @@ def to_torch(x, dtype):
 
 def root(x):
     """The memory that `x` is a view of, as a 1-d array of its dtype."""
-    owner = x
-    while owner is not None:  # NumPy's window views put an object of their own in between
-        last = owner if isinstance(owner, np.ndarray) else last
-        owner = getattr(owner, "base", None)
-    owner = last
+    owner = base = x
+    while base is not None:  # NumPy's window views put an object of their own in between
+        owner = base if isinstance(base, np.ndarray) else owner
+        base = getattr(base, "base", None)
     return owner.ravel("K").view(x.dtype)
 
 

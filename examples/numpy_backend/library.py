@@ -2,7 +2,7 @@
 
 Windows are visited one place of the kernel at a time: a strided slice of the padded image.
 """
-# ruff: noqa: ANN001, ANN202  - an example: arrays in, arrays out
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import itertools
 

@@ -1,5 +1,5 @@
 """Shapes, copies, creation, random numbers, and reading and writing by positions."""
-# ruff: noqa: ANN001, ANN202  - an example: arrays in, arrays out
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import itertools
 import math

@@ -7,35 +7,18 @@ Invariant: the status is 0 only if something was run and nothing was wrong.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 
 from flambeau_prims._op import PRIMS
+from flambeau_prims.conformance.backends import load_backend
 from flambeau_prims.conformance.check import Backend, Outcome, declaration
 from flambeau_prims.conformance.run import KINDS, Plan, run
 from flambeau_prims.conformance.score import ScoreCard
-
-
-def load_backend(name: str) -> Backend:
-    """The function that `module:attribute` names; a readable error if there is none."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise SystemExit(f"a backend is named like mypkg.module:function, not {name!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SystemExit(f"cannot load the backend {name!r}: {error}") from error
-    if not callable(found):
-        raise SystemExit(f"{name!r} is not a function")
-    backend: Backend = found
-    return backend
 
 
 def score(name: str, backend: Backend, plan: Plan, *, verbose: bool = False) -> ScoreCard:
@@ -78,7 +61,10 @@ def main(argv: Sequence[str]) -> int:
         random_graphs=options.random_graphs,
         prims=options.prim,
     )
-    backend = load_backend(options.backend)
+    try:
+        backend = load_backend(options.backend)
+    except LookupError as error:
+        parser.error(str(error))
     card = score(options.backend, backend, plan, verbose=options.verbose)
     print(json.dumps(card.data(), indent=2) if options.json else card.text(options.failures))
     return 0 if card.passed else 1

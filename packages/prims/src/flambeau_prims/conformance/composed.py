@@ -102,9 +102,11 @@ COMPOSED: dict[str, Build] = {
 """Torch code by name."""
 
 
-def composed(seed: int = 0) -> Iterator[Program]:
-    """The programs of `COMPOSED`, lowered."""
+def composed(seed: int = 0, only: str | None = None) -> Iterator[Program]:
+    """The programs of `COMPOSED` (or the one named `only`), lowered."""
     for number, (name, build) in enumerate(COMPOSED.items()):
+        if only is not None and name != only:
+            continue
         function, inputs = build(torch.Generator().manual_seed(seed * 101 + number))
         gm = lower(fx.symbolic_trace(function), inputs)
         verify(gm, leaves=False)

@@ -30,7 +30,7 @@ WIDE = {
 """The dtype a reference is computed in, where it is another one."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """`gm` is what the backend gets with `inputs`; `judges` say for each output how it is judged:
     the name of a judge in `flambeau_prims.conformance.compare`. `calls`: sample calls, with the
@@ -46,6 +46,14 @@ class Program:
     written: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
     calls: tuple[tuple[Case, int, int], ...] = ()
+
+    def __repr__(self) -> str:
+        """The graph as Python, under the inputs' shapes."""
+        metas = ", ".join(
+            f"{x.dtype}{list(x.shape)}:{list(x.stride())}".removeprefix("torch.")
+            for x in self.inputs
+        )
+        return f"# {self.name}: inputs {metas}{self.gm.code}"
 
     def fresh_inputs(self) -> list[Tensor]:
         """The inputs in storages of their own, so that a run cannot disturb another."""

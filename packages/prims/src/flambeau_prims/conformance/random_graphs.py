@@ -76,8 +76,12 @@ class _Growing:
         return self.pick(fitting) if fitting else None
 
     def add_input(self) -> None:
-        dtype = self.pick(_DTYPES)
-        shape = tuple(self.pick(_SIZES) for _ in range(self.decide.number(0, 3)))
+        if self.known and self.decide.number(0, 1) == 0:  # so that two operands often go together
+            first = self.known[0].value
+            dtype, shape = first.dtype, tuple(first.shape)
+        else:
+            dtype = self.pick(_DTYPES)
+            shape = tuple(self.pick(_SIZES) for _ in range(self.decide.number(0, 3)))
         g = torch.Generator().manual_seed(len(self.builder.inputs))
         x: Tensor = signed(shape, dtype, g)
         if x.ndim > 1 and self.decide.number(0, 3) == 3:
@@ -102,7 +106,7 @@ class _Growing:
         if a is None:
             return None
         like = (a.value.shape, a.value.dtype)
-        b = self.any_of(lambda k: (k.value.shape, k.value.dtype) == like)
+        b = self.any_of(lambda k: k is not a and (k.value.shape, k.value.dtype) == like)
         return (a, b or a)
 
     def binary(self) -> bool:
