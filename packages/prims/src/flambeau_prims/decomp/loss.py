@@ -6,14 +6,14 @@ Invariant: the reduction happens in float32 for half precision, with one roundin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.emit import Number, p
 from flambeau_prims.decomp.view import unsqueezed
 from flambeau_prims.promotion import compute_dtype, result_type
 from flambeau_prims.table import decomposition
@@ -144,3 +144,106 @@ def nll_loss_forward(
     if reduction == MEAN:
         total = p.div(total, total_weight)
     return e.cast(total, x.dtype), e.cast(total_weight, x.dtype)
+
+
+@decomposition(aten._ctc_loss.default)
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> Any:
+    lengths = list(input_lengths), list(target_lengths)
+    result = p.ctc_loss(log_probs, targets, *lengths, blank, zero_infinity)
+    return result[0], result[1]
+
+
+def margins(
+    x: Tensor, target: Tensor, margin: Number, weight: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, int]:
+    """([N, C] margins violated, [N, C] which is the target, [N, C] weights, C)."""
+    rows = p.reshape(x, [1, e.count(x.shape, range(x.ndim))]) if x.ndim < 2 else x
+    n, classes = rows.shape
+    wanted = p.reshape(target, [n])
+    own = p.gather(rows, 1, p.reshape(wanted, [n, 1]))
+    gap = e.maximum(e.add(p.sub(rows, e.expand(own, rows.shape)), margin), 0.0)
+    hit = p.eq(
+        p.broadcast_in_dim(p.iota(classes, 0, 1, dtype=torch.int64, device=x.device),
+                           [n, classes], [1]),
+        p.broadcast_in_dim(wanted, [n, classes], [0]),
+    )  # fmt: skip
+    factor = e.const(1.0, rows)
+    if weight is not None:
+        chosen = p.index_select(e.cast(weight, x.dtype), 0, wanted)
+        factor = p.broadcast_in_dim(chosen, [n, classes], [0])
+    return e.where(hit, 0.0, gap), hit, factor, classes
+
+
+@decomposition(aten.multi_margin_loss.default)
+def multi_margin_loss(
+    x: Tensor,
+    target: Tensor,
+    p: Number = 1,
+    margin: Number = 1,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Any:
+    """Sum over wrong classes of weight * max(0, margin - x[y] + x[i])**p / C."""
+    if e.count(x.shape, range(x.ndim)) == 0:
+        return NotImplemented
+    gap, _, factor, classes = margins(e.widen(x), target, margin, weight)
+    each = e.p.mul(gap if p == 1 else e.p.mul(gap, gap), factor)
+    losses = e.div(e.p.sum(each, [1]), float(classes))
+    if x.ndim < 2:
+        losses = e.p.reshape(losses, [])
+    return e.cast(reduce_loss(losses, reduction), x.dtype)
+
+
+@decomposition(aten.soft_margin_loss.default)
+def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
+    return _pairwise(x, target, reduction, lambda a, t: p.log1p(p.exp(p.neg(p.mul(t, a)))))
+
+
+def multilabels(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(rows, [N, K, C] which label is which class, [N, C] whether it is a label).
+
+    A row of `target` lists labels up to the first -1.
+    """
+    rows = p.reshape(x, [1, e.count(x.shape, range(x.ndim))]) if x.ndim < 2 else x
+    labels = p.reshape(target, list(rows.shape))
+    n, classes = rows.shape
+    ended = e.gt(p.cumsum(e.cast(e.lt(labels, 0), torch.int64), 1), 0)
+    count = p.iota(classes, 0, 1, dtype=torch.int64, device=x.device)
+    shape = [n, classes, classes]
+    named = p.eq(p.broadcast_in_dim(labels, shape, [0, 1]), p.broadcast_in_dim(count, shape, [2]))
+    named = p.logical_and(named, p.broadcast_in_dim(p.logical_not(ended), shape, [0, 1]))
+    return rows, named, p.any(named, [1])
+
+
+def multilabel_gaps(rows: Tensor, named: Tensor, is_label: Tensor) -> Tensor:
+    """[N, K, C]: max(0, 1 - x[label k] + x[c]) for each label k and each c that is none."""
+    shape = list(named.shape)
+    x = p.broadcast_in_dim(rows, shape, [0, 2])
+    of_label = p.sum(e.where(named, x, 0.0), [2])
+    given = p.any(named, [2])
+    gap = p.sub(e.add(x, 1.0), p.broadcast_in_dim(of_label, shape, [0, 1]))
+    counts = p.logical_and(
+        p.broadcast_in_dim(given, shape, [0, 1]),
+        p.broadcast_in_dim(p.logical_not(is_label), shape, [0, 2]),
+    )
+    return e.where(counts, e.maximum(gap, 0.0), 0.0)
+
+
+@decomposition(aten.multilabel_margin_loss_forward.default)
+def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) -> Any:
+    if e.count(x.shape, range(x.ndim)) == 0:
+        return NotImplemented
+    rows, named, is_label = multilabels(e.widen(x), target)
+    gaps = multilabel_gaps(rows, named, is_label)
+    losses = e.div(p.sum(gaps, [1, 2]), float(rows.shape[1]))
+    if x.ndim < 2:
+        losses = p.reshape(losses, [])
+    marks = p.reshape(e.cast(is_label, x.dtype), list(target.shape))
+    return e.cast(reduce_loss(losses, reduction), x.dtype), marks

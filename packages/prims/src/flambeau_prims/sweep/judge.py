@@ -110,17 +110,17 @@ def _one(
     tally: _Tally,
 ) -> None:
     try:
-        eager, eager_grads = _run(entry, call, gradient, None, None)
+        eager, eager_grads = _run(_copied(entry, call, gradient), None)
     except Exception:  # the operation's own refusal: no reference to compare with
         tally.refused += 1
         return
     tally.samples += 1
     reference, reference_grads = _reference(entry, call, dtype, gradient, eager_grads)
     what = f"sample {number}"
-    seen = Seen()
+    seen, copy = Seen(), _copied(entry, call, gradient)
     try:
         with watching(table) as seen:
-            ours, our_grads = _run(entry, call, gradient, None, _cotangents(eager_grads))
+            ours, our_grads = _run(copy, _cotangents(eager_grads))
     except Exception as error:  # whatever a decomposition raises is its verdict
         tally.wrong.append(f"{what}: {type(error).__name__}: {str(error).splitlines()[0][:200]}")
         tally.left.update(seen.left)
@@ -142,14 +142,20 @@ def _cotangents(grads: _Grads) -> list[torch.Tensor] | None:
     return None if grads is None else grads[0]
 
 
-def _run(
-    entry: Any,
-    call: database.Call,
-    gradient: bool,
-    to: torch.dtype | None,
-    cotangents: list[torch.Tensor] | None,
-) -> tuple[Any, _Grads]:
-    """(results, (cotangents, gradients)) of a call on copies of its arguments."""
+@dataclass(frozen=True)
+class _Copy:
+    """A call on copies of its tensors, of which `inputs` are differentiated by."""
+
+    entry: Any
+    args: Any
+    kwargs: Any
+    inputs: list[torch.Tensor]
+    differentiable: Any
+
+
+def _copied(
+    entry: Any, call: database.Call, gradient: bool, to: torch.dtype | None = None
+) -> _Copy:
     inputs: list[torch.Tensor] = []
 
     def fresh(item: Any) -> Any:
@@ -165,13 +171,18 @@ def _run(
         return item
 
     args, kwargs = _mapped(fresh, call.args), _mapped(fresh, call.kwargs)
+    return _Copy(entry, args, kwargs, inputs, call.differentiable)
+
+
+def _run(copy: _Copy, cotangents: list[torch.Tensor] | None) -> tuple[Any, _Grads]:
+    """(results, (cotangents, gradients)); cotangents are drawn if none are given."""
     torch.manual_seed(1)
-    result = entry(*args, **kwargs)
-    if not gradient or not inputs:
+    result = copy.entry(*copy.args, **copy.kwargs)
+    if not copy.inputs:
         return result, None
     outputs = [
         t
-        for t in flatten(call.differentiable(result))
+        for t in flatten(copy.differentiable(result))
         if isinstance(t, torch.Tensor) and t.requires_grad
     ]
     if not outputs:
@@ -180,7 +191,7 @@ def _run(
         generator = torch.Generator().manual_seed(2)
         cotangents = [_random_like(t, generator) for t in outputs]
     cast = [g.to(t.dtype) for g, t in zip(cotangents, outputs, strict=True)]
-    grads = torch.autograd.grad(outputs, inputs, cast, allow_unused=True)
+    grads = torch.autograd.grad(outputs, copy.inputs, cast, allow_unused=True)
     return result, (cotangents, list(grads))
 
 
@@ -198,7 +209,7 @@ def _reference(
     if dtype not in WIDE:
         return None, None
     try:
-        return _run(entry, call, gradient, WIDE[dtype], _cotangents(grads))
+        return _run(_copied(entry, call, gradient, WIDE[dtype]), _cotangents(grads))
     except Exception:  # not defined in the wider dtype: eager itself is the reference
         return None, None
 

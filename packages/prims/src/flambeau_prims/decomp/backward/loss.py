@@ -6,15 +6,22 @@ the predictions. Invariant: `reduction` means what it meant in the forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import p
-from flambeau_prims.decomp.loss import MEAN, NONE, class_weights
+from flambeau_prims.decomp.emit import Number, p
+from flambeau_prims.decomp.loss import (
+    MEAN,
+    NONE,
+    class_weights,
+    margins,
+    multilabel_gaps,
+    multilabels,
+)
 from flambeau_prims.decomp.view import unsqueezed
 from flambeau_prims.promotion import compute_dtype, result_type
 from flambeau_prims.table import decomposition
@@ -110,3 +117,77 @@ def nll_loss_backward(
     number = p.broadcast_in_dim(count, shape, [classes])
     hit = p.eq(number, e.expand(unsqueezed(safe, classes), shape))
     return e.cast(e.where(hit, e.expand(unsqueezed(each, classes), shape), 0.0), x.dtype)
+
+
+@decomposition(aten._ctc_loss_backward.default)
+def ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    neg_log_likelihood: Tensor,
+    log_alpha: Tensor,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Any:
+    lengths = list(input_lengths), list(target_lengths)
+    return p.ctc_loss_backward(
+        grad, log_probs, targets, *lengths, neg_log_likelihood, log_alpha, blank, zero_infinity
+    )
+
+
+@decomposition(aten.soft_margin_loss_backward.default)
+def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
+    def slope(a: Tensor, t: Tensor) -> Tensor:
+        return p.neg(p.mul(t, p.sigmoid(p.neg(p.mul(t, a)))))
+
+    return _pairwise(grad, x, target, reduction, slope)
+
+
+def _per_row(grad: Tensor, rows: int, x: Tensor, reduction: int) -> Tensor:
+    """The gradient of each row's loss, in the dtype that it is computed in."""
+    g = e.cast(grad, compute_dtype(x.dtype))
+    if reduction == NONE and x.ndim > 1:
+        return g
+    g = p.broadcast_in_dim(p.reshape(g, []), [rows], [])
+    return e.div(g, float(rows)) if reduction == MEAN else g
+
+
+@decomposition(aten.multi_margin_loss_backward.default)
+def multi_margin_loss_backward(
+    grad: Tensor,
+    x: Tensor,
+    target: Tensor,
+    p: Number,
+    margin: Number,
+    weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Any:
+    if e.count(x.shape, range(x.ndim)) == 0:
+        return NotImplemented
+    prims = e.p
+    gap, hit, factor, classes = margins(e.widen(x), target, margin, weight)
+    slope = e.cast(e.gt(gap, 0.0), gap.dtype) if p == 1 else e.mul(gap, 2.0)
+    shape = list(gap.shape)
+    g = prims.broadcast_in_dim(_per_row(grad, shape[0], x, reduction), shape, [0])
+    each = e.div(prims.mul(prims.mul(slope, factor), g), float(classes))
+    own = prims.broadcast_in_dim(prims.neg(prims.sum(each, [1])), shape, [0])
+    return e.cast(prims.reshape(prims.where(hit, own, each), list(x.shape)), x.dtype)
+
+
+@decomposition(aten.multilabel_margin_loss_backward.default)
+def multilabel_margin_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor
+) -> Any:
+    del is_target  # found again from the targets
+    if e.count(x.shape, range(x.ndim)) == 0:
+        return NotImplemented
+    rows, named, is_label = multilabels(e.widen(x), target)
+    violated = e.cast(e.gt(multilabel_gaps(rows, named, is_label), 0.0), rows.dtype)
+    shape = list(named.shape)
+    lost = p.broadcast_in_dim(p.sum(violated, [2]), shape, [0, 1])
+    of_labels = p.sum(e.where(named, lost, 0.0), [1])
+    slope = e.div(p.sub(p.sum(violated, [1]), of_labels), float(shape[2]))
+    g = p.broadcast_in_dim(_per_row(grad, shape[0], x, reduction), list(slope.shape), [0])
+    return e.cast(p.reshape(p.mul(slope, g), list(x.shape)), x.dtype)

@@ -1,0 +1,179 @@
+"""Sampling at grids and antialiased resizing; rearrangements of pixels that go with images.
+
+In: ATen's overloads. Out: the sampling prims, or views and products.
+Invariant: whatever library ATen names, the operation is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.layout import Size, product
+from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+# The modes that the libraries of one kind of device know: linear, zeros, corners aligned.
+_CUDNN = (0, 0, True)
+
+
+@decomposition(
+    *overloads("grid_sampler_2d", "default"),
+    *overloads("grid_sampler_3d", "default"),
+    *overloads("_grid_sampler_2d_cpu_fallback", "default"),
+)
+def grid_sampler(
+    x: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    if product((*grid.shape, *x.shape)) == 0:
+        sizes = [*x.shape[:2], *grid.shape[1:-1]]
+        return p.full(sizes, 0, dtype=x.dtype, device=x.device)
+    return p.grid_sample(x, grid, interpolation_mode, padding_mode, align_corners)
+
+
+@decomposition(
+    *overloads("grid_sampler_2d_backward", "default"),
+    *overloads("grid_sampler_3d_backward", "default"),
+)
+def grid_sampler_backward(
+    grad: Tensor,
+    x: Tensor,
+    grid: Tensor,
+    interpolation_mode: int,
+    padding_mode: int,
+    align_corners: bool,
+    output_mask: Sequence[bool] = (True, True),
+) -> Any:
+    mask = [bool(m) for m in output_mask]
+    result = p.grid_sample_backward(
+        grad, x, grid, interpolation_mode, padding_mode, align_corners, mask
+    )
+    return result[0], result[1]
+
+
+@decomposition(*overloads("_grid_sampler_2d_cpu_fallback_backward", "default"))
+def grid_sampler_backward_fallback(grad: Tensor, x: Tensor, grid: Tensor, *modes: Any) -> Any:
+    return grid_sampler_backward(grad, x, grid, *modes)
+
+
+@decomposition(*overloads("cudnn_grid_sampler", "default"))
+def cudnn_grid_sampler(x: Tensor, grid: Tensor) -> Any:
+    return grid_sampler(x, grid, *_CUDNN)
+
+
+@decomposition(*overloads("cudnn_grid_sampler_backward", "default"))
+def cudnn_grid_sampler_backward(x: Tensor, grid: Tensor, grad: Tensor) -> Any:
+    return grid_sampler_backward(grad, x, grid, *_CUDNN)
+
+
+def _scales(scales: Sequence[float | None]) -> list[float] | None:
+    """Both scales, none, or None where just one is given."""
+    given = [s for s in scales if s is not None]
+    return given if len(given) in (0, 2) else None
+
+
+def _register_antialias(name: str, kind: int) -> None:
+    @decomposition(*overloads(name, "default"))
+    def forward(
+        x: Tensor,
+        output_size: Sequence[Size],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Any:
+        scales = _scales((scales_h, scales_w))
+        if scales is None or not x.dtype.is_floating_point or product(x.shape) == 0:
+            return NotImplemented
+        return p.resize_antialias(x, list(output_size), align_corners, scales, kind)
+
+    @decomposition(*overloads(f"{name}_backward", "default"))
+    def backward(
+        grad: Tensor,
+        output_size: Sequence[Size],
+        input_size: Sequence[Size],
+        align_corners: bool,
+        scales_h: float | None = None,
+        scales_w: float | None = None,
+    ) -> Any:
+        del output_size
+        scales = _scales((scales_h, scales_w))
+        if scales is None or product(grad.shape) == 0:
+            return NotImplemented
+        return p.resize_antialias_backward(grad, list(input_size), align_corners, scales, kind)
+
+
+for _kind, _name in enumerate(("bilinear", "bicubic", "lanczos")):
+    _register_antialias(f"_upsample_{_name}2d_aa", _kind)
+
+
+@decomposition(aten.pixel_unshuffle.default)
+def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
+    """[..., C, H r, W r] to [..., C r r, H, W]."""
+    r, (*lead, c, h, w) = downscale_factor, x.shape
+    if h % r or w % r:
+        raise RuntimeError(f"pixel_unshuffle: {h} by {w} is not divisible by {r}")
+    n = len(lead)
+    split = p.reshape(x, [*lead, c, h // r, r, w // r, r])
+    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    return p.clone(p.reshape(p.permute(split, order), [*lead, c * r * r, h // r, w // r]))
+
+
+@decomposition(aten.channel_shuffle.default)
+def channel_shuffle(x: Tensor, groups: Size) -> Tensor:
+    n, c, *rest = x.shape
+    split = p.reshape(x, [n, groups, c // groups, *rest])
+    order = [0, 2, 1, *range(3, split.ndim)]
+    return p.clone(p.reshape(p.permute(split, order), [n, c, *rest]))
+
+
+def _centres(size: Size, align_corners: bool, like: Tensor) -> Tensor:
+    """`size` places from -1 to 1: the outer ones at the ends, or half a step inside."""
+    dtype = compute_dtype(like.dtype)
+    if size <= 1:
+        return p.full([size], 0, dtype=dtype, device=like.device)
+    step = 2.0 / float(size - 1)
+    at = e.sub(e.mul(p.iota(size, 0, 1, dtype=dtype, device=like.device), step), 1.0)
+    return at if align_corners else e.mul(at, float(size - 1) / float(size))
+
+
+def _base_grid(theta: Tensor, size: Sequence[Size], align_corners: bool) -> Tensor:
+    """[N, places, d + 1]: homogeneous coordinates x, y(, z), 1 of each place."""
+    spatial = list(size[2:])
+    d = len(spatial)
+    dtype = compute_dtype(theta.dtype)
+    columns = []
+    for place in range(d):  # x runs along the last dimension
+        dim = d - 1 - place
+        row = _centres(spatial[dim], align_corners, theta)
+        columns.append(p.reshape(p.broadcast_in_dim(row, spatial, [dim]), [product(spatial), 1]))
+    ones = p.full([product(spatial), 1], 1, dtype=dtype, device=theta.device)
+    base = p.cat([*columns, ones], 1)
+    return p.broadcast_in_dim(base, [size[0], *base.shape], [1, 2])
+
+
+@decomposition(*overloads("affine_grid_generator", "default"))
+def affine_grid(theta: Tensor, size: Sequence[Size], align_corners: bool) -> Tensor:
+    base = _base_grid(theta, size, align_corners)
+    wide = e.widen(theta)
+    grid = p.bmm(base, p.permute(wide, [0, 2, 1]))
+    return e.cast(p.reshape(grid, [size[0], *size[2:], len(size) - 2]), theta.dtype)
+
+
+@decomposition(*overloads("cudnn_affine_grid_generator", "default"))
+def cudnn_affine_grid(theta: Tensor, n: int, c: int, h: int, w: int) -> Tensor:
+    return affine_grid(theta, (n, c, h, w), True)
+
+
+@decomposition(*overloads("cudnn_affine_grid_generator_backward", "default"))
+def cudnn_affine_grid_backward(grad: Tensor, n: int, c: int, h: int, w: int) -> Tensor:
+    base = _base_grid(grad, (n, c, h, w), True)
+    flat = p.reshape(e.widen(grad), [n, h * w, 2])
+    return e.cast(p.bmm(p.permute(flat, [0, 2, 1]), base), grad.dtype)
