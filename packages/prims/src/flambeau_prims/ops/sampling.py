@@ -151,7 +151,7 @@ define(
     eager=_resize,
     tags=("library",),
     doc="Images resized with a filter that is stretched by the factor of reduction, so that every"
-    " pixel counts; `kind` 0: a triangle, 1: Keys' cubic of parameter -1/2, 2: Lanczos' of 3 lobes.",
+    " pixel counts; `kind` 0: a triangle, 1: Keys' cubic of parameter -1/2, 2: Lanczos, 3 lobes.",
     flops=flops_per_output(32),
     shape="[N, C] of the images, then `output`; channels-last if the operand is",
     edge_cases="the filter's weights inside the image are scaled to sum to 1",
