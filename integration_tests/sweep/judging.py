@@ -94,9 +94,7 @@ def judge(subject: Subject, training: bool, system: System) -> Verdict:
     elif found.graphs == 1 and not found.breaks:
         status = "one graph"
     detail = "; ".join(found.faults)[:600]
-    return Verdict(
-        status, found.graphs, found.operations, found.breaks, detail, eager_s, first_s
-    )
+    return Verdict(status, found.graphs, found.operations, found.breaks, detail, eager_s, first_s)
 
 
 def seed_all() -> None:
@@ -181,7 +179,9 @@ def difference(ours: Found, theirs: Found) -> str | None:
             if not isinstance(got, torch.Tensor):
                 return f"{key} is a {type(got).__name__}"
             if got.dtype != want.dtype or got.shape != want.shape:
-                return f"{key}: {got.dtype}{tuple(got.shape)}, eager {want.dtype}{tuple(want.shape)}"
+                return (
+                    f"{key}: {got.dtype}{tuple(got.shape)}, eager {want.dtype}{tuple(want.shape)}"
+                )
             if not torch.equal(got, want) and not _same_with_nan(got, want):
                 return f"{key}: values"
         elif got is not want and got != want and not (got != got and want != want):
@@ -193,9 +193,7 @@ def _same_with_nan(got: torch.Tensor, want: torch.Tensor) -> bool:
     return bool(torch.allclose(got, want, rtol=0, atol=0, equal_nan=True))
 
 
-def in_double(
-    module: torch.nn.Module, calls: tuple[Inputs, Inputs], training: bool
-) -> list[Found]:
+def in_double(module: torch.nn.Module, calls: tuple[Inputs, Inputs], training: bool) -> list[Found]:
     """What a float64 copy computes."""
     exact = copy.deepcopy(module).double()
     return [observe(exact, exact, _doubled(inputs), training) for inputs in calls]

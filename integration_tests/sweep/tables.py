@@ -64,4 +64,6 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
         own = Counter(text.split(" (")[0][:100] for text in row.get("breaks", ()))
         times.update(own)
         models.update(own.keys())
-    return [f"| {text.replace('|', '/')} | {n} | {times[text]} |" for text, n in models.most_common(60)]
+    return [
+        f"| {text.replace('|', '/')} | {n} | {times[text]} |" for text, n in models.most_common(60)
+    ]

@@ -150,6 +150,29 @@ def nothing_under_capture() -> tuple[Any, ...]:
     return (torch._C._log_api_usage_once, torch._C._get_tracing_state)
 
 
+# -- regions and functions with bodies ------------------------------------------------------------
+
+
+def conditionals() -> tuple[Any, ...]:
+    """torch.cond under its other names."""
+    from torch._higher_order_ops import cond
+
+    return tuple({cond, getattr(cond, "__wrapped__", cond)})
+
+
+def loops() -> tuple[Any, ...]:
+    """`while_loop`."""
+    from torch._higher_order_ops import while_loop
+
+    return (while_loop,)
+
+
+def function_applies() -> tuple[Any, ...]:
+    """`torch.autograd.Function.apply`, as the function that its class method is made of."""
+    found: Any = torch.autograd.Function.__dict__["apply"]
+    return (found.__func__,)
+
+
 # -- what guards read ----------------------------------------------------------------------------
 
 PLAIN_KEYS = frozenset(
@@ -181,6 +204,11 @@ def is_plain_dense(keys: int) -> bool:
     text = str(torch._C.DispatchKeySet.from_raw_repr(keys))
     names = text.removeprefix("DispatchKeySet(").removesuffix(")").split(", ")
     return PLAIN_KEYS.issuperset(names)
+
+
+def is_plain_strided(tensor: torch.Tensor) -> bool:
+    """Whether sizes and strides are all that there is to a tensor's layout."""
+    return tensor.layout is torch.strided and is_plain_dense(dispatch_keys(tensor))
 
 
 def implementation_address(tensor: torch.Tensor) -> int:
@@ -309,3 +337,126 @@ def own_saved_tensors() -> AbstractContextManager[Any]:
 
 def _as_it_is(value: Any) -> Any:
     return value
+
+
+# -- symbols: sizes and numbers that a graph leaves open. All of this is imported late: the shape
+# -- environment brings sympy with it ------------------------------------------------------------
+
+
+class _Name(str):
+    """A name that is an attribute in some releases and a method in others."""
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+@functools.cache
+def _source_class() -> type:
+    from torch._guards import Source
+
+    class Named(Source):  # type: ignore[misc]
+        def __init__(self, name: str) -> None:
+            object.__setattr__(self, "_flambeau_name", _Name(name))
+
+        @property
+        def name(self) -> Any:
+            return self._flambeau_name
+
+        def __hash__(self) -> int:
+            return hash(self._flambeau_name)
+
+        def __eq__(self, other: object) -> bool:
+            return type(other) is type(self) and other.name == self.name
+
+    return Named
+
+
+def _shape_environment(mode: Any) -> Any:
+    """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    if mode.shape_env is None:
+        mode.shape_env = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        mode.static_shapes = False
+    return mode.shape_env
+
+
+def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor:
+    """A fake tensor whose sizes in `dims` (a mapping to bounds) are symbols."""
+    from torch.fx.experimental import symbolic_shapes
+
+    _shape_environment(mode)
+    kinds = symbolic_shapes.DimDynamic
+    rank = tensor.dim()
+    context = symbolic_shapes.StatelessSymbolicContext(
+        dynamic_sizes=[kinds.DYNAMIC if i in dims else kinds.STATIC for i in range(rank)],
+        constraint_sizes=[None] * rank,
+    )
+    fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=False, symbolic_context=context)
+    for dim, (least, most) in dims.items():
+        size = fake.shape[dim]
+        within = (least is None or least <= tensor.size(dim)) and (
+            most is None or tensor.size(dim) <= most
+        )
+        if isinstance(size, torch.SymInt) and within and (least, most) != (None, None):
+            symbolic_shapes.constrain_range(size, min=least, max=most)
+    return fake
+
+
+def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
+    """A symbol for an integer or a float."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    environment = _shape_environment(mode)
+    source = _source_class()(name)
+    symbol = environment.create_unspecified_symbol(
+        value, source=source, dynamic_dim=DimDynamic.DYNAMIC
+    )
+    make = environment.create_symintnode
+    if isinstance(value, float):
+        make = environment.create_symfloatnode
+    return make(symbol, hint=value, source=source)
+
+
+def symbolic_integer(mode: Any, symbol: Any, value: int) -> Any:
+    """The integer that a symbol of a size is."""
+    return mode.shape_env.create_symintnode(symbol, hint=value)
+
+
+def expression(number: Any) -> Any:
+    """The symbolic expression that a number was made as."""
+    return number.node._expr
+
+
+def hint(number: Any) -> Any:
+    """The value that a symbolic number has in this capture."""
+    return number.node.hint
+
+
+def equality(left: Any, right: Any) -> Any:
+    import sympy
+
+    return sympy.Eq(left, right, evaluate=False)
+
+
+def plain_symbol(name: str) -> Any:
+    import sympy
+
+    return sympy.Symbol(name, integer=True)
+
+
+def shape_conditions(mode: Any, symbols: set[Any]) -> list[Any]:
+    """What a fake mode's environment has assumed: its guards, replacements and ranges."""
+    import sympy
+
+    environment = mode.shape_env
+    found = [guard.expr for guard in environment.guards]
+    found += [equality(symbol, expr) for symbol, expr in environment.replacements.items()]
+    for symbol, bounds in environment.var_to_range.items():
+        if symbol not in symbols:
+            continue
+        if bounds.lower.is_Integer:
+            found.append(sympy.Ge(symbol, bounds.lower, evaluate=False))
+        if bounds.upper.is_Integer:
+            found.append(sympy.Le(symbol, bounds.upper, evaluate=False))
+    return found

@@ -17,17 +17,20 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Source
 
 
 @dataclass(frozen=True)
 class GraphInput:
-    """A tensor that the graph takes when it runs."""
+    """A tensor, or a number, that the graph takes when it runs."""
 
     node: fx.Node
     source: Source
-    tensor: torch.Tensor
+    tensor: Any
+
+    def is_number(self) -> bool:
+        return not isinstance(self.tensor, torch.Tensor)
 
 
 class GraphBuilder:
@@ -48,10 +51,26 @@ class GraphBuilder:
         """A number that changes whenever a call is recorded."""
         return self.calls
 
-    def add_input(self, tensor: torch.Tensor, source: Source) -> fx.Node:
+    def add_input(
+        self, tensor: torch.Tensor, source: Source, fake: torch.Tensor | None = None
+    ) -> fx.Node:
         node = self.graph.placeholder(_identifier(source))
-        node.meta["val"] = self.fake(tensor)
+        node.meta["val"] = self.fake(tensor) if fake is None else fake
         self.inputs.append(GraphInput(node, source, tensor))
+        return node
+
+    def add_number(self, number: Any, source: Source, value: int | float) -> fx.Node:
+        """An input that is a number of Python's; `number` is the symbol that stands for it."""
+        node = self.graph.placeholder(_identifier(source))
+        node.meta["val"] = number
+        self.inputs.append(GraphInput(node, source, value))
+        return node
+
+    def number_call(self, target: Any, args: tuple[Any, ...]) -> fx.Node:
+        """Arithmetic on numbers: pure, and no work for a backend if it is alone."""
+        node = self.graph.call_function(target, args)
+        node.meta["val"] = target(*fx.node.map_arg(args, _fake_of))
+        node.meta.update(projection=True, stack_trace="")
         return node
 
     def add_attribute(self, tensor: torch.Tensor, hint: str) -> fx.Node:
@@ -166,10 +185,12 @@ class GraphBuilder:
 
         order: sort key of inputs by where they come from (arguments in their own order first).
         """
+        if any(node.graph is not self.graph for node in outputs):
+            raise SkipFrame("a tensor leaves the function that torch maps or differentiates")
         self.graph.output(tuple(outputs))
         _cut_dead_projections(self.graph)
         kept = [given for given in self.inputs if given.node.users]
-        kept.sort(key=lambda given: order(given.source))
+        kept.sort(key=lambda given: (not given.is_number(), order(given.source)))
         final = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         placeholders = {given.node for given in self.inputs}
@@ -221,7 +242,7 @@ def _identifier(source: Source) -> str:
 
 
 def _cut_dead_projections(graph: fx.Graph) -> None:
-    """Drop `getitem`s of tuple results that nobody uses: they are pure by construction."""
+    """Drop `getitem`s of tuple results, and arithmetic on sizes, that nobody uses: all pure."""
     for node in reversed(list(graph.nodes)):
         if node.meta.get("projection") and not node.users:
             graph.erase_node(node)

@@ -1,19 +1,202 @@
-"""Functions that graphs call beside torch's own.
+"""Functions that graphs call beside torch's own: transforms, branches and loops over bodies.
 
-In: bodies captured as graphs of their own, and tensors. Out: what torch's transforms make of them.
-Invariant: they are plain torch code, so that whoever traces a graph sees the operators inside.
+In: bodies captured as graphs of their own, and tensors. Out: what torch makes of them. Invariant:
+they are plain torch code, so that whoever traces a graph sees the operators inside; what cannot be
+traced says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
+from torch.utils import checkpoint as _checkpoint
+
+from flambeau_capture import _torch_compat as compat
+
+Body = fx.GraphModule
 
 
 def vmap_call(
-    body: fx.GraphModule, in_dims: tuple[Any, ...], out_dims: Any, randomness: str, *args: Any
+    body: Body, in_dims: tuple[Any, ...], out_dims: Any, randomness: str, *args: Any
 ) -> Any:
     """`torch.vmap(body, in_dims, out_dims, randomness)(*args)`."""
     return torch.vmap(body, in_dims=in_dims, out_dims=out_dims, randomness=randomness)(*args)
+
+
+TRANSFORMS: dict[str, Callable[..., Any]] = {
+    "grad": torch.func.grad,
+    "grad_and_value": torch.func.grad_and_value,
+    "jacrev": torch.func.jacrev,
+    "jacfwd": torch.func.jacfwd,
+    "hessian": torch.func.hessian,
+}
+
+
+def transform_call(
+    kind: str,
+    body: Body,
+    shape: Any,
+    options: Sequence[tuple[str, Any]],
+    count: int,
+    *tensors: Tensor,
+) -> Any:
+    """`torch.func.<kind>(f, **options)(*args)`, where f is the body on the tensors of its
+    arguments. shape: the arguments' structure; the first `count` tensors fill it."""
+    lifted = tensors[count:]
+
+    def function(*args: Any) -> Any:
+        return body(*_leaves(args), *lifted)
+
+    return TRANSFORMS[kind](function, **dict(options))(*build(shape, tensors[:count]))
+
+
+def jvp_call(body: Body, shape: Any, has_aux: bool, count: int, *tensors: Tensor) -> Any:
+    """`torch.func.jvp(f, primals, tangents)`: the shape is that of the pair of arguments."""
+    primals, tangents = build(shape, tensors[:count])
+    lifted = tensors[count:]
+
+    def function(*args: Any) -> Any:
+        return body(*_leaves(args), *lifted)
+
+    return torch.func.jvp(function, primals, tangents, has_aux=has_aux)
+
+
+def checkpoint_call(
+    body: Body, options: Sequence[tuple[str, Any]], explicit: tuple[int, ...], *tensors: Tensor
+) -> Any:
+    """`torch.utils.checkpoint.checkpoint(f, *args)`, where f is the body. explicit: which of the
+    tensors the program gives to checkpoint itself; the others it reads from outside. Whoever traces
+    the call decides what to keep for backward and sees the body alone."""
+    if compat.foreign_modes():
+        return body(*tensors)
+
+    def function(*args: Tensor) -> Any:
+        everything = list(tensors)
+        for place, arg in zip(explicit, args):
+            everything[place] = arg
+        return body(*everything)
+
+    given = (tensors[place] for place in explicit)
+    return _checkpoint.checkpoint(function, *given, **dict(options))
+
+
+def cond_call(
+    predicate: Tensor, yes: Body, no: Body, places: tuple[tuple[int, ...], ...], *tensors: Tensor
+) -> Any:
+    """One of two bodies. Whoever traces it sees both and a choice between their results, which is
+    the same where nothing is differentiated."""
+    chosen, other = (tuple(tensors[place] for place in own) for own in places)
+    if not compat.foreign_modes():
+        first = bool(predicate)
+        result, left_out = (yes(*chosen), other) if first else (no(*other), chosen)
+        return _touched(result, [tensor for tensor in left_out if tensor.requires_grad])
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise NotImplementedError("a branch on a tensor is not differentiated by tracing")
+    return select(predicate, yes(*chosen), no(*other))
+
+
+def _touched(value: Any, tensors: list[Tensor]) -> Any:
+    """A result that depends on tensors too, with a derivative of zero, as torch.cond has it."""
+    if isinstance(value, Tensor) and tensors and torch.is_grad_enabled():
+        return _Touched.apply(value, *tensors) if value.is_floating_point() else value
+    if isinstance(value, tuple | list):
+        return type(value)(_touched(item, tensors) for item in value)
+    if isinstance(value, dict):
+        return {key: _touched(item, tensors) for key, item in value.items()}
+    return value
+
+
+class _Touched(torch.autograd.Function):
+    """Its first argument; zero is the derivative by the others."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *others: Tensor) -> Tensor:
+        ctx.others = [(other.shape, other.dtype, other.device) for other in others]
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, derivative: Tensor) -> Any:
+        zeros = (torch.zeros(s, dtype=d, device=place) for s, d, place in ctx.others)
+        return (derivative, *zeros)
+
+
+def select(predicate: Tensor, one: Any, other: Any) -> Any:
+    """`torch.where` on everything in two results of one structure."""
+    if isinstance(one, Tensor):
+        return torch.where(predicate, one, other)
+    if isinstance(one, tuple | list):
+        return type(one)(select(predicate, a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, dict):
+        return {key: select(predicate, one[key], other[key]) for key in one}
+    return one
+
+
+def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: Tensor) -> Any:
+    """`while test(*carried): carried = body(*carried)`. counts: how many tensors are carried, how
+    many more the test takes, and the body."""
+    if compat.foreign_modes():
+        raise NotImplementedError("a loop whose length depends on data is not traced")
+    carried, of_test, _ = counts
+    state = tensors[:carried]
+    first, second = tensors[carried : carried + of_test], tensors[carried + of_test :]
+    while bool(test(*state, *first)):
+        state = tuple(body(*state, *second))
+    given = {id(tensor) for tensor in tensors}
+    return tuple(tensor.clone() if id(tensor) in given else tensor for tensor in state)
+
+
+def autograd_call(
+    forward: Body, backward: Body, spec: tuple[int, int, tuple[int, ...]], *tensors: Tensor
+) -> Any:
+    """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
+    how many results it has, and which of those have no derivative."""
+    found = _Function.apply(forward, backward, spec, *tensors)
+    return found
+
+
+class _Function(torch.autograd.Function):
+    """The forward body answers the results, then what the backward body takes after the
+    derivatives of the results; that answers a derivative, or None, for every argument."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: Body, backward: Body, spec: Any, *tensors: Tensor) -> Any:
+        arguments, results, without = spec
+        found = forward(*tensors)
+        ctx.save_for_backward(*found[results:])
+        ctx.mark_non_differentiable(*(found[place] for place in without))
+        ctx.body = backward
+        ctx.missing = len(tensors) - arguments
+        return tuple(found[:results])
+
+    @staticmethod
+    def backward(ctx: Any, *derivatives: Tensor) -> Any:
+        found = ctx.body(*derivatives, *ctx.saved_tensors)
+        return (None, None, None, *found, *(None,) * ctx.missing)
+
+
+def build(shape: Any, tensors: Sequence[Tensor]) -> Any:
+    """The structure that `values.bodies.places` has described, with tensors in their places."""
+    kind, *parts = shape
+    if kind == "tensor":
+        return tensors[parts[0]]
+    if kind == "dict":
+        return {key: build(part, tensors) for key, part in parts}
+    if kind == "none":
+        return None
+    made = [build(part, tensors) for part in parts]
+    return made if kind == "list" else tuple(made)
+
+
+def _leaves(value: Any) -> Iterator[Tensor]:
+    """Tensors of a structure, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _leaves(item)

@@ -14,4 +14,10 @@ from flambeau_capture.builtins import (
     stdlib,
     torch_functions,
 )
-from flambeau_capture.values import contexts  # registers autocast
+from flambeau_capture.values import (  # each registers what it handles
+    autograd_functions,
+    contexts,
+    functional,
+    regions,
+    transforms,
+)

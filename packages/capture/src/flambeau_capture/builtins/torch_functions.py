@@ -25,7 +25,6 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensor import TensorValue, graph_call
-from flambeau_capture.values.vmaps import make_vmap
 
 
 def _state(*fns: Any) -> None:
@@ -122,8 +121,6 @@ for _name in dir(torch.Tensor):
             return args[0].call_method(tx, _name, args[1:], kwargs)
 
         HANDLERS[_member] = _tensor_function
-
-handles(torch.vmap)(make_vmap)
 
 breaks(
     "FB0024", torch.manual_seed, torch.seed, torch.set_default_dtype, torch.set_default_device,

@@ -8,6 +8,8 @@ generated code makes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 
@@ -49,6 +51,15 @@ class Heap:
 
     def effects(self) -> list[Replayable]:
         return list(self._changed.values())
+
+    @contextmanager
+    def apart(self) -> Iterator[dict[int, Replayable]]:
+        """Changes of a block, in a log of their own: the block's user says what becomes of them."""
+        before, self._changed = self._changed, {}
+        try:
+            yield self._changed
+        finally:
+            self._changed = before
 
     def known(self) -> list[tuple[Any, Any]]:
         """Every object met, with its value."""

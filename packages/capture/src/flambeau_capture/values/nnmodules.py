@@ -27,6 +27,12 @@ TABLES = ("_parameters", "_buffers", "_modules")
 
 
 class ModuleValue(ObjectValue):
+    """A module. `swapped` are tensors that functional_call has put before its own."""
+
+    def __init__(self, python_class: type, **parts: Any) -> None:
+        super().__init__(python_class, **parts)
+        self.swapped: dict[str, Value] = {}
+
     def describe(self) -> str:
         return f"NNModule({self.python_class.__name__})"
 
@@ -49,6 +55,8 @@ class ModuleValue(ObjectValue):
 
     def table_entry(self, tx: Tracer, name: str) -> Value | None:
         """A parameter, buffer or submodule of that name."""
+        if name in self.swapped:
+            return self.swapped[name]
         for table in TABLES:
             own = self.written.get(table, self._read.get(table))
             if isinstance(own, DictValue):
@@ -62,6 +70,8 @@ class ModuleValue(ObjectValue):
         return None
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
+        if self.swapped and name in ("_parameters", "_buffers"):
+            raise Break("FB0005", f"{name} of a module in a functional_call")
         if self.real is not None and name not in self.written and name not in self.real.__dict__:
             # nn.Module keeps what is in a table out of the instance's own attributes
             if any(name in (self.real.__dict__.get(table) or ()) for table in TABLES):
@@ -96,6 +106,10 @@ class ModuleValue(ObjectValue):
         """nn.Module.__setattr__, for what it does with plain values and known entries."""
         from flambeau_capture.values.tensor import TensorValue
 
+        if name in self.swapped:
+            tx.heap.changed()
+            self.swapped[name] = value
+            return
         if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
             raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
         table = self._table_of(tx, name)

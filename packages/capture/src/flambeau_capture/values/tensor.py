@@ -293,14 +293,22 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     return _result(tx, node, result, by_fake)
 
 
-_PLAIN = (bool, int, float, str, torch.dtype, torch.device, torch.Size)
+_PLAIN = (
+    bool, int, float, str, torch.dtype, torch.device, torch.Size,
+    torch.SymInt, torch.SymFloat, torch.SymBool,
+)  # fmt: skip
 
 
 def record_call(tx: Tracer, target: Any, head: tuple[Any, ...], tensors: list[fx.Node]) -> Value:
     """Record a call whose arguments are nodes already."""
-    args = (*head, *(tx.graph.localize(node) for node in tensors))
-    result = _run(tx, "call_function", target, args, {})
-    node = tx.graph.record("call_function", target, args, {}, result, tx.stack_trace())
+    args = fx.node.map_arg((*head, *tensors), tx.graph.localize)
+    return record_result(tx, target, args, _run(tx, "call_function", target, args, {}))
+
+
+def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -> Value:
+    """Record a call whose result on fake tensors is known."""
+    local = fx.node.map_arg(args, tx.graph.localize)
+    node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
     return _result(tx, node, result, {})
 
 
@@ -354,21 +362,39 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
     if isinstance(result, tuple | list):
         items = []
         for index, item in enumerate(result):
-            if isinstance(item, torch.Tensor | tuple | list):
-                part = tx.graph.graph.call_function(operator.getitem, (node, index))
-                part.meta.update(val=item, projection=True)
-                part.meta["stack_trace"] = node.meta.get("stack_trace", "")
-                items.append(_result(tx, part, item, by_fake))
-            else:
-                items.append(tx.wrap_new(item))
+            items.append(_projection(tx, node, index, item, by_fake))
         if isinstance(result, list):
             return ListValue(items)
         return TupleValue(items, type(result))
+    if type(result) is dict:
+        return _dict_result(tx, node, result, by_fake)
     if result is None:
         return Constant(None)
     if isinstance(result, bool | int | float | str | torch.dtype | torch.device):
         return tx.wrap_new(result)
     raise Break("FB0011", f"{_name(node.target)} answers a {type(result).__name__}")
+
+
+def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:
+    from flambeau_capture.values.dicts import DictValue
+
+    entries = [
+        (tx.wrap_new(key), _projection(tx, node, key, item, by_fake))
+        for key, item in result.items()
+    ]
+    return DictValue(entries, tx=tx)
+
+
+def _projection(
+    tx: Tracer, node: fx.Node, key: Any, item: Any, by_fake: dict[int, TensorValue]
+) -> Value:
+    """One item of a result that is a container."""
+    if not isinstance(item, torch.Tensor | tuple | list | dict):
+        return tx.wrap_new(item)
+    part = tx.graph.graph.call_function(operator.getitem, (node, key))
+    part.meta.update(val=item, projection=True)
+    part.meta["stack_trace"] = node.meta.get("stack_trace", "")
+    return _result(tx, part, item, by_fake)
 
 
 def _public_class(fake: torch.Tensor) -> type:

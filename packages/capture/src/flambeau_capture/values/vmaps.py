@@ -6,12 +6,18 @@ tensors of one example; what it reads from outside becomes an argument that is n
 
 from __future__ import annotations
 
+import types
 from typing import Any
+
+import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import vmap_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.bodies import arguments, capture_body
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue, record_call
 
@@ -27,8 +33,6 @@ class VmapValue(Value):
 
     @property
     def cls(self) -> type:
-        import types
-
         return types.FunctionType
 
     def describe(self) -> str:
@@ -41,58 +45,70 @@ class VmapValue(Value):
         if kwargs:
             raise Break("FB0005", f"call of {self.describe()} with keyword arguments")
         in_dims = self.in_dims if isinstance(self.in_dims, tuple) else (self.in_dims,) * len(args)
-        if len(in_dims) != len(args) or not all(
-            dim is None or isinstance(dim, int) for dim in in_dims
-        ):
+        if len(in_dims) != len(args):
             raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
         outer = tx.graph
-        body = GraphBuilder(outer)
         given: list[TensorValue] = []
-        inner: list[Value] = []
-        for value, dim in zip(args, in_dims):
-            if dim is None:
-                inner.append(value)
-                continue
-            if not isinstance(value, TensorValue):
-                raise Break("FB0005", f"{self.describe()} mapped over {value.describe()}")
-            given.append(value)
-            example = outer.run("call_method", "select", (value.node, dim, 0), {})
-            inner.append(TensorValue(body.add_example(f"arg{len(given)}", example)))
-        tx.graph = body
-        try:
-            result = tx.call(self.fn, inner, {})
-            body.set_output(_outputs(tx, result))
-        finally:
-            tx.graph = outer
-        module, lifted = body.finish_body()
-        dims = (*(dim for dim in in_dims if dim is not None), *(None for _ in lifted))
-        node = outer.add_module(module, "vmap_body")
+        dims: list[int] = []
+
+        def run(body: GraphBuilder) -> Value:
+            inner = [
+                self._inside(outer, body, v, dim, given, dims) for v, dim in zip(args, in_dims)
+            ]
+            return tx.call(self.fn, inner, {})
+
+        body = capture_body(tx, self.describe(), run)
         return record_call(
             tx,
             vmap_call,
-            (node, dims, self.out_dims, self.randomness),
-            [*(value.node for value in given), *lifted],
+            (body.node, (*dims, *(None for _ in body.lifted)), self.out_dims, self.randomness),
+            [*(value.node for value in given), *body.lifted],
         )
 
+    def _inside(
+        self,
+        outer: GraphBuilder,
+        body: GraphBuilder,
+        value: Value,
+        dim: Any,
+        given: list[TensorValue],
+        dims: list[int],
+    ) -> Value:
+        """An argument as the function of one example sees it."""
+        if dim is None:
+            return value
+        if isinstance(dim, int):
+            if not isinstance(value, TensorValue | SequenceValue | DictValue):
+                raise Break("FB0005", f"{self.describe()} mapped over {value.describe()}")
+
+            def example(tensor: TensorValue) -> torch.Tensor:
+                dims.append(dim)
+                found: torch.Tensor = outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                return found
+
+            return arguments(body, value, given, example)[0]
+        if isinstance(dim, tuple | list) and isinstance(value, SequenceValue):
+            parts = value.parts()
+            if len(parts) == len(dim) and value.cls in (tuple, list):
+                inner = [self._inside(outer, body, *pair, given, dims) for pair in zip(parts, dim)]
+                return value.like(inner)
+        if isinstance(dim, dict) and isinstance(value, DictValue) and value.cls is dict:
+            entries = [(key, constant_of(key), item) for key, item in value.entries()]
+            if {name for _, name, _ in entries} == set(dim):
+                return DictValue(
+                    [
+                        (key, self._inside(outer, body, item, dim[name], given, dims))
+                        for key, name, item in entries
+                    ],
+                    tx=value._tx,
+                )
+        raise Break("FB0005", f"call of {self.describe()} with in_dims {self.in_dims}")
+
     def reconstruct(self, writer: Any) -> None:
-        import torch
-
-        from flambeau_capture.values.constant import Constant
-
         writer.call(
             torch.vmap,
             [self.fn, Constant(self.in_dims), Constant(self.out_dims), Constant(self.randomness)],
         )
-
-
-def _outputs(tx: Tracer, result: Value) -> Any:
-    if isinstance(result, TensorValue):
-        return tx.graph.localize(result.node)
-    if isinstance(result, SequenceValue) and all(
-        isinstance(part, TensorValue) for part in result.parts()
-    ):
-        return tuple(_outputs(tx, part) for part in result.parts())
-    raise Break("FB0005", f"a mapped function that answers {result.describe()}")
 
 
 def make_vmap(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

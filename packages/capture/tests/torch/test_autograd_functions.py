@@ -1,0 +1,189 @@
+"""torch.autograd.Function under capture: one call of the graph, with both bodies in it."""
+
+import pytest
+import torch
+from torch import nn
+
+
+class Cube(torch.autograd.Function):
+    """A derivative that autograd would not find by itself."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * x * x * scale
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * 7 * x * ctx.scale, None
+
+
+class Pair(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x * y, (x > y).float()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, y = inputs
+        ctx.save_for_backward(x, y, output[0])
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        x, y, product = ctx.saved_tensors
+        one = grad * y if ctx.needs_input_grad[0] else None
+        return one, grad * x + product * 0.5
+
+
+def x(grad=True):
+    return torch.randn(3, 4, requires_grad=grad)
+
+
+def test_its_own_derivative_is_used(agree):
+    agree(lambda a: Cube.apply(a.sin(), 2) + 1, x())
+    agree(lambda a, k: Cube.apply(a, k).sum(), x(), 3.0)
+
+
+def test_setup_context_results_without_derivative_and_needs_input_grad(agree):
+    agree(lambda a, b: Pair.apply(a, b), x(), x())
+    agree(lambda a, b: Pair.apply(a, b)[0] * 2, x(False), x())
+    agree(lambda a, b: Pair.apply(a, b), x(False), x(False))
+
+
+def test_the_same_tensor_twice(agree):
+    agree(lambda a: Pair.apply(a, a)[0], x())
+
+
+def test_parameters_and_tensors_of_the_surroundings(agree):
+    layer = nn.Linear(4, 4)
+    shift = torch.randn(4)
+
+    class Shifted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value, weight):
+            ctx.save_for_backward(weight)
+            ctx.middle = torch.tanh(value @ weight + shift)
+            return ctx.middle * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (weight,) = ctx.saved_tensors
+            inner = grad * 2 * (1 - ctx.middle**2)
+            return inner @ weight.t(), None
+
+    agree(lambda m, a: Shifted.apply(a, m.weight).sum(), layer, x())
+
+
+def test_derivatives_that_are_not_contiguous(agree):
+    class Flat(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            return value * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.contiguous().view(-1).mul(2).view(grad.shape)
+
+    agree(lambda a: Flat.apply(a).t().sum(), x())
+    agree(lambda a: Flat.apply(a).sum(), x())
+
+
+def test_inside_checkpoint_and_no_grad(agree):
+    def run(a):
+        with torch.no_grad():
+            first = Cube.apply(a, 1)
+        return first + Cube.apply(a, 2)
+
+    agree(run, x())
+
+
+def test_applied_in_a_module_that_trains(agree):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin = nn.Linear(4, 4)
+
+        def forward(self, value):
+            return Cube.apply(self.lin(value), 0.5)
+
+    agree(lambda m, a: m(a), Net(), x(False))
+
+
+def test_second_derivatives_run_through_the_backward_body(capture, backend):
+    class Square(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            ctx.save_for_backward(value)
+            return value * value
+
+        @staticmethod
+        def backward(ctx, grad):
+            (value,) = ctx.saved_tensors
+            return grad * 2 * value
+
+    compiled = capture(lambda a: Square.apply(a) * a)
+    given = torch.randn(3, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradgradcheck(compiled, (given,))
+    assert len(backend) >= 1
+
+
+seen = []
+
+
+class Noisy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, value):
+        seen.append("forward")
+        return value * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        seen.append("backward")
+        return grad * 2
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_side_effects_happen_when_they_do_in_eager(capture, calls):
+    compiled = capture(lambda a: Noisy.apply(a + 1) + 1)
+    for _ in range(calls):
+        seen.clear()
+        given = x()
+        result = compiled(given)
+        assert seen == ["forward"]
+        result.sum().backward()
+        assert seen == ["forward", "backward"]
+        assert torch.equal(given.grad, torch.full((3, 4), 2.0))
+
+
+def test_what_autograd_refuses_is_refused(agree):
+    class Short(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            return a * b
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad
+
+    def run(a, b):
+        out = Short.apply(a, b)
+        return torch.autograd.grad(out.sum(), a)[0]
+
+    agree(run, x(), x(), graphs=None, backward=False)
+
+
+def test_mark_dirty_runs_in_python(agree):
+    class InPlace(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, value):
+            ctx.mark_dirty(value)
+            return value.mul_(2)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 2
+
+    agree(lambda a: InPlace.apply(a * 3) + 1, x(), graphs=None)
