@@ -7,10 +7,12 @@ the graph by name.
 
 from __future__ import annotations
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.tensor import graph_call
 
@@ -38,7 +40,6 @@ NOT_INTERPRETED: dict[str, str] = {
     "torch._functorch": "FB0017",
     "torch._tensor_str": "FB0003",
     "torch.autograd.function": "FB0007",
-    "torch.optim": "FB0017",
     "torch.distributed": "FB0017",
     "torch.multiprocessing": "FB0017",
     "torch.utils.checkpoint": "FB0017",
@@ -69,6 +70,8 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         raise Break(reason, f"call_function {describe_call(real, args)}")
     if mark == IN_GRAPH or is_graph_function(real):
         return graph_call(tx, "call_function", real, args, kwargs)
+    if compat.is_foreign_break(real, tx.frame_code().co_filename):
+        return Constant(None)
     module = real.__module__ or ""
     while module:
         reason = NOT_INTERPRETED.get(module)
