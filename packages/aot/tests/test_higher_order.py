@@ -249,7 +249,7 @@ def test_a_written_input_that_the_derivative_needs_is_refused_by_name() -> None:
     compiled = aot.aot_function(fn, aot.run_as_is)
     x, w = torch.randn(3), torch.randn(3, requires_grad=True)
     result = compiled(x, w).sum()
-    with pytest.raises(aot.DoubleBackwardError, match="arg_0.*value is gone"):
+    with pytest.raises(aot.DoubleBackwardError, match=r"arg_0.*value is gone"):
         torch.autograd.grad(result, w, create_graph=True)
 
 

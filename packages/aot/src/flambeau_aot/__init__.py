@@ -8,6 +8,7 @@ Invariant: this layer knows no primitive set and no code generator; both are han
 from flambeau_aot.__about__ import __version__
 from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
 from flambeau_aot.compile import PASSES, compile
+from flambeau_aot.draw_curve import draw_curve
 from flambeau_aot.errors import (
     AotError,
     CompilerContractError,
@@ -20,7 +21,8 @@ from flambeau_aot.errors import (
 from flambeau_aot.frontends import aot_function, aot_module
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
 from flambeau_aot.options import Classifier, OpClass, Options
-from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.partition.budget import CurvePoint
+from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.boxed import boxed
@@ -36,6 +38,7 @@ __all__ = [
     "Classifier",
     "Compiled",
     "CompilerContractError",
+    "CurvePoint",
     "DataDependent",
     "DoubleBackwardError",
     "GraphCompiler",
@@ -54,6 +57,8 @@ __all__ = [
     "boxed",
     "compile",
     "default_partition",
+    "draw_curve",
+    "memory_curve",
     "min_cut_partition",
     "run_as_is",
     "save_all",

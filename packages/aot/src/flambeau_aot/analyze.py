@@ -45,6 +45,7 @@ from flambeau_aot.plan import (
     ViewOfOutput,
 )
 
+
 def analyze(
     tracer: Tracer,
     primals: Sequence[torch.Tensor],
@@ -126,8 +127,8 @@ class _Results:
             if part.member.recorded:
                 break
             _, own = steps_from(self.tracer, current_value(part.wrapper), final)
-            if steps[: len(own)] == own:
-                steps = _as_related(result, part.wrapper, steps[len(own) :])
+            if steps[:1] == own[:1]:
+                steps = _as_related(result, part.wrapper, steps[1:])
                 return ViewOfInput(part.primal, steps, in_graph(result), leaf)
         steps = _as_related(result, self.stand_ins[primal].wrapper, steps)
         return ViewOfInput(primal, steps, in_graph(result), leaf)

@@ -120,7 +120,7 @@ def compile_program(
         compiled.again = again
         return compiled
     with clock.timed("partition"):
-        halves = split(joint, partition(joint, options))
+        halves = split(joint, partition(joint, options), options.classify)
 
     def compile_derivative(of: Program, examples: Sequence[Any]) -> Compiled:
         own = replace(options, name=of.name)

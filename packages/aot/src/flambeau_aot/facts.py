@@ -14,12 +14,11 @@ from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.info import GraphInfo
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
-from flambeau_aot.partition.cost import nbytes
+from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, tangents_of
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
-from flambeau_aot.simplify import is_view_node
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -68,7 +67,7 @@ def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
 
 
 def _alone(node: fx.Node) -> bool:
-    return not is_view_node(node) and not any(is_view_node(user) for user in node.users)
+    return not shares_memory(node) and not any(shares_memory(user) for user in node.users)
 
 
 def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
@@ -97,6 +96,7 @@ def inference_report(
         kind="inference",
         joint_nodes=operators(joint.graph),
         forward_nodes=operators(gm.graph),
+        forward_peak_bytes=peak_bytes(gm.graph),
         removed=removed,
         seconds=seconds,
         fake_runs=joint.fake_runs,
@@ -121,6 +121,7 @@ def training_report(
         if item.kind == "output"
     ]
     statics = len(joint.static)
+    written = {joint.primals[update.primal] for update in joint.plan.updates}
     return Report(
         name=options.name,
         kind="training",
@@ -128,12 +129,24 @@ def training_report(
         forward_nodes=operators(halves.forward.graph),
         backward_nodes=operators(halves.backward.graph),
         saved_tensors=len(kept),
-        saved_bytes=sum(nbytes(node.meta["val"]) for node in kept),
-        saved_bytes_save_all=_bytes_of_save_all(joint),
+        saved_bytes=bytes_held(joint.graph, halves.saved_nodes, written),
+        saved_bytes_save_all=bytes_held(joint.graph, save_all(joint), written),
         held_inputs=tuple(
             joint.primals[index].name for index in held(across, higher) if index >= statics
         ),
         recomputed=halves.recomputed,
+        recomputed_share=halves.recomputed_share,
+        forward_peak_bytes=peak_bytes(halves.forward.graph),
+        backward_peak_bytes=peak_bytes(
+            halves.backward.graph,
+            owned_inputs(
+                joint.graph,
+                [
+                    node if item.kind == "output" else None
+                    for node, item in zip(halves.saved_nodes, halves.saved, strict=True)
+                ],
+            ),
+        ),
         removed=removed,
         seconds=seconds,
         fake_runs=joint.fake_runs,
@@ -150,15 +163,6 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
 def operators(graph: fx.Graph) -> int:
     """The number of calls in a graph."""
     return sum(node.op == "call_function" for node in graph.nodes)
-
-
-def _bytes_of_save_all(joint: Joint) -> int:
-    written = {joint.primals[update.primal] for update in joint.plan.updates}
-    return sum(
-        nbytes(node.meta["val"])
-        for node in save_all(joint)
-        if node.op != "placeholder" or node in written
-    )
 
 
 def _layout(node: fx.Node) -> TangentLayout:

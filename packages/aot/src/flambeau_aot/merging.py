@@ -28,9 +28,7 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
     for tensor in tensors:
         if tensor.requires_grad:
             base = base_of(tensor)
-    own = recorded and all(
-        base_of(tensor) is base for tensor in tensors if tensor.requires_grad
-    )
+    own = recorded and all(base_of(tensor) is base for tensor in tensors if tensor.requires_grad)
     if recorded and not own:
         raise Unsupported(
             f"arguments {list(positions)} share memory, the program writes to one of them, and "
@@ -39,6 +37,11 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
     if any(tensor.is_complex() or tensor.dtype != base.dtype for tensor in tensors):
         raise Unsupported(
             f"arguments {list(positions)} share memory as different dtypes, and one is written to"
+        )
+    if own and base.requires_grad and not base.is_contiguous():
+        raise Unsupported(
+            f"arguments {list(positions)} are views of a tensor that requires grad and is not "
+            "contiguous, and the program writes to one of them; pass clones"
         )
     counters = _counters(tensors)
     members = tuple(
@@ -93,8 +96,6 @@ def _counters(tensors: Sequence[torch.Tensor]) -> list[int]:
     """For each tensor, the first one with whom it shares its version counter."""
     counters: list[int] = []
     for index, tensor in enumerate(tensors):
-        same = (
-            other for other in range(index) if share_version_counter(tensors[other], tensor)
-        )
+        same = (other for other in range(index) if share_version_counter(tensors[other], tensor))
         counters.append(next(same, index))
     return counters

@@ -32,6 +32,10 @@ class Options:
     higher_order: allow `create_graph=True` through the compiled graph. The derivative is traced
         and compiled when it is first asked for; inputs that it alone reads stay referenced
         between forward and backward.
+    memory_budget: how much the cut may save for the backward part. None or 1.0: what costs the
+        least time. A float below 1: a point between the least memory (0.0) and that. An int:
+        bytes. Matrix products and library calls run twice where it takes that to get there.
+    recompute_share: the part of all the work of forward and backward that may be done twice.
     """
 
     name: str = "graph"
@@ -40,3 +44,5 @@ class Options:
     simplify: bool = True
     check_outputs: bool = True
     higher_order: bool = True
+    memory_budget: float | None = None
+    recompute_share: float = 0.5

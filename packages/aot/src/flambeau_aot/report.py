@@ -17,7 +17,10 @@ class Report:
     seconds: by pass name. recomputed: operators that run in forward and backward.
     saved_bytes: kept from forward to backward; saved_bytes_save_all: what saving everything the
     backward part reads would keep. held_inputs: inputs that only a derivative of second order
-    reads, kept referenced for it (their bytes are the caller's). removed: operators removed, by rule.
+    reads, kept referenced for it (their bytes are the caller's). removed: operators
+    removed, by rule. recomputed_share: their estimated part of all work.
+    forward_peak_bytes, backward_peak_bytes: the most that lives at once beyond the inputs while
+    a graph runs operator by operator; in the backward graph with what is saved.
     fake_runs, fake_remembered: operators whose metadata was computed, or known from before.
     """
 
@@ -31,6 +34,9 @@ class Report:
     saved_bytes_save_all: int = 0
     held_inputs: tuple[str, ...] = ()
     recomputed: tuple[str, ...] = ()
+    recomputed_share: float = 0.0
+    forward_peak_bytes: int = 0
+    backward_peak_bytes: int = 0
     removed: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     fake_runs: int = 0

@@ -24,8 +24,9 @@ from flambeau_aot._torch_compat import (
     pytree,
 )
 from flambeau_aot.analyze import analyze
+from flambeau_aot.calls import RewriteCalls
 from flambeau_aot.errors import AotError, TraceError, Unsupported
-from flambeau_aot.functionalize import RewriteCalls, StandIn, stand_in
+from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
@@ -111,7 +112,7 @@ def _trace(
         tracer.lines.leave()
         tracer.stack_lines = False
         flat, structure = pytree.tree_flatten(results)
-        effects = analyze(tracer, primals, stand_ins, flat, parts)
+        effects = _effects(tracer, primals, stand_ins, flat, parts)
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
     differentiable = tuple(
         index for index, item in enumerate(effects.returned) if item.differentiable
@@ -146,6 +147,22 @@ def _trace(
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
     )
+
+
+def _effects(
+    tracer: Tracer,
+    primals: Sequence[torch.Tensor],
+    stand_ins: Sequence[StandIn],
+    results: Sequence[Any],
+    parts: Sequence[Part],
+) -> Effects:
+    try:
+        return analyze(tracer, primals, stand_ins, results, parts)
+    except AotError:
+        raise
+    except RuntimeError as error:
+        # Autograd answers no question about a view whose base was written to in another mode.
+        raise Unsupported(f"autograd cannot tell what a result is: {error}") from error
 
 
 def run_program(

@@ -27,7 +27,7 @@ from flambeau_aot._torch_compat import (
     sequence_number,
 )
 from flambeau_aot.errors import Unsupported
-from flambeau_aot.joint.fakes import FakeValues
+from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -69,6 +69,8 @@ class Tracer(TorchDispatchMode):
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
+        # Whether a view reaches memory that is none of the elements of what it is a view of.
+        self.reaches_between = False
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
         self._meta: dict[str, Any] = {}
@@ -187,6 +189,10 @@ class Tracer(TorchDispatchMode):
         source = args[0]
         if not isinstance(source, FakeTensor):
             return
+        if func is torch.ops.aten.as_strided.default and not is_dense(
+            tuple(source.shape), tuple(source.stride())
+        ):
+            self.reaches_between = True
         if isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
                 self.view_of[id(part)] = (source, ViewStep(func, tuple(args[1:]), kwargs, index))

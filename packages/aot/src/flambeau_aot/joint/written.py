@@ -87,7 +87,12 @@ def plan_inputs(
     """Fill in all of `effects` but the results."""
     for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
         _plan_input(tracer, effects, index, tensor, item)
-    _plan_parts(effects, parts)
+    if effects.updates and tracer.reaches_between:
+        raise Unsupported(
+            "as_strided of a tensor that is not dense reaches memory between its elements, and "
+            "the program writes to an input; use views by dimensions"
+        )
+    _plan_parts(tracer, effects, parts)
     _refuse_overlapping_writes(effects, primals)
 
 
@@ -95,13 +100,15 @@ def _plan_input(
     tracer: Tracer, effects: Effects, index: int, tensor: torch.Tensor, item: StandIn
 ) -> None:
     wrapper = item.wrapper
-    if storage_was_replaced(wrapper):
+    memory = wrapper if item.memory is None else item.memory
+    if storage_was_replaced(wrapper) or current_value(memory).shape != item.value.shape:
         raise Unsupported(
-            f"input {index} gets another storage in place (set_, resize_); return a new tensor"
+            f"input {index} gets another storage or size in place (set_, resize_, out=); "
+            "return a new tensor"
         )
     final, steps = current_value(wrapper), ()
-    if has_metadata_mutation(wrapper) and item.memory is not None:
-        value, final = final, current_value(item.memory)
+    if has_metadata_mutation(wrapper):
+        value, final = final, current_value(memory)
         root, steps = steps_from(tracer, value, final)
         if root is not final:
             raise Unsupported(f"input {index} is reshaped in place in an unknown way")
@@ -119,7 +126,7 @@ def _plan_input(
     if final is not item.value:
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:
-            final = effects.finals[-1] = current_value(known)
+            final = current_value(known)
         effects.updates.append(
             InputUpdate(index, len(effects.returned), recorded, counted or recorded)
         )
@@ -167,20 +174,18 @@ def _plan_flag(effects: Effects, index: int, tensor: torch.Tensor, item: StandIn
         effects.flags.append(Flag(index, True))
 
 
-def _plan_parts(effects: Effects, parts: Sequence[Part]) -> None:
+def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None:
     """Raise the version counter of every group of members that the program wrote to; copying
     into a base that autograd knows raises that of its views."""
     raised: set[tuple[int, int]] = set()
-    updated = {update.primal for update in effects.updates}
+    updated = {update.primal for update in effects.updates if update.counted}
     for part in parts:
         wrapper, member = part.wrapper, part.member
-        if has_metadata_mutation(wrapper) or storage_was_replaced(wrapper):
-            raise Unsupported(
-                f"argument {member.position} shares memory with another and is reshaped in place"
-            )
+        if not member.whole and has_metadata_mutation(wrapper):
+            _, steps = steps_from(tracer, current_value(wrapper), effects.finals[part.base])
+            effects.reshapes.append(Reshape(part.primal, steps[1:], in_graph(wrapper)))
         group = (part.base, member.counter)
-        related = member.recorded or member.whole
-        if related and part.base in updated:
+        if (member.recorded or member.whole) and part.base in updated:
             raised.add(group)
     for part in parts:
         group = (part.base, part.member.counter)

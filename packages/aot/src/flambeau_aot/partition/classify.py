@@ -116,3 +116,21 @@ def classify(target: Any, known: Classifier | None = None) -> OpClass:
     if torch.Tag.reduction in target.tags:
         return "reduction"
     return "leaf"
+
+
+# Namespaces whose functional operators are known to do nothing but compute their results.
+_PURE = ("aten", "prims")
+
+
+def is_repeatable(target: Any) -> bool:
+    """Whether a second run gives the same results and does nothing else.
+
+    An operator of another library may count its calls or read a clock; ATen's, and those of a
+    primitive set, do not if their schema says that they write to no argument.
+    """
+    return (
+        is_operator(target)
+        and not is_random(target)
+        and not target._schema.is_mutable
+        and target.namespace.endswith(_PURE)
+    )

@@ -28,7 +28,9 @@ _REDUCTION_PART = 0.5
 
 
 def nbytes(value: Any) -> int:
-    """The bytes a tensor's elements take; 0 for what is no tensor."""
+    """The bytes the elements of a tensor, or of several, take; 0 for what is no tensor."""
+    if isinstance(value, (list, tuple)):
+        return sum(nbytes(item) for item in value)
     if not hasattr(value, "numel"):
         return 0
     return int(value.numel()) * int(value.element_size())
@@ -49,3 +51,60 @@ def recompute_cost(node: fx.Node, kind: OpClass) -> int | None:
     if part is None:
         return None
     return int(nbytes(node.meta["val"]) * part)
+
+
+# Operations that take the time of moving one byte: what a matrix unit does meanwhile.
+_OPERATIONS_PER_BYTE = 32.0
+_UNFUSED: tuple[OpClass, ...] = ("reduction", "matmul", "leaf", "random")
+
+
+def work(node: fx.Node, kind: OpClass) -> float:
+    """An estimate of an operator's time, in bytes moved.
+
+    Fusible operators count what they write, others also what they read; matrix products,
+    convolutions and attention at least their multiplications.
+    """
+    if kind == "view":
+        return 0.0
+    moved = float(nbytes(node.meta["val"]))
+    if kind in _UNFUSED:
+        moved += sum(nbytes(source.meta["val"]) for source in node.all_input_nodes)
+    if kind in ("matmul", "leaf"):
+        return max(moved, _multiplications(node) / _OPERATIONS_PER_BYTE)
+    return moved
+
+
+def _multiplications(node: fx.Node) -> float:
+    """Multiplications of a product of matrices; of a convolution; of attention; 0 for others."""
+    shapes = [tuple(source.meta["val"].shape) for source in _operands(node)]
+    name = getattr(node.target, "__name__", "")
+    results = _elements(node.meta["val"])
+    if len(shapes) < 2:
+        return 0.0
+    if "attention" in name and len(shapes) >= 3 and len(shapes[1]) >= 2:
+        queries = 1.0
+        for size in shapes[0]:
+            queries *= size
+        return float(2.0 * queries * shapes[1][-2]) * (2.5 if "backward" in name else 1.0)
+    if "convolution" in name and len(shapes[1]) >= 3:
+        weight = shapes[-1] if "backward" in name else shapes[1]
+        each = 1.0
+        for size in weight[1:]:
+            each *= size
+        if "backward" in name:
+            spatial = _elements(_operands(node)[0].meta["val"])
+            return float(2.0 * spatial * each)
+        return float(results * each)
+    if len(shapes[-2]) >= 2 and len(shapes[-1]) >= 2:
+        return float(results * shapes[-2][-1])
+    return 0.0
+
+
+def _operands(node: fx.Node) -> list[fx.Node]:
+    return [item for item in node.all_input_nodes if hasattr(item.meta["val"], "shape")]
+
+
+def _elements(value: Any) -> float:
+    if isinstance(value, (list, tuple)):
+        return max((_elements(item) for item in value), default=0.0)
+    return float(value.numel()) if hasattr(value, "numel") else 0.0

@@ -1,8 +1,10 @@
 """The values to save, as a minimum cut.
 
-What comes in: a `Joint` and the caller's classifier. What goes out: the nodes to save.
-Invariant: matrix products, library calls, random operators and everything unknown run once;
-an input that nobody writes to is free to save, for it is alive anyway.
+What comes in: a partition problem, and which expensive operators may run twice. What goes out:
+the nodes to save.
+Invariant: random operators, and operators nobody knows, run once; so do matrix products and
+library calls unless they are allowed. An input that nobody writes to is free to save, for it is
+alive anyway.
 
 Every candidate value v becomes two vertices, v.in -> v.out, with the bytes of v as capacity:
 cutting there saves v. A value whose v.in falls on the sink's side is computed in the backward
@@ -12,84 +14,103 @@ that edge is infinite. Values that only the backward part needs are computed the
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from torch import fx
 
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
-from flambeau_aot.partition.classify import classify as class_of
+from flambeau_aot.partition.budget import CurvePoint, curve, within_budget
 from flambeau_aot.partition.cost import recompute_cost, save_cost
 from flambeau_aot.partition.flow import Edge, minimum_cut
+from flambeau_aot.partition.limit import within_share
+from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 from flambeau_aot.partition.save_all import isinstance_tensor
-from flambeau_aot.partition.split import backward_only, forward_part
 
 _SOURCE, _SINK = "source", "sink"
 
 
 def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
-    """The cheapest set of values from which the backward part can be computed."""
-    classify = None if options is None else options.classify
-    late = backward_only(joint)
-    early = forward_part(joint) | set(joint.primals)
-    read, candidates = _candidates(joint, late)
-    written = {joint.primals[update.primal] for update in joint.plan.updates}
-    among = set(candidates)
+    """The cheapest set of values from which the backward part can be computed.
+
+    Under `options.memory_budget` more is computed again, so that less is saved; under
+    `options.recompute_share` less is, so that the work done twice stays below that part of the
+    whole. Raises AotError where a budget in bytes cannot be met.
+    """
+    options = options or Options()
+    problem = problem_of(joint, options.classify)
+    budget, share = options.memory_budget, options.recompute_share
+    if budget is None or (isinstance(budget, float) and budget == 1.0):
+        return within_share(problem, share, cheapest)
+    return within_budget(problem, budget, share, cheapest)
+
+
+def cheapest(
+    problem: Problem, allowed: Collection[fx.Node] = (), banned: Collection[fx.Node] = ()
+) -> list[fx.Node]:
+    """The minimum cut; `allowed` may run twice though expensive, `banned` may not though cheap."""
     edges: list[Edge] = []
-    for node in candidates:
-        kind = class_of(node.target, classify) if node.op == "call_function" else "leaf"
+    among = set(problem.candidates)
+    for node in problem.candidates:
         name = node.name
-        edges.append((f"{name}.in", f"{name}.out", _saving(node, kind, written)))
+        edges.append((f"{name}.in", f"{name}.out", _saving(problem, node)))
         if node.op == "placeholder":
             edges.append((_SOURCE, f"{name}.in", None))
-        elif node in early:
-            edges.append((_SOURCE, f"{name}.in", recompute_cost(node, kind)))
+        elif node in problem.early:
+            edges.append((_SOURCE, f"{name}.in", _again(problem, node, allowed, banned)))
         elif not node.all_input_nodes:
             edges.append((_SOURCE, f"{name}.in", 0))
         for user in node.users:
             if user in among:
                 edges.append((f"{name}.out", f"{user.name}.in", None))
-        if node in read:
+        if node in problem.read:
             edges.append((f"{name}.out", _SINK, None))
     _, near = minimum_cut(edges, _SOURCE, _SINK)
     return [
-        node for node in candidates if f"{node.name}.in" in near and f"{node.name}.out" not in near
+        node
+        for node in problem.candidates
+        if f"{node.name}.in" in near and f"{node.name}.out" not in near
     ]
 
 
-def _saving(node: fx.Node, kind: str, written: set[fx.Node]) -> int | None:
+def _saving(problem: Problem, node: fx.Node) -> int | None:
     if not isinstance_tensor(node):
         return None
-    if node.op == "placeholder" and node not in written:
+    if not problem.owned(node):
         return 0
-    return save_cost(node, kind)  # type: ignore[arg-type]
+    mark = mark_of(node)
+    if mark == "must_recompute":
+        return None
+    if mark == "must_save":
+        return 0
+    return save_cost(node, problem.kinds[node]) * (4 if mark == "prefer_recompute" else 1)
 
 
-def _candidates(joint: Joint, late: set[fx.Node]) -> tuple[set[fx.Node], list[fx.Node]]:
-    """Values the backward part reads itself, and all that these are computed from, in order."""
-    read: set[fx.Node] = set()
-    seen: set[fx.Node] = set()
-    stack: list[fx.Node] = []
-    for node in joint.grads:
-        if node is None:
-            continue
-        if node in late:
-            stack.append(node)
-        else:
-            read.add(node)
-    while stack:
-        node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        for source in node.all_input_nodes:
-            if source in late:
-                stack.append(source)
-            else:
-                read.add(source)
-    reached: set[fx.Node] = set()
-    pending = list(read)
-    while pending:
-        node = pending.pop()
-        if node not in reached:
-            reached.add(node)
-            pending.extend(node.all_input_nodes)
-    return read, [node for node in joint.graph.nodes if node in reached]
+def _again(
+    problem: Problem,
+    node: fx.Node,
+    allowed: Collection[fx.Node],
+    banned: Collection[fx.Node],
+) -> int | None:
+    mark = mark_of(node)
+    if problem.kinds[node] == "random":
+        return None
+    if mark in ("must_recompute", "prefer_recompute"):
+        return 0
+    if mark in ("must_save", "prefer_save"):
+        return None
+    if node in allowed:
+        return 0
+    if node in banned:
+        return None
+    return recompute_cost(node, problem.kinds[node])
+
+
+def memory_curve(
+    joint: Joint, options: Options | None = None, points: int = 11
+) -> tuple[CurvePoint, ...]:
+    """What saving less costs: cuts from the least memory to the default one, none beaten by
+    another on both counts. `options.recompute_share` bounds the work as it does in a compile."""
+    options = options or Options(recompute_share=1.0)
+    problem = problem_of(joint, options.classify)
+    return curve(problem, options.recompute_share, cheapest, points)

@@ -1,6 +1,7 @@
 """The oracle: save everything the backward part reads, run nothing twice.
 
 What comes in: a `Joint`. What goes out: the nodes to save.
+A checkpoint policy is honoured all the same: a value that must be computed again is.
 Invariant: no forward operator is in the backward graph, so gradients are those of the joint
 graph by construction; every other partition is held to its results.
 """
@@ -27,7 +28,7 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
         if node in seen:
             continue
         seen.add(node)
-        if node in early and node not in late and isinstance_tensor(node):
+        if node in early and node not in late and _may_be_saved(node):
             wanted.append(node)
         elif node.op != "placeholder":
             stack.extend(node.all_input_nodes)
@@ -37,3 +38,8 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
 def isinstance_tensor(node: fx.Node) -> bool:
     """Whether a node's value is one tensor, rather than a list of them."""
     return hasattr(node.meta["val"], "shape")
+
+
+def _may_be_saved(node: fx.Node) -> bool:
+    marked = node.op == "call_function" and node.meta.get("recompute") == "must_recompute"
+    return isinstance_tensor(node) and not marked

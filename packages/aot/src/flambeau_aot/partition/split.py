@@ -19,7 +19,10 @@ from torch import fx
 from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import is_random
+from flambeau_aot.options import Classifier
+from flambeau_aot.partition.classify import classify, is_random
+from flambeau_aot.partition.cost import work
+from flambeau_aot.partition.memory import shares_memory
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class Halves:
     """The two graphs. Backward inputs are the saved values, then the tangents.
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
-    recomputed: names of operators that run in both graphs.
+    recomputed: names of operators that run in both graphs. recomputed_share: their part of the
+    estimated work of both.
     """
 
     forward: fx.GraphModule
@@ -45,6 +49,7 @@ class Halves:
     saved_nodes: tuple[fx.Node, ...]
     grads: tuple[int | None, ...]
     recomputed: tuple[str, ...] = ()
+    recomputed_share: float = 0.0
 
 
 def inference(joint: Joint) -> fx.GraphModule:
@@ -92,7 +97,7 @@ def _draws(joint: Joint) -> list[fx.Node]:
     return [node for node in drawing if node not in late]
 
 
-def split(joint: Joint, saved: Iterable[fx.Node]) -> Halves:
+def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None) -> Halves:
     """Cut a joint graph so that exactly these values cross."""
     written = {joint.primals[update.primal] for update in joint.plan.updates}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
@@ -107,7 +112,7 @@ def split(joint: Joint, saved: Iterable[fx.Node]) -> Halves:
     for node in crossing:
         if node in primal_index and node not in written:
             places.append(Saved("input", primal_index[node]))
-        elif node in primal_index:
+        elif _views(node) in written:
             copies.add(len(outputs))
             places.append(Saved("output", len(outputs)))
             outputs.append(node)
@@ -121,18 +126,28 @@ def split(joint: Joint, saved: Iterable[fx.Node]) -> Halves:
     distinct = list(dict.fromkeys(wanted))
     backward, again = _extract([*crossing, *joint.tangents], distinct, joint.graph)
     place_of = {node: index for index, node in enumerate(distinct)}
+    twice = [node for node in joint.graph.nodes if node in ran and node in again]
+    all_work = sum(_work(node, known) for node in joint.graph.nodes)
     return Halves(
         forward=TracedModule(forward),
         backward=TracedModule(backward),
         saved=tuple(places),
         saved_nodes=tuple(crossing),
         grads=tuple(None if node is None else place_of[node] for node in joint.grads),
-        recomputed=tuple(
-            str(node.target)
-            for node in joint.graph.nodes
-            if node in ran and node in again and node.target is not operator.getitem
-        ),
+        recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
+        recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
+
+
+def _views(node: fx.Node) -> fx.Node:
+    """The value whose memory this one lies in."""
+    while shares_memory(node) or node.target is operator.getitem:
+        node = node.args[0]  # type: ignore[assignment]
+    return node
+
+
+def _work(node: fx.Node, known: Classifier | None) -> float:
+    return work(node, classify(node.target, known)) if node.op == "call_function" else 0.0
 
 
 def _extract(

@@ -8,7 +8,6 @@ of the graph, an input included, is let go after its last use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import fx

@@ -30,9 +30,10 @@ Call = Callable[..., Any]
 class Compiled:
     """A compiled program: call it with the program's inputs, in order.
 
-    again: compiles the program for other inputs; `variants` are those made for arguments that
-    share memory in another way than the first. report: what the compile did. joint, halves: the traced graph and its cut (None without a
-    backward part). forward, backward: the graphs the compilers were given.
+    report: what the compile did. joint, halves: the traced graph and its cut (None without a
+    backward part). forward, backward: the graphs the compilers were given. again: compiles the
+    program for other inputs; `variants` are those made for arguments that share memory in
+    another way than the first.
     """
 
     def __init__(

@@ -1,0 +1,123 @@
+"""Normalisation that says which running statistics it writes.
+
+What comes in: calls of torch's batch and instance normalisation. What goes out: the same values
+through operators whose schema marks the statistics as written.
+Invariant: nothing is written outside training.
+
+Batch normalisation updates its running statistics inside kernels whose schema does not say so.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+
+
+def batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """`torch.batch_norm` through the operator whose schema marks the written statistics.
+
+    Nothing is written outside training, and the call stays as it is.
+    """
+    if not training:
+        return torch.batch_norm(
+            x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
+        )
+    legit = torch.ops.aten._native_batch_norm_legit
+    if running_mean is None or running_var is None:
+        return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
+    return cast(
+        torch.Tensor,
+        legit.default(x, weight, bias, running_mean, running_var, training, momentum, eps)[0],
+    )
+
+
+def instance_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> torch.Tensor:
+    """`torch.instance_norm` as a batch norm over batch times channels.
+
+    Each instance's statistics update a copy of the running ones; their mean over the batch is
+    written back, as ATen does.
+    """
+    batch, channels = x.shape[0], x.shape[1]
+
+    def repeated(value: torch.Tensor | None) -> torch.Tensor | None:
+        return None if value is None else value.repeat(batch)
+
+    mean, var = repeated(running_mean), repeated(running_var)
+    flat = x.contiguous().view(1, batch * channels, *x.shape[2:])
+    out = batch_norm(
+        flat,
+        repeated(weight),
+        repeated(bias),
+        mean,
+        var,
+        use_input_stats,
+        momentum,
+        eps,
+        cudnn_enabled,
+    )
+    if use_input_stats:
+        with torch.no_grad():
+            if running_mean is not None and mean is not None:
+                running_mean.copy_(mean.view(batch, channels).mean(0))
+            if running_var is not None and var is not None:
+                running_var.copy_(var.view(batch, channels).mean(0))
+    return out.view(x.shape)
+
+
+def functional_batch_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None,
+    running_var: torch.Tensor | None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """`torch.nn.functional.batch_norm`."""
+    if training and input.numel() == input.shape[1]:
+        raise ValueError(
+            f"Expected more than 1 value per channel when training, got input size {input.shape}"
+        )
+    return batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps)
+
+
+def functional_instance_norm(
+    input: torch.Tensor,
+    running_mean: torch.Tensor | None = None,
+    running_var: torch.Tensor | None = None,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """`torch.nn.functional.instance_norm`."""
+    if use_input_stats and input[0, 0].numel() == 1:
+        raise ValueError(
+            f"Expected more than 1 spatial element when training, got input size {input.shape}"
+        )
+    return instance_norm(
+        input, weight, bias, running_mean, running_var, use_input_stats, momentum, eps
+    )

@@ -1,0 +1,153 @@
+"""What a partition decides about, read off a joint graph.
+
+What comes in: a `Joint` and the caller's classifier. What goes out: a `Problem`: the values that
+could cross from forward to backward, and what is known of each.
+Invariant: every value the backward part reads is computed from candidates alone.
+
+A value may carry `node.meta["recompute"]`, put there by a checkpoint policy: "must_recompute",
+"must_save", "prefer_recompute" or "prefer_save".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from torch import fx
+
+from flambeau_aot.errors import AotError
+from flambeau_aot.joint.trace import Joint
+from flambeau_aot.options import Classifier, OpClass
+from flambeau_aot.partition.classify import classify as class_of
+from flambeau_aot.partition.classify import is_repeatable
+from flambeau_aot.partition.cost import work
+from flambeau_aot.partition.memory import bytes_held
+from flambeau_aot.partition.split import backward_only, forward_part
+
+Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
+
+MARKS: tuple[Mark, ...] = ("must_recompute", "must_save", "prefer_recompute", "prefer_save", "")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The values to decide about.
+
+    candidates: in graph order; read: those the backward part reads itself. late: values that
+    depend on a cotangent; early: what runs in the forward graph whatever is saved. written:
+    inputs the program overwrites, so that saving one takes a copy.
+    """
+
+    joint: Joint
+    candidates: tuple[fx.Node, ...]
+    read: frozenset[fx.Node]
+    late: frozenset[fx.Node]
+    early: frozenset[fx.Node]
+    written: frozenset[fx.Node]
+    kinds: dict[fx.Node, OpClass]
+
+    def expensive(self, node: fx.Node) -> bool:
+        """Whether a forward value could be computed again, but at a price no cut pays unasked."""
+        return (
+            node.op == "call_function"
+            and node in self.early
+            and self.kinds[node] in ("matmul", "leaf")
+            and mark_of(node) == ""
+            and is_repeatable(node.target)
+        )
+
+    def bytes_saved(self, saved: Iterable[fx.Node]) -> int:
+        """Bytes that come to live from forward to backward if these values are saved."""
+        return bytes_held(self.joint.graph, saved, self.written)
+
+    def owned(self, node: fx.Node) -> bool:
+        """Whether saving a value takes memory: an input is alive anyway, unless written to."""
+        return node.op != "placeholder" or node in self.written
+
+    def again(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
+        """The forward operators that run a second time in the backward graph."""
+        given = set(saved)
+        needed: set[fx.Node] = set()
+        stack = [node for node in self.joint.grads if node is not None and node not in given]
+        while stack:
+            node = stack.pop()
+            if node not in needed:
+                needed.add(node)
+                stack.extend(item for item in node.all_input_nodes if item not in given)
+        return [node for node in self.candidates if node in needed and node in self.early]
+
+    def share(self, again: Iterable[fx.Node]) -> float:
+        """Work done twice as a part of all the work of forward and backward."""
+        total = sum(
+            work(node, self.kind(node)) for node in self.joint.graph.nodes
+            if node.op == "call_function"
+        )  # fmt: skip
+        twice = sum(work(node, self.kind(node)) for node in again if node.op == "call_function")
+        return twice / total if total else 0.0
+
+    def kind(self, node: fx.Node) -> OpClass:
+        """The class of a node."""
+        return self.kinds[node]
+
+
+def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
+    """The partition problem of a joint graph."""
+    late = backward_only(joint)
+    read, candidates = _candidates(joint, late)
+    return Problem(
+        joint=joint,
+        candidates=tuple(candidates),
+        read=frozenset(read),
+        late=frozenset(late),
+        early=frozenset(forward_part(joint) | set(joint.primals)),
+        written=frozenset(joint.primals[update.primal] for update in joint.plan.updates),
+        kinds={
+            node: class_of(node.target, known) if node.op == "call_function" else "leaf"
+            for node in joint.graph.nodes
+        },
+    )
+
+
+def mark_of(node: fx.Node) -> Mark:
+    """What a checkpoint policy says of a value; AotError for a word that is none of ours."""
+    mark = node.meta.get("recompute", "")
+    if mark not in MARKS:
+        known = ", ".join(item for item in MARKS if item)
+        raise AotError(
+            f"{node.name} is marked {mark!r}; known are {known}",
+            node.meta.get("stack_trace", ""),
+        )
+    return cast(Mark, mark)
+
+
+def _candidates(joint: Joint, late: set[fx.Node]) -> tuple[set[fx.Node], list[fx.Node]]:
+    """Values the backward part reads itself, and all that these are computed from, in order."""
+    read: set[fx.Node] = set()
+    seen: set[fx.Node] = set()
+    stack: list[fx.Node] = []
+    for node in joint.grads:
+        if node is None:
+            continue
+        if node in late:
+            stack.append(node)
+        else:
+            read.add(node)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for source in node.all_input_nodes:
+            if source in late:
+                stack.append(source)
+            else:
+                read.add(source)
+    reached: set[fx.Node] = set()
+    pending = list(read)
+    while pending:
+        node = pending.pop()
+        if node not in reached:
+            reached.add(node)
+            pending.extend(node.all_input_nodes)
+    return read, [node for node in joint.graph.nodes if node in reached]
