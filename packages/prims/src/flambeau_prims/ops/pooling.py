@@ -371,7 +371,8 @@ def _fractional_rule(
     spatial = len(output)
     require(len(kernel) == spatial, f"{name}: {len(kernel)} window sizes for {spatial} dimensions")
     for size, window, count in zip(a.shape[a.ndim - spatial :], kernel, output, strict=True):
-        require(window > 0 and bool(count + window - 1 <= size), f"{name}: windows do not fit")
+        spare = size - (count + window - 1)  # a place more is wanted in three dimensions
+        require(window > 0 and bool(spare >= spatial - 2), f"{name}: windows do not fit")
     batch = a.shape[0] if a.ndim == spatial + 2 else 1
     wanted = (batch, a.shape[a.ndim - spatial - 1], spatial)
     require(samples.shape == wanted, f"{name}: samples {samples.shape}, not {wanted}")

@@ -2,12 +2,14 @@
 
 from flambeau_prims.conformance.samples import (
     creation,
+    images,
     indexing,
     library,
     matmul,
     numbers,
     order,
     reduction,
+    rows,
     shape,
     special,
     systems,
@@ -15,12 +17,14 @@ from flambeau_prims.conformance.samples import (
 
 __all__ = [
     "creation",
+    "images",
     "indexing",
     "library",
     "matmul",
     "numbers",
     "order",
     "reduction",
+    "rows",
     "shape",
     "special",
     "systems",
