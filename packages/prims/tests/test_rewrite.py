@@ -5,7 +5,7 @@ import operator
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_prims import DialectError, lower, prim_of, verify
+from flambeau_prims import DialectError, decompositions, lower, prim_of, verify
 from torch import fx, nn
 
 aten = torch.ops.aten
@@ -83,7 +83,8 @@ def test_aten_graph_with_a_leaf_and_the_users_lines():
     graph.output((first,))
     gm = fx.GraphModule(nn.Module(), graph)
     a = torch.randn(4, 6)
-    lowered = lower(gm, [a])
+    table = {op: f for op, f in decompositions().items() if op != aten.kthvalue.default}
+    lowered = lower(gm, [a], table)
     assert verify(lowered) == {"aten.kthvalue.default": 1}
     torch.testing.assert_close(lowered(a)[0], gm(a)[0])
     with pytest.raises(DialectError, match=r"aten.kthvalue.default is not a prim"):
@@ -98,8 +99,32 @@ def test_mutation_is_refused_with_the_users_line():
     y = graph.call_function(torch.Tensor.add_, (x, 1))
     y.meta["stack_trace"] = '  File "model.py", line 7, in forward\n    x += 1'
     graph.output((y,))
-    with pytest.raises(DialectError, match=r"aten.add_.Tensor writes .*line 7"):
+    with pytest.raises(DialectError, match=r"aten.add_.Tensor writes .*an input.*line 7"):
         lower(fx.GraphModule(nn.Module(), graph), [torch.ones(2)])
+
+
+def test_a_write_that_nothing_else_sees_is_a_new_value():
+    def f(x):
+        y = x * 2
+        z = y.add_(x.double())
+        y.mul_(2)
+        return y, z
+
+    x = torch.randn(3, 4).t()
+    lowered = lower(fx.symbolic_trace(f), [x])
+    assert verify(lowered, leaves=False) == {}
+    for got, expected in zip(lowered(x), f(x), strict=True):
+        assert got.stride() == expected.stride()
+        torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x: (x * 2).t().mul_(3), lambda x: x.view(4, 3).add_(1), lambda x: (x * 2)[0].zero_()],
+)
+def test_a_write_through_a_view_is_refused(function):
+    with pytest.raises(DialectError, match="shares its memory"):
+        lower(fx.symbolic_trace(lambda x: (function(x),)), [torch.ones(3, 4)])
 
 
 def test_a_chosen_table():

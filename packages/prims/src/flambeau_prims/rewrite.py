@@ -3,8 +3,9 @@
 In: a GraphModule of Torch functions, methods and modules (as `torch.fx.symbolic_trace` gives) or
 of ATen overloads, and example inputs. Out: a GraphModule of prims, with the same inputs and
 outputs and the same parameters and buffers, `meta["val"]` on every node.
-Invariant: the graph computes what the input computed on inputs of these shapes; an operation that
-writes to its argument is refused, since a functional graph cannot say so.
+Invariant: the graph computes what the input computed on inputs of these shapes. A write to a value
+that nothing else can see becomes a new value; a write to an input, or to what has views, is
+refused, since only a functional graph says what it means.
 """
 
 from __future__ import annotations
@@ -16,19 +17,22 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_prims._op import prim_of
+from flambeau_prims._op import PRIMS, prim_of
 from flambeau_prims._torch_compat import (
     FakeTensorMode,
     OpOverload,
     TorchDispatchMode,
+    argument_names,
     is_composite,
     is_mutable,
+    is_view_op,
     make_fake,
 )
 from flambeau_prims.dialect import DialectError, where_from
-from flambeau_prims.layout import TensorMeta
+from flambeau_prims.layout import TensorMeta, dense_order
 from flambeau_prims.table import Decomposition, decompositions
 from flambeau_prims.values import Recorder, Value, map_values
+from flambeau_prims.variants import functional_form
 
 # What a node tells about its origin, handed on to the prims that replace it.
 _NOTES = ("stack_trace", "nn_module_stack")
@@ -45,7 +49,8 @@ def lower(
     (`stack_trace`) of the node it came from, and `source_op`, the ATen operation it is part of.
     Shapes are those of `example_inputs` (real or fake tensors, or numbers).
 
-    Raises `DialectError` with the user's line for an operation that mutates its argument.
+    Raises `DialectError` with the user's line for an operation that writes to an input, or to a
+    tensor that has views; other writes become new values.
     """
     mode = _mode_of(example_inputs)
     graph = fx.Graph()
@@ -84,6 +89,9 @@ class _Lowering(fx.Interpreter):
         self.constants: dict[str, Any] = {}
         self._by_id: dict[int, tuple[torch.Tensor, Value]] = {}
         self._catching = _Catching(self)
+        # values that share memory with others, by id; kept alive, so that an id stays theirs
+        self._shared: set[int] = set()
+        self._kept: list[Value] = []
 
     def run_node(self, n: fx.Node) -> Any:
         notes = {key: n.meta[key] for key in _NOTES if key in n.meta}
@@ -136,11 +144,53 @@ class _Lowering(fx.Interpreter):
         if prim is not None:
             return self.recorder.prim(prim, tuple(args), kwargs)
         if is_mutable(op):
-            name = self.current.name if self.current is not None else "?"
-            raise DialectError(
-                f"node {name}: {op} writes to its argument; `lower` takes functional graphs"
-                f"{where_from(self.current)}"
-            )
+            return self._written(op, args, kwargs)
+        if is_view_op(op):
+            for x in args:
+                self._share(x)
+            result = self._functional(op, args, kwargs)
+            for x in result if isinstance(result, (list, tuple)) else (result,):
+                self._share(x)
+            return result
+        return self._functional(op, args, kwargs)
+
+    def _share(self, x: Any) -> None:
+        """Note that another value may show the elements of `x`; `x` is kept, and so its id."""
+        if isinstance(x, Value):
+            self._kept.append(x)
+            self._shared.add(id(x))
+
+    def _written(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
+        """An operation that writes to its first argument: that becomes another value."""
+        target = args[0] if args else None
+        variant = functional_form(op)
+        first, *_ = argument_names(op)[0]
+        if not isinstance(target, Value) or variant is None or variant.written != (first,):
+            raise self._refused(op, "there is no form of it that only returns the result")
+        if target.node.op in ("placeholder", "get_attr"):
+            raise self._refused(op, f"{target.node.name} is an input of the graph")
+        if id(target) in self._shared:
+            raise self._refused(op, f"{target.node.name} shares its memory with a view")
+        result = self._functional(variant.functional, args, kwargs)
+        if result.shape != target.shape:
+            raise self._refused(op, f"the result has shape {result.shape}, not {target.shape}")
+        if result.dtype != target.dtype:
+            cast = PRIMS["cast"]
+            result = self.recorder.prim(cast, (result,), {"dtype": target.dtype})
+        if result.meta.stride != target.meta.stride:
+            order = dense_order(target.meta)
+            result = self.recorder.prim(PRIMS["clone"], (result,), {"order": order})
+        target.node, target.meta = result.node, result.meta
+        return target
+
+    def _refused(self, op: OpOverload, why: str) -> DialectError:
+        name = self.current.name if self.current is not None else "?"
+        return DialectError(
+            f"node {name}: {op} writes to its argument, and {why}; `lower` takes functional graphs"
+            f"{where_from(self.current)}"
+        )
+
+    def _functional(self, op: OpOverload, args: Any, kwargs: Any) -> Any:
         self.recorder.notes["source_op"] = str(op)
         function = self.table.get(op)
         if function is not None:
