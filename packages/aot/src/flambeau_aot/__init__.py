@@ -8,6 +8,7 @@ Invariant: this layer knows no primitive set and no code generator; both are han
 from flambeau_aot.__about__ import __version__
 from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
 from flambeau_aot.compile import PASSES, compile
+from flambeau_aot.draw import draw_joint
 from flambeau_aot.draw_curve import draw_curve
 from flambeau_aot.errors import (
     AotError,
@@ -18,6 +19,7 @@ from flambeau_aot.errors import (
     TraceError,
     Unsupported,
 )
+from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
 from flambeau_aot.frontends import aot_function, aot_module
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
 from flambeau_aot.options import Classifier, OpClass, Options
@@ -43,6 +45,9 @@ __all__ = [
     "DoubleBackwardError",
     "GraphCompiler",
     "GraphInfo",
+    "JointExport",
+    "JointInput",
+    "JointOutput",
     "NotYetSymbolic",
     "OpClass",
     "Options",
@@ -58,6 +63,8 @@ __all__ = [
     "compile",
     "default_partition",
     "draw_curve",
+    "draw_joint",
+    "export_joint",
     "memory_curve",
     "min_cut_partition",
     "run_as_is",

@@ -81,6 +81,13 @@ def current_value(wrapper: torch.Tensor) -> torch.Tensor:
     return torch._from_functional_tensor(wrapper)
 
 
+def replace_value(wrapper: torch.Tensor, value: torch.Tensor) -> None:
+    """Let a functional tensor, and all that share its memory, stand for another value."""
+    torch._functionalize_replace(wrapper, value)
+    torch._functionalize_commit_update(wrapper)
+    torch._functionalize_sync(wrapper)  # type: ignore[no-untyped-call]
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A number equal for two tensors exactly if they share a storage (both being alive)."""
     return int(tensor.untyped_storage()._cdata)

@@ -62,12 +62,9 @@ def analyze(
     plan_inputs(tracer, effects, primals, stand_ins, parts)
     found = _Results(tracer, effects, stand_ins, parts, results)
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
-    refuse_new_leaves(effects, stand_ins)
+    refuse_new_leaves(effects, stand_ins, parts)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
-    detached = {flag.primal for flag in effects.flags if not flag.requires_grad}
-    if any(isinstance(x, ViewOfInput) and x.primal in detached for x in effects.results):
-        raise Unsupported("an input is detached in place while a result is a view of it")
     return effects
 
 
@@ -128,10 +125,36 @@ class _Results:
                 break
             _, own = steps_from(self.tracer, current_value(part.wrapper), final)
             if steps[:1] == own[:1]:
-                steps = _as_related(result, part.wrapper, steps[1:])
-                return ViewOfInput(part.primal, steps, in_graph(result), leaf)
-        steps = _as_related(result, self.stand_ins[primal].wrapper, steps)
-        return ViewOfInput(primal, steps, in_graph(result), leaf)
+                return self._view_again(result, part.primal, part.wrapper, steps[1:], leaf)
+        return self._view_again(result, primal, self.stand_ins[primal].wrapper, steps, leaf)
+
+    def _view_again(
+        self,
+        result: torch.Tensor,
+        primal: int,
+        origin: torch.Tensor,
+        steps: tuple[ViewStep, ...],
+        leaf: bool,
+    ) -> ViewOfInput:
+        """The view of an input, from the shape the input is given if it was taken from that."""
+        self._refuse_hooks(result)
+        late = False
+        for reshape in self.effects.reshapes:
+            count = len(reshape.steps)
+            if reshape.primal == primal and steps[:count] == reshape.steps:
+                late, steps = True, steps[count:]
+        steps = _as_related(result, origin, steps)
+        return ViewOfInput(primal, steps, in_graph(result), leaf, late)
+
+    def _refuse_hooks(self, result: torch.Tensor) -> None:
+        """A hook on a view would not be called by the gradient of a view made again."""
+        key = storage_key(result)
+        for hooked in self.tracer.hooked:
+            if base_of(hooked) is not hooked and storage_key(hooked) == key:
+                raise Unsupported(
+                    "register_hook on a view that shares memory with a result; put the hook on "
+                    "what it is a view of"
+                )
 
     def _returned(self, value: torch.Tensor, wrapper: torch.Tensor | None) -> int:
         if id(value) not in self.slots:
@@ -153,6 +176,7 @@ class _Results:
             return FromGraph(self._returned(value, result), leaf)
         root, steps = steps_from(tracer, value, base_value)
         assert root is base_value
+        self._refuse_hooks(result)
         if base is not None:
             steps = _as_related(result, base, steps)
         return ViewOfOutput(self._returned(base_value, base), steps, in_graph(result), leaf)

@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of, raise_version, storage_key, version
+from flambeau_aot._torch_compat import base_of
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -23,6 +23,17 @@ from flambeau_aot.norms import (
     functional_instance_norm,
     instance_norm,
 )
+from flambeau_aot.writes import (
+    WRITE_TO_LISTS,
+    write_keeping_strides,
+    write_to_list,
+    writes_in_place,
+)
+
+
+def _getter(name: str) -> Any:
+    """What a torch function mode is handed when an attribute of a tensor is read."""
+    return getattr(torch.Tensor, name).__get__
 
 
 def conj(x: torch.Tensor) -> torch.Tensor:
@@ -48,53 +59,77 @@ REWRITES: dict[Any, Callable[..., Any]] = {
 _ASKED_OF_INPUTS: dict[Any, str] = {
     torch.Tensor.register_hook: "register_hook on an input; the hook would outlive this call",
     torch.Tensor.register_post_accumulate_grad_hook: "a hook on the gradient of an input",
-    torch.Tensor.grad.__get__: "reading .grad of an input; pass the gradient as an argument",
-    torch.Tensor.grad_fn.__get__: "reading .grad_fn of an input",
-    torch.Tensor.data.__set__: "assigning .data of an input; use copy_ under torch.no_grad()",
+    _getter("grad"): "reading .grad of an input; pass the gradient as an argument",
+    _getter("grad_fn"): "reading .grad_fn of an input",
+    torch.Tensor.detach_: "detach_ on an input; use detach()",
+    torch.Tensor.retain_grad: "retain_grad on an input",
 }
-_IS_LEAF = torch.Tensor.is_leaf.__get__  # type: ignore[attr-defined]
+_IS_LEAF = _getter("is_leaf")
 
 
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
     leaves: for each stand-in, whether the input it stands for is a leaf. What its stand-in would
-    answer wrongly is answered for an input here, or refused.
+    answer wrongly is answered for an input here, or refused. hooked: where the tensors are noted
+    on whose gradients the program puts hooks.
     """
 
-    def __init__(self, leaves: Mapping[int, bool] | None = None) -> None:
+    def __init__(
+        self,
+        leaves: Mapping[int, bool] | None = None,
+        hooked: list[torch.Tensor] | None = None,
+    ) -> None:
         super().__init__()
         self.leaves = leaves or {}
+        self.hooked = [] if hooked is None else hooked
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         rewrite = REWRITES.get(func)
         if rewrite is not None:
-            return rewrite(*args, **(kwargs or {}))
+            return rewrite(*args, **kwargs)
+        target = args[0] if args else None
+        if not isinstance(target, torch.Tensor):
+            if getattr(func, "__name__", "") in WRITE_TO_LISTS:
+                return write_to_list(func, args, kwargs)
+            return self._user_operator(func, args, kwargs)
+        answer = self._of_input(func, target)
+        if answer is not None:
+            return answer
+        if func is torch.Tensor.register_hook:
+            self.hooked.append(target)
+        name = getattr(func, "__name__", "")
+        if name.endswith("_"):
+            self._refuse_leaf(name, target)
+        if not target.is_contiguous():
+            return write_keeping_strides(target, func, args, kwargs)
+        return self._user_operator(func, args, kwargs)
+
+    def _of_input(self, func: Any, target: torch.Tensor) -> Any:
+        """What is answered in place of an input's stand-in; None where it may answer itself."""
         if func is torch.Tensor.retain_grad:
             raise Unsupported("retain_grad inside the program; return the value instead")
-        if args and id(args[0]) in self.leaves:
-            if func in _ASKED_OF_INPUTS and args[0].requires_grad:
+        if id(target) in self.leaves:
+            if func in _ASKED_OF_INPUTS and target.requires_grad:
                 raise Unsupported(_ASKED_OF_INPUTS[func])
+            if func is torch.Tensor.detach_:
+                return target
             if func == _IS_LEAF:
-                return self.leaves[id(args[0])]
-        name = getattr(func, "__name__", "")
-        if args and _writes_in_place(name):
-            self._refuse_leaf(args[0])
+                return self.leaves[id(target)]
+        return None
+
+    def _user_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writing = writing_operator(func)
         if writing is not None:
-            return call_without_writing(writing, args, kwargs or {})
-        if name in WRITE_TO_LISTS:
-            return _counting_writes(func, args, kwargs or {})
-        target = args[0] if args else None
-        if isinstance(target, torch.Tensor) and 0 in target.stride():
-            return _not_writing(target, func, args, kwargs or {})
-        return func(*args, **(kwargs or {}))
+            return call_without_writing(writing, args, kwargs)
+        return func(*args, **kwargs)
 
-    def _refuse_leaf(self, target: Any) -> None:
+    def _refuse_leaf(self, name: str, target: torch.Tensor) -> None:
         """Stand-ins are not leaves; what eager says of writing to one is said here."""
-        if not isinstance(target, torch.Tensor) or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not writes_in_place(name):
             return
         base = base_of(target)
         if self.leaves.get(id(base)) and base.requires_grad:
@@ -102,72 +137,3 @@ class RewriteCalls(TorchFunctionMode):
             raise RuntimeError(
                 f"{what} Variable that requires grad is being used in an in-place operation."
             )
-
-
-def _not_writing(
-    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """A call on an expanded tensor; functionalization would add up what is written to it."""
-    before = version(target)
-    result = func(*args, **kwargs)
-    expanded = any(s == 0 and n > 1 for n, s in zip(target.shape, target.stride(), strict=True))
-    if expanded and version(target) != before:
-        raise Unsupported(
-            "a write to an expanded tensor, whose elements share memory; write to a clone, or to "
-            "the tensor that was expanded"
-        )
-    return result
-
-
-_NO_WRITE = frozenset(("requires_grad_", "detach_", "share_memory_"))
-
-
-def _writes_in_place(name: str) -> bool:
-    if name.startswith("__"):
-        return name == "__setitem__" or (name.startswith("__i") and name in _IN_PLACE_SIGNS)
-    return name.endswith("_") and name not in _NO_WRITE
-
-
-_IN_PLACE_SIGNS = frozenset(
-    f"__i{name}__"
-    for name in (
-        "add",
-        "sub",
-        "mul",
-        "truediv",
-        "div",
-        "and",
-        "or",
-        "xor",
-        "pow",
-        "mod",
-        "floordiv",
-    )
-)
-WRITE_TO_LISTS = frozenset(
-    name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
-)
-
-
-def _counting_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Operators that write to a list of tensors; in eager every write raises a version counter,
-    above functionalization none does."""
-    targets = args[0] if args else kwargs["self"]
-    keys = [storage_key(tensor) for tensor in targets]
-    others = [
-        storage_key(tensor)
-        for values in args[1:]
-        if isinstance(values, (list, tuple))
-        for index, tensor in enumerate(values)
-        if isinstance(tensor, torch.Tensor) and storage_key(tensor) != keys[index]
-    ]
-    if len(set(keys)) != len(keys) or set(keys) & set(others):
-        raise Unsupported(
-            f"{func.__name__} writes to tensors that share memory; write to them one by one"
-        )
-    before = [version(tensor) for tensor in targets]
-    result = func(*args, **kwargs)
-    for tensor, count in zip(targets, before, strict=True):
-        if version(tensor) == count:
-            raise_version(tensor)
-    return result

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import fx
 
 from flambeau_aot._torch_compat import pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
@@ -19,7 +20,7 @@ from flambeau_aot.info import GraphCompiler
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
-from flambeau_aot.program import of_callable, of_module_call
+from flambeau_aot.program import Program, of_callable, of_graph_module, of_module_call
 from flambeau_aot.runtime.call import Compiled
 
 
@@ -35,10 +36,14 @@ def aot_function(
     """A compiled form of a function; arguments and results may be nested containers.
 
     Tensors reach the function through its arguments only: closing over one that requires grad
-    is refused.
+    is refused. A module goes to `aot_module`.
     """
+    if isinstance(fn, torch.nn.Module):
+        return aot_module(
+            fn, fw_compiler, bw_compiler, inference_compiler, decompositions, partition, options
+        )
     compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
-    chosen = options or Options(name=_name(fn))
+    chosen = options or Options(name=name_of(fn))
     compiled: dict[Any, Compiled] = {}
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -46,13 +51,8 @@ def aot_function(
         key = (structure, _metadata(flat))
         entry = compiled.get(key)
         if entry is None:
-
-            def program(*values: Any) -> Any:
-                positional, named = pytree.tree_unflatten(list(values), structure)
-                return fn(*positional, **named)
-
             entry = compile_program(
-                of_callable(program, len(flat), chosen.name),
+                function_program(fn, structure, len(flat), chosen.name),
                 flat,
                 compilers,
                 decompositions or {},
@@ -88,43 +88,23 @@ class AotModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Run the graph compiled for these inputs and the module's present state."""
         flat, structure = pytree.tree_flatten((args, kwargs))
-        static = {
-            **dict(self.module.named_parameters(remove_duplicate=False)),
-            **dict(self.module.named_buffers(remove_duplicate=False)),
-        }
+        static = tensors_of(self.module)
         flags = tuple(item.training for item in self.module.modules())
         identities = tuple(id(tensor) for tensor in static.values())
         key = (structure, _metadata([*static.values(), *flat]), flags, identities)
         entry = self.compiled.get(key)
         if entry is None:
-            entry = self._compile(flat, structure, static)
+            program = module_program(self.module, structure, len(flat), self.options.name)
+            entry = compile_program(
+                program,
+                flat,
+                self.compilers,
+                self.decompositions,
+                self.partition,
+                self.options,
+            )
             self.compiled[key] = entry
         return entry(*flat)
-
-    def _compile(
-        self, flat: list[Any], structure: Any, static: dict[str, torch.Tensor]
-    ) -> Compiled:
-        module = self.module
-
-        def program(values: dict[str, torch.Tensor], *inputs: Any) -> Any:
-            positional, named = pytree.tree_unflatten(list(inputs), structure)
-            return torch.func.functional_call(module, values, positional, named)
-
-        distinct = {id(tensor): name for name, tensor in reversed(static.items())}
-        own = {name: static[name] for name in static if distinct[id(static[name])] == name}
-        tied = {name: distinct[id(tensor)] for name, tensor in static.items()}
-
-        def with_tied(values: dict[str, torch.Tensor], *inputs: Any) -> Any:
-            return program({name: values[source] for name, source in tied.items()}, *inputs)
-
-        return compile_program(
-            of_module_call(with_tied, own, len(flat), self.options.name),
-            flat,
-            self.compilers,
-            self.decompositions,
-            self.partition,
-            self.options,
-        )
 
 
 def aot_module(
@@ -142,11 +122,59 @@ def aot_module(
         Compilers(fw_compiler, bw_compiler, inference_compiler),
         decompositions or {},
         partition,
-        options or Options(name=_name(module)),
+        options or Options(name=name_of(module)),
     )
 
 
-def _name(source: Any) -> str:
+def program_of(source: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any]:
+    """A callable, a module or an FX graph as a program of its flat inputs, and their structure."""
+    flat, structure = pytree.tree_flatten((args, kwargs))
+    name = name_of(source)
+    if isinstance(source, fx.GraphModule) and not kwargs and len(flat) == len(args):
+        return of_graph_module(source, name), structure
+    if isinstance(source, torch.nn.Module):
+        return module_program(source, structure, len(flat), name), structure
+    return function_program(source, structure, len(flat), name), structure
+
+
+def function_program(fn: Callable[..., Any], structure: Any, count: int, name: str) -> Program:
+    """A function of nested arguments as a program of `count` flat ones."""
+
+    def flat_call(*values: Any) -> Any:
+        positional, named = pytree.tree_unflatten(list(values), structure)
+        return fn(*positional, **named)
+
+    return of_callable(flat_call, count, name)
+
+
+def module_program(module: torch.nn.Module, structure: Any, count: int, name: str) -> Program:
+    """A module's call as a program whose static tensors are its parameters and buffers.
+
+    A tensor that the module has under several names is one static tensor.
+    """
+    tensors = tensors_of(module)
+    first = {id(tensor): name for name, tensor in reversed(tensors.items())}
+    own = {name: tensor for name, tensor in tensors.items() if first[id(tensor)] == name}
+    source = {name: first[id(tensor)] for name, tensor in tensors.items()}
+
+    def flat_call(values: dict[str, torch.Tensor], *inputs: Any) -> Any:
+        positional, named = pytree.tree_unflatten(list(inputs), structure)
+        every = {name: values[found] for name, found in source.items()}
+        return torch.func.functional_call(module, every, positional, named)
+
+    return of_module_call(flat_call, own, count, name)
+
+
+def tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by all their names."""
+    return {
+        **dict(module.named_parameters(remove_duplicate=False)),
+        **dict(module.named_buffers(remove_duplicate=False)),
+    }
+
+
+def name_of(source: Any) -> str:
+    """An identifier to call the graphs of a function or a module."""
     name = getattr(source, "__name__", type(source).__name__)
     return "".join(char if char.isalnum() else "_" for char in name).lower() or "graph"
 
@@ -162,8 +190,8 @@ def _metadata(values: list[Any]) -> tuple[Any, ...]:
                 (
                     same,
                     type(value),
-                    tuple(value.shape),
-                    tuple(value.stride()),
+                    value.shape,
+                    value.stride(),
                     value.dtype,
                     value.device,
                     value.requires_grad,

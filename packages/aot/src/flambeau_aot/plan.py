@@ -92,14 +92,6 @@ class Reshape:
 
 
 @dataclass(frozen=True)
-class Flag:
-    """An input on which the program calls `requires_grad_()`, or `detach_()`."""
-
-    primal: int
-    requires_grad: bool
-
-
-@dataclass(frozen=True)
 class SameResult:
     """A result that is an earlier result itself."""
 
@@ -123,12 +115,16 @@ class IsInput:
 
 @dataclass(frozen=True)
 class ViewOfInput:
-    """A result that is a view of an input, made again at every call."""
+    """A result that is a view of an input, made again at every call.
+
+    late: a view of what the input is after it was given another shape.
+    """
 
     primal: int
     steps: tuple[ViewStep, ...]
     requires_grad: bool
     leaf: bool = False
+    late: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,8 +156,9 @@ class Plan:
     grad_mode_after: the grad mode the program leaves behind, None where it leaves it alone.
     offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
     grad_mode: the grad mode the program was traced in.
-    reshapes, flags: what else happens to inputs. touched: inputs whose version counter is to
-    be raised although nothing is copied into them.
+    reshapes: inputs given another shape. begin_grad: inputs on which the program calls
+    requires_grad_(). touched: inputs whose version counter is to be raised although nothing is
+    copied into them.
     """
 
     inputs: InputPlan
@@ -174,7 +171,7 @@ class Plan:
     offsets: tuple[tuple[int, int], ...] = ()
     grad_mode: bool = True
     reshapes: tuple[Reshape, ...] = ()
-    flags: tuple[Flag, ...] = ()
+    begin_grad: tuple[int, ...] = ()
     touched: tuple[int, ...] = ()
 
     @property
@@ -183,7 +180,7 @@ class Plan:
         return bool(
             self.inputs.merged
             or self.reshapes
-            or self.flags
+            or self.begin_grad
             or self.touched
             or any(not update.counted for update in self.updates)
             or any(
@@ -212,6 +209,6 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         results=tuple(result(item) for item in plan.results),
         offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
         reshapes=tuple(replace(item, primal=moved(item.primal)) for item in plan.reshapes),
-        flags=tuple(replace(item, primal=moved(item.primal)) for item in plan.flags),
+        begin_grad=tuple(moved(primal) for primal in plan.begin_grad),
         touched=tuple(moved(primal) for primal in plan.touched),
     )

@@ -34,6 +34,7 @@ class Part:
     primal: int
     member: Member
     version: int
+    requires_grad: bool
 
 
 class WritesOverlap(Exception):
@@ -132,7 +133,16 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
             else:
                 with torch.set_grad_enabled(member.recorded):
                     part = root.as_strided(member.size, member.stride, member.offset)
-            parts.append(Part(first + index, part, plan.bound + len(parts), member, part._version))
+            parts.append(
+                Part(
+                    first + index,
+                    part,
+                    plan.bound + len(parts),
+                    member,
+                    part._version,
+                    part.requires_grad,
+                )
+            )
     return parts
 
 

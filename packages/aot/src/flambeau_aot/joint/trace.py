@@ -132,7 +132,7 @@ def _trace(
         offsets=_offsets_relied_on(tracer.graph, primals),
         grad_mode=grad_mode,
         reshapes=tuple(effects.reshapes),
-        flags=tuple(effects.flags),
+        begin_grad=tuple(effects.begin_grad),
         touched=tuple(effects.touched),
     )
     return Joint(
@@ -179,7 +179,8 @@ def run_program(
     args = arguments(plan, stand_ins, parts, count)
     static = [item.wrapper for item in stand_ins[: plan.static]]
     leaves = {id(item.wrapper): item.is_leaf for item in stand_ins}
-    with RewriteCalls(leaves), torch.autograd.set_multithreading_enabled(False):
+    leaves |= {id(part.wrapper): True for part in parts if not part.member.recorded}
+    with RewriteCalls(leaves, tracer.hooked), torch.autograd.set_multithreading_enabled(False):
         return program.run(static, args, tracer)
 
 

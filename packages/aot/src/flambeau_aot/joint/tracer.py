@@ -69,6 +69,8 @@ class Tracer(TorchDispatchMode):
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
+        # Tensors on whose gradients the program puts hooks.
+        self.hooked: list[torch.Tensor] = []
         # Whether a view reaches memory that is none of the elements of what it is a view of.
         self.reaches_between = False
         self._nodes: dict[int, fx.Node] = {}

@@ -26,7 +26,7 @@ from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part, WritesOverlap
 from flambeau_aot.joint.tracer import Tracer, ViewStep
-from flambeau_aot.plan import Flag, InputUpdate, OutputPlan, Reshape, ViewOfInput
+from flambeau_aot.plan import InputUpdate, OutputPlan, Reshape, ViewOfInput
 
 aten = torch.ops.aten
 
@@ -55,7 +55,7 @@ class Effects:
     updates: list[InputUpdate] = field(default_factory=list)
     results: list[OutputPlan] = field(default_factory=list)
     reshapes: list[Reshape] = field(default_factory=list)
-    flags: list[Flag] = field(default_factory=list)
+    begin_grad: list[int] = field(default_factory=list)
     touched: list[int] = field(default_factory=list)
     finals: list[torch.Tensor] = field(default_factory=list)
 
@@ -106,7 +106,8 @@ def _plan_input(
             f"input {index} gets another storage or size in place (set_, resize_, out=); "
             "return a new tensor"
         )
-    final, steps = current_value(wrapper), ()
+    final = current_value(wrapper)
+    steps: tuple[ViewStep, ...] = ()
     if has_metadata_mutation(wrapper):
         value, final = final, current_value(memory)
         root, steps = steps_from(tracer, value, final)
@@ -133,7 +134,8 @@ def _plan_input(
         effects.returned.append(Returned(final, known))
     elif counted and not steps:
         effects.touched.append(index)
-    _plan_flag(effects, index, tensor, item)
+    if wrapper.requires_grad and not tensor.requires_grad and wrapper.grad_fn is None:
+        effects.begin_grad.append(index)
 
 
 # For the view operators that exist in place: what undoes each, the sizes before being known.
@@ -166,14 +168,6 @@ def _unshaped(tracer: Tracer, wrapper: torch.Tensor, final: torch.Tensor) -> tor
     return wrapper
 
 
-def _plan_flag(effects: Effects, index: int, tensor: torch.Tensor, item: StandIn) -> None:
-    before, now = bool(tensor.requires_grad), bool(item.wrapper.requires_grad)
-    if before and not now:
-        effects.flags.append(Flag(index, False))
-    elif now and not before and item.wrapper.grad_fn is None:
-        effects.flags.append(Flag(index, True))
-
-
 def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None:
     """Raise the version counter of every group of members that the program wrote to; copying
     into a base that autograd knows raises that of its views."""
@@ -181,6 +175,8 @@ def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None
     updated = {update.primal for update in effects.updates if update.counted}
     for part in parts:
         wrapper, member = part.wrapper, part.member
+        if wrapper.requires_grad and not part.requires_grad and wrapper.grad_fn is None:
+            effects.begin_grad.append(part.primal)
         if not member.whole and has_metadata_mutation(wrapper):
             _, steps = steps_from(tracer, current_value(wrapper), effects.finals[part.base])
             effects.reshapes.append(Reshape(part.primal, steps[1:], in_graph(wrapper)))
@@ -207,13 +203,16 @@ def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]
             raise WritesOverlap(storage)
 
 
-def refuse_new_leaves(effects: Effects, stand_ins: Sequence[StandIn]) -> None:
+def refuse_new_leaves(
+    effects: Effects, stand_ins: Sequence[StandIn], parts: Sequence[Part]
+) -> None:
     """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
-    marked = [stand_ins[flag.primal].wrapper for flag in effects.flags if flag.requires_grad]
-    if not marked:
+    if not effects.begin_grad:
         return
-    begun = {flag.primal for flag in effects.flags if flag.requires_grad}
-    if any(isinstance(x, ViewOfInput) and x.primal in begun for x in effects.results):
+    wrappers = {index: item.wrapper for index, item in enumerate(stand_ins)}
+    wrappers |= {part.primal: part.wrapper for part in parts}
+    marked = [wrappers[primal] for primal in effects.begin_grad]
+    if any(isinstance(x, ViewOfInput) and x.primal in effects.begin_grad for x in effects.results):
         raise Unsupported(
             "an input begins to require grad inside the program (requires_grad_) while a result "
             "is a view of it; call requires_grad_() before the compiled region"

@@ -47,6 +47,8 @@ def epilogue(plan: Plan) -> Epilogue | None:
     unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
     results = [_result(item) for item in plan.results]
+    late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
+    early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
     direct = all(
         isinstance(item, FromGraph) and item.output == place and not item.leaf
@@ -69,22 +71,25 @@ def epilogue(plan: Plan) -> Epilogue | None:
                 primals[item.primal].copy_(outputs[item.output])
         for primal in plan.touched:
             raise_version(primals[primal])
-        values = [make(primals, outputs) for make in results]
-        for place, first in repeats:
-            values[place] = values[first]
+        values = [make(primals, outputs) for make in early]
         for shape in plan.reshapes:
             with torch.set_grad_enabled(shape.recorded):
                 _reshape(primals[shape.primal], shape.steps)
-        for flag in plan.flags:
-            if flag.requires_grad:
-                primals[flag.primal].requires_grad_()
-            else:
-                primals[flag.primal].detach_()
+        for place in late:
+            values[place] = results[place](primals, outputs)
+        for place, first in repeats:
+            values[place] = values[first]
+        for primal in plan.begin_grad:
+            primals[primal].requires_grad_()
         if plan.grad_mode_after is not None:
             torch.set_grad_enabled(plan.grad_mode_after)
         return values
 
     return finish
+
+
+def _nothing(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> None:
+    """In place of a result that is made later."""
 
 
 def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
@@ -112,7 +117,7 @@ def _made(item: Any) -> Result:
         value = item.value
         return lambda primals, outputs: value
     if isinstance(item, SameResult):
-        return lambda primals, outputs: None
+        return _nothing
     if isinstance(item, ViewOfInput):
         source, steps, grad = item.primal, item.steps, item.requires_grad
         return lambda primals, outputs: replay(primals[source], steps, grad)

@@ -1,0 +1,195 @@
+"""A joint graph to look at or to work on, with a description of all that goes in and out.
+
+What comes in: a callable, module or FX graph and example inputs. What goes out: a `JointExport`.
+Invariant: `inputs` and `outputs` describe the graph module's inputs and outputs, in order; each
+is named by where the program has it (`layer.weight`, `args[0]['mask']`, `result[1]`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import pytree
+from flambeau_aot.frontends import program_of
+from flambeau_aot.graph_module import TracedModule
+from flambeau_aot.joint.trace import Joint, trace
+from flambeau_aot.joint.tracer import Decompositions
+from flambeau_aot.plan import FromGraph, ViewOfOutput
+from flambeau_aot.simplify import simplify
+
+InputKind = Literal["parameter", "buffer", "constant", "argument", "tangent"]
+OutputKind = Literal["result", "base of results", "mutation", "gradient"]
+
+
+@dataclass(frozen=True)
+class JointInput:
+    """One input of a joint graph.
+
+    source: the name of a parameter or buffer, the path of an argument, or, of a tangent, what it
+    is the cotangent of.
+    """
+
+    name: str
+    kind: InputKind
+    source: str
+    requires_grad: bool
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class JointOutput:
+    """One output of a joint graph.
+
+    source: the path of a result, the input that a mutation writes to, or the input that a
+    gradient is of. A "base of results" is what the results named are views of.
+    """
+
+    name: str
+    kind: OutputKind
+    source: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class JointExport:
+    """A joint graph as a graph module: primals then tangents in, results then gradients out.
+
+    joint: the same for `min_cut_partition`, `draw_joint` and `show_joint`.
+    """
+
+    module: fx.GraphModule
+    inputs: tuple[JointInput, ...]
+    outputs: tuple[JointOutput, ...]
+    joint: Joint
+
+
+def export_joint(
+    source: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    decompositions: Decompositions | None = None,
+) -> JointExport:
+    """Trace a callable, module or FX graph; where nothing requires grad, its forward part alone.
+
+    Raises `AotError` as `compile` does.
+    """
+    program, structure = program_of(source, tuple(args), dict(kwargs or {}))
+    flat, _ = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
+    joint = simplify(trace(program, flat, decompositions or {})).joint
+    inputs = _inputs(joint, program.static_names, _paths(structure), flat)
+    outputs = _outputs(joint, inputs)
+    tangents = [_tangent(joint, outputs, place) for place in range(len(joint.tangents))]
+    graph = _closed(joint)
+    return JointExport(TracedModule(graph), (*inputs, *tangents), outputs, joint)
+
+
+def _closed(joint: Joint) -> fx.Graph:
+    """A copy of the joint graph with an output node."""
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in (*joint.primals, *joint.tangents):
+        made[node] = graph.placeholder(node.name)
+        made[node].meta = dict(node.meta)
+    for node in joint.graph.nodes:
+        if node.op == "call_function":
+            made[node] = graph.node_copy(node, made.__getitem__)
+    grads = [None if node is None else made[node] for node in joint.grads]
+    results = (*[made[node] for node in joint.outputs], *[node for node in grads if node])
+    graph.output(results).meta["val"] = tuple(node.meta["val"] for node in results)
+    return graph
+
+
+def _paths(structure: Any) -> list[str]:
+    """Where each leaf of the arguments is: `args[0]`, `kwargs['mask'][1]`."""
+    count = structure.num_leaves
+    tree = pytree.tree_unflatten(list(range(count)), structure)
+    found = [""] * count
+    for base, part in (("args", tree[0]), ("kwargs", tree[1])):
+        for path, place in pytree.tree_flatten_with_path(part)[0]:
+            found[place] = base + pytree.keystr(path)
+    return found
+
+
+def _inputs(
+    joint: Joint, static_names: Sequence[str], paths: Sequence[str], flat: Sequence[Any]
+) -> tuple[JointInput, ...]:
+    found: list[JointInput] = []
+    plan = joint.plan.inputs
+    for index, node in enumerate(joint.primals):
+        kind: InputKind = "argument"
+        requires_grad = joint.grads[index] is not None
+        place = index - len(joint.static)
+        if index < len(static_names):
+            source = static_names[index]
+            tensor = joint.static[index]
+            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "buffer"
+            requires_grad = tensor.requires_grad
+        elif place < 0:
+            kind, source = "constant", f"constant {index - len(static_names)}"
+        elif place < len(plan.primals):
+            position = plan.primals[place]
+            same = [paths[other] for other, primal in plan.duplicates if primal == index]
+            source = " is ".join([paths[position], *same])
+            requires_grad = flat[position].requires_grad
+        else:
+            members = plan.merged[place - len(plan.primals)].members
+            source = "the memory of " + ", ".join(paths[item.position] for item in members)
+        found.append(JointInput(node.name, kind, source, requires_grad, *_metadata(node)))
+    return tuple(found)
+
+
+def _outputs(joint: Joint, inputs: Sequence[JointInput]) -> tuple[JointOutput, ...]:
+    structure = joint.plan.structure
+    tree = pytree.tree_unflatten(list(range(structure.num_leaves)), structure)
+    names = [""] * structure.num_leaves
+    for path, place in pytree.tree_flatten_with_path(tree)[0]:
+        names[place] = "result" + pytree.keystr(path)
+    found: list[JointOutput] = []
+    updates = {update.output: update.primal for update in joint.plan.updates}
+    for index, node in enumerate(joint.outputs):
+        if index in updates:
+            primal = updates[index]
+            source = inputs[primal].source if primal < len(inputs) else f"input {primal}"
+            found.append(JointOutput(node.name, "mutation", source, *_metadata(node)))
+            continue
+        own = [
+            name
+            for name, item in zip(names, joint.plan.results, strict=True)
+            if isinstance(item, FromGraph) and item.output == index
+        ]
+        views = [
+            name
+            for name, item in zip(names, joint.plan.results, strict=True)
+            if isinstance(item, ViewOfOutput) and item.output == index
+        ]
+        kind: OutputKind = "result" if own else "base of results"
+        found.append(JointOutput(node.name, kind, ", ".join(own or views), *_metadata(node)))
+    for node, given in zip(joint.grads, inputs, strict=True):
+        if node is not None:
+            found.append(JointOutput(node.name, "gradient", given.source, *_metadata(node)))
+    return tuple(found)
+
+
+def _tangent(joint: Joint, outputs: Sequence[JointOutput], place: int) -> JointInput:
+    node = joint.tangents[place]
+    of = outputs[joint.plan.differentiable[place]]
+    source = of.source if of.kind == "result" else f"{of.kind}: {of.source}"
+    return JointInput(node.name, "tangent", source, False, *_metadata(node))
+
+
+def _metadata(
+    node: fx.Node,
+) -> tuple[tuple[int, ...], tuple[int, ...], torch.dtype, torch.device]:
+    value = node.meta["val"]
+    return tuple(value.shape), tuple(value.stride()), value.dtype, value.fake_device
