@@ -76,7 +76,8 @@ def functional_form(op: OpOverload) -> Variant | None:
         extra = [item for item in have if item not in wanted]
         implied = tuple(name for name, _ in extra)
         follows = has_output and _OF_THE_OUTPUT.issuperset(implied)
-        if [item for item in have if item not in extra] == wanted and (follows or not extra):
+        same = sorted(item for item in have if item not in extra) == sorted(wanted)
+        if same and (follows or not extra):
             found.append(Variant(op, other, written, implied))
     # an `out` form extends the name of the overload it belongs to
     found.sort(key=lambda variant: not _extends(_label(op), _label(variant.functional)))

@@ -81,6 +81,11 @@ LEAVES: tuple[Leaves, ...] = (
         r" _cudnn_attention.* _fill_mem_eff_dropout_mask_",
     ),
     Leaves(
+        "8-bit and grouped products",
+        "matrix products whose scales and groups only their own kernels know",
+        r"_scaled_mm(_v2)? _scaled_grouped_mm(_v2)? _grouped_mm",
+    ),
+    Leaves(
         "inference fast paths",
         "whole layers for inference, entered only with autograd off and never by a tracer",
         r"_native_multi_head_attention _transformer_encoder_layer_fwd _transform_bias_rescale_qkv",
@@ -103,12 +108,19 @@ LEAVES: tuple[Leaves, ...] = (
         r" _ctc_loss _ctc_loss_backward histc? _histogramdd.*",
     ),
     Leaves(
+        "parts of kernels",
+        "steps inside an eager kernel, called by no program; what calls them is decomposed",
+        r"_cum(max|min)_helper _compute_linear_combination _slow_conv2d_backward _masked_scale"
+        r" adaptive_avg_pool3d_backward batch_norm_gather_stats(_with_counts)?"
+        r" batch_norm_update_stats",
+    ),
+    Leaves(
         "storage and identity",
         "changes or makes a storage, not values: below any graph of values",
         r"set_? set_data resize(_as)?_? _resize_output_? _copy_from(_and_resize)? from_file"
         r" pin_memory _pin_memory _lazy_clone _new_zeros_with_same_feature_meta _foobar"
         r" _make_dual.* _fw_primal.* _unpack_dual swap_ _efficientzerotensor _propagate_xla_data"
-        r" lift _amp_.* _test_.*",
+        r" lift _amp_.* _test_.* slice_inverse embedding_renorm_? hash_tensor matmul_backward",
     ),
 )
 

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, canonical, elementwise, p
+from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
+from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -138,3 +139,45 @@ def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 def glu(x: Tensor, dim: int = -1) -> Tensor:
     a, b = halves(x, canonical(dim, x.ndim))
     return elementwise(lambda y, gate: p.mul(y, p.sigmoid(gate)), (a, b))
+
+
+@decomposition(aten.celu.default)
+def celu(x: Tensor, alpha: Number = 1.0) -> Tensor:
+    return elu(x, alpha, 1.0, 1.0 / alpha)
+
+
+@decomposition(aten.hardshrink.default)
+def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
+    def shrink(y: Tensor) -> Tensor:
+        inside = p.logical_and(e.ge(y, -lambd), e.le(y, lambd))
+        return e.where(inside, 0.0, y)
+
+    return elementwise(shrink, (x,))
+
+
+@decomposition(aten.softshrink.default)
+def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
+    def shrink(y: Tensor) -> Tensor:
+        below = e.where(e.lt(y, -lambd), e.add(y, lambd), e.mul(y, 0.0))  # NaN stays
+        return p.where(e.gt(y, lambd), e.sub(y, lambd), below)
+
+    return elementwise(shrink, (x,))
+
+
+@decomposition(*overloads("_add_relu", "Tensor", "Scalar"))
+def add_relu(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
+    return elementwise(lambda x, y: e.maximum(p.add(x, e.mul(y, alpha)), 0), (a, b))
+
+
+@decomposition(aten.glu_jvp.default)
+def glu_jvp(glu: Tensor, x: Tensor, dx: Tensor, dim: int) -> Tensor:
+    """d(a s(b)) = da s(b) + a s(b) (1 - s(b)) db."""
+    where = canonical(dim, x.ndim)
+    _, b = halves(x, where)
+    da, db = halves(dx, where)
+
+    def derive(y: Tensor, gate: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        s = p.sigmoid(gate)
+        return p.add(p.mul(u, s), p.mul(p.mul(y, e.sub(1.0, s)), v))
+
+    return elementwise(derive, (glu, b, da, db))

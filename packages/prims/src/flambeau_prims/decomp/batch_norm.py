@@ -33,7 +33,7 @@ class Normalized(NamedTuple):
     running_var: Tensor | None
 
 
-def _all_but_channel(x: Tensor) -> list[int]:
+def all_but_channel(x: Tensor) -> list[int]:
     return [d for d in range(x.ndim) if d != 1]
 
 
@@ -56,7 +56,7 @@ def normalize(
 ) -> Normalized:
     """One batch-norm forward; in training by the batch's statistics, else by the running ones."""
     wide = e.widen(x)
-    dims, shape = _all_but_channel(x), wide.shape
+    dims, shape = all_but_channel(x), wide.shape
     new_mean = new_var = None
     if training:
         variance, mean = moments(wide, dims, 0.0)
@@ -238,7 +238,7 @@ def differentiate(
 ) -> Any:
     """Gradients of input, scale and shift, given the statistics that the forward normalized by."""
     g, wide = e.widen(grad, x)
-    dims, shape, dtype = _all_but_channel(x), wide.shape, wide.dtype
+    dims, shape, dtype = all_but_channel(x), wide.shape, wide.dtype
     mean, rstd = e.cast(mean, dtype), e.cast(rstd, dtype)
     normal = p.mul(p.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
     sum_g = p.sum(g, dims)

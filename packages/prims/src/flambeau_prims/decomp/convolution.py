@@ -176,3 +176,20 @@ def convolution_backward_overrideable(
     mask = named.pop("output_mask", None)
     geometry = list(rest) + ([mask] if mask is not None else [])
     return convolution_backward(grad, x, weight, None, *geometry)
+
+
+@decomposition(aten._slow_conv2d_backward.output_mask)
+def slow_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    kernel_size: Sequence[Size],
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    output_mask: Sequence[bool],
+) -> Any:
+    del kernel_size
+    if x.ndim != 4 or weight.ndim != 4:
+        return NotImplemented
+    geometry = (stride, padding, (1,), False, (0,), 1)
+    return convolution_backward(grad, x, weight, None, *geometry, output_mask)

@@ -17,7 +17,7 @@ from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.reduction import moments
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype
-from flambeau_prims.table import decomposition
+from flambeau_prims.table import TABLE, decomposition
 
 aten = torch.ops.aten
 
@@ -216,3 +216,57 @@ def group_norm_backward(
         vector(p.mul(g, normal)) if output_mask[1] else None,
         vector(g) if output_mask[2] else None,
     )
+
+
+@decomposition(aten.renorm.default)
+def renorm(x: Tensor, order: Any, dim: int, maxnorm: Any) -> Any:
+    """Slices along `dim` of a norm above `maxnorm` scaled down to it."""
+    where = e.canonical(dim, x.ndim)
+    wide = e.widen(x)
+    dims = [d for d in range(x.ndim) if d != where]
+    norms = vector_norm(wide, order, dims)
+    if norms is NotImplemented:
+        return NotImplemented
+    factor = e.div(maxnorm, e.add(norms, 1e-7))
+    factor = e.where(e.gt(norms, maxnorm), factor, 1.0)
+    factor = e.cast(factor, wide.dtype)
+    return e.cast(p.mul(wide, spread(factor, wide.shape, dims)), x.dtype)
+
+
+def vector_norm(x: Tensor, order: Any, dims: list[int]) -> Any:
+    """The table's vector norm over `dims`."""
+    norm = TABLE.get(aten.linalg_vector_norm.default)
+    return NotImplemented if norm is None else norm(x, order, dims)
+
+
+def _outer(v: Tensor, dim: int) -> list[int]:
+    """The dimensions that a weight's norm is taken over: all but the first or last."""
+    kept = e.canonical(dim, v.ndim)
+    return [d for d in range(v.ndim) if d != kept]
+
+
+@decomposition(aten._weight_norm_interface.default)
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    """g v / |v|, and the norms."""
+    dims = _outer(v, dim)
+    wide, gain = e.widen(v), e.cast(g, compute_dtype(v.dtype))
+    shape = [1 if d in dims else n for d, n in enumerate(v.shape)]
+    norms = p.reshape(p.sqrt(p.sum(p.mul(wide, wide), dims)), shape)
+    factor = p.div(p.reshape(gain, shape), norms)
+    out = p.mul(wide, e.expand(factor, wide.shape))
+    stats = compute_dtype(g.dtype) if v.device.type != "cpu" else g.dtype
+    return e.cast(out, v.dtype), e.cast(norms, stats)
+
+
+@decomposition(aten._weight_norm_interface_backward.default)
+def weight_norm_backward(grad: Tensor, v: Tensor, g: Tensor, norms: Tensor, dim: int) -> Any:
+    dims = _outer(v, dim)
+    wide, dw = e.widen(v, grad)
+    shape = [1 if d in dims else n for d, n in enumerate(v.shape)]
+    size, gain = (p.reshape(e.cast(t, wide.dtype), shape) for t in (norms, g))
+    along = p.reshape(p.sum(p.mul(dw, wide), dims), shape)
+    dg = p.div(along, size)
+    # dv = g / |v| (dw - v <dw, v> / |v|**2)
+    pull = e.expand(p.div(along, p.mul(size, size)), wide.shape)
+    dv = p.mul(p.sub(dw, p.mul(wide, pull)), e.expand(p.div(gain, size), wide.shape))
+    return e.cast(dv, v.dtype), e.cast(p.reshape(dg, list(g.shape)), g.dtype)

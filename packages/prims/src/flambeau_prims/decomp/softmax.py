@@ -108,3 +108,30 @@ def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Any
     powers = p.exp(p.sub(wide, spread(top, x.shape, dims)))
     row = p.add(p.log(p.sum(powers, dims)), top)
     return e.cast(keep_dims(row, x.shape, dims, keepdim), x.dtype)
+
+
+@decomposition(aten._masked_softmax.default)
+def masked_softmax(
+    x: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None
+) -> Any:
+    """Softmax of what is not masked; a row of which all is masked gives NaN."""
+    where = canonical(x.ndim - 1 if dim is None else dim, x.ndim)
+    if mask_type not in (None, 2) and tuple(mask.shape) != tuple(x.shape):
+        places = [2, 3] if mask_type == 0 else [0, 3]  # [L, L] or [B, L] of [B, H, L, L]
+        if x.ndim != 4 or mask.ndim != 2:
+            return NotImplemented
+        mask = p.broadcast_in_dim(mask, list(x.shape), places)
+    hidden = e.expand(e.cast(mask, torch.bool), x.shape)
+    scores = e.where(hidden, float("-inf"), e.widen(x))
+    return e.cast(_along(scores, where, softmax_of), x.dtype)
+
+
+@decomposition(aten._masked_softmax_backward.default)
+def masked_softmax_backward(
+    grad: Tensor, output: Tensor, mask: Tensor, dim: int | None = None
+) -> Any:
+    where = canonical(output.ndim - 1 if dim is None else dim, output.ndim)
+    hidden = e.expand(e.cast(mask, torch.bool), output.shape)
+    g, y = (e.where(hidden, 0.0, t) for t in e.widen(grad, output))
+    slope = p.sub(g, spread(p.sum(p.mul(g, y), [where]), y.shape, [where]))
+    return e.cast(p.mul(y, slope), grad.dtype)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import define, flops_per_output, require
+from flambeau_prims._op import define, flops_per_output, in_layout, require
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.pointwise import (
     BINARY,
@@ -85,6 +85,16 @@ _UNARY: dict[str, Function] = {
 }
 
 
+def _laid_out(op: Any) -> Any:
+    """`op` of the library, its result in the layout of torch's elementwise rule."""
+
+    def eager(*tensors: torch.Tensor) -> Any:
+        expected = elementwise("", *map(TensorMeta.of, tensors))
+        return in_layout(op(*tensors), expected)
+
+    return eager
+
+
 def _binary(
     eager: Any, doc: str, source: str, domain: str = "", kind: Any = FULL, cost: int = 64
 ) -> Function:
@@ -150,7 +160,7 @@ _BINARY: dict[str, Function] = {
         "inf at a = 1; NaN below 1",
     ),
     "gamma_grad": _binary(
-        aten._standard_gamma_grad.default,
+        _laid_out(aten._standard_gamma_grad.default),
         "The derivative of a Gamma(a, 1) draw, which was `b`, by `a` (the quantile kept).",
         "Figurnov, Mohamed, Mnih: Implicit reparameterization gradients, 2018",
         "a above 0",
@@ -224,7 +234,7 @@ def _dirichlet_rule(x: TensorMeta, alpha: TensorMeta, total: TensorMeta) -> Tens
 dirichlet_grad = define(
     "dirichlet_grad(Tensor x, Tensor alpha, Tensor total) -> Tensor",
     rule=_dirichlet_rule,
-    eager=aten._dirichlet_grad.default,
+    eager=_laid_out(aten._dirichlet_grad.default),
     tags=("special", "library"),
     doc="The derivative by `alpha` of an entry `x` of a Dirichlet draw; `total` sums the alphas.",
     shape="that of the operands, which are equal; strides by torch's elementwise rule",

@@ -170,3 +170,61 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
     first = elementwise(lambda g, gate: p.mul(g, p.sigmoid(gate)), (grad, b))
     return p.cat([first, elementwise(of_gate, (grad, a, b))], where)
+
+
+@decomposition(aten.hardshrink_backward.default, aten.softshrink_backward.default)
+def shrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
+    def derive(g: Tensor, y: Tensor) -> Tensor:
+        inside = p.logical_and(e.ge(y, -lambd), e.le(y, lambd))
+        return e.where(inside, 0.0, g)
+
+    return elementwise(derive, (grad, x))
+
+
+@decomposition(aten.rrelu_with_noise_backward.default)
+def rrelu_backward(
+    grad: Tensor,
+    x: Tensor,
+    noise: Tensor,
+    lower: Number,
+    upper: Number,
+    training: bool,
+    self_is_result: bool,
+) -> Tensor:
+    if training and upper - lower > 1e-6:
+        return elementwise(p.mul, (noise, grad))
+    return leaky_relu_backward(grad, x, (lower + upper) / 2, self_is_result)
+
+
+@decomposition(aten.glu_backward_jvp.default)
+def glu_backward_jvp(
+    grad_x: Tensor,
+    grad_glu: Tensor,
+    x: Tensor,
+    dgrad_glu: Tensor,
+    dx: Tensor,
+    dim: int,
+) -> Tensor:
+    """The derivative of `glu_backward` along (dgrad_glu, dx), by the product rule."""
+    where = canonical(dim, x.ndim)
+    a, b = halves(x, where)
+    da, db = halves(dx, where)
+    del grad_x  # found again from the formula
+
+    def first(g: Tensor, dg: Tensor, gate: Tensor, v: Tensor) -> Tensor:
+        s = p.sigmoid(gate)
+        ds = p.mul(p.mul(s, e.sub(1.0, s)), v)
+        return p.add(p.mul(dg, s), p.mul(g, ds))
+
+    def second(g: Tensor, dg: Tensor, y: Tensor, dy: Tensor, gate: Tensor, v: Tensor) -> Tensor:
+        s = p.sigmoid(gate)
+        slope = p.mul(s, e.sub(1.0, s))
+        bend = p.mul(p.mul(slope, e.sub(1.0, e.mul(s, 2.0))), v)
+        straight = p.mul(p.add(p.mul(dg, y), p.mul(g, dy)), slope)
+        return p.add(straight, p.mul(p.mul(g, y), bend))
+
+    parts = [
+        elementwise(first, (grad_glu, dgrad_glu, b, db)),
+        elementwise(second, (grad_glu, dgrad_glu, a, da, b, db)),
+    ]
+    return p.cat(parts, where)
