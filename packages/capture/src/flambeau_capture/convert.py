@@ -28,6 +28,7 @@ from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
+from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.emit.frame import State, emit_break, emit_return
 from flambeau_capture.emit.names import Names
@@ -42,6 +43,7 @@ from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
+from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.stopping import levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
@@ -121,6 +123,7 @@ class Records:
     graphs: list[GraphRecord] = field(default_factory=list)
     breaks: list[BreakReport] = field(default_factory=list)
     recompiles: list[RecompileRecord] = field(default_factory=list)
+    static_only: list[tuple[str, str]] = field(default_factory=list)
     guards: list[Any] = field(default_factory=list)
     internal_errors: list[BaseException] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
@@ -139,6 +142,7 @@ class Converter:
         self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
         self.user_names = self.names.user_names
         self.observer: Observer | None = None
+        self.dynamics = Dynamics(options.dynamic, backend)
         self._lock = threading.Lock()
 
     def __call__(
@@ -317,6 +321,7 @@ class _Conversion:
         converter.user_names[code] = self.origin.co_name
         self.backend_seconds = 0.0
         self.outcome = "nothing to compile"
+        self.shapes: Shapes | None = None
         self.changes: tuple[str, ...] = ()
         self.stopped: BreakReport | None = None
 
@@ -340,6 +345,9 @@ class _Conversion:
         for _ in range(MAX_RESTARTS):
             try:
                 return self._attempt(stop_at, reason)
+            except (SkipFrame, Unsupported, BackendError) as error:
+                self._without_symbols(error)
+                stop_at = reason = None
             except Restart as restart:
                 if stop_at is not None and restart.step >= stop_at:
                     raise SkipFrame("interpretation does not repeat itself") from None
@@ -349,13 +357,34 @@ class _Conversion:
                     raise SkipFrame(str(missing)) from None
                 report = BreakReport(_unknown_reason(), str(missing), ())
                 stop_at, reason = missing.step, reason or report
+            except (RuntimeError, TypeError, ValueError, AssertionError, LookupError) as error:
+                self._without_symbols(error)
+                stop_at = reason = None
         raise SkipFrame("too many attempts")
+
+    def _without_symbols(self, error: Exception) -> None:
+        """Try again with every size a constant, where what failed had symbols."""
+        shapes = self.shapes
+        if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
+            raise error
+        why = f"{type(error).__name__}: {error}"
+        self.converter.dynamics.forbid(self.code, why)
+        self.converter.records.static_only.append((self.origin.co_name, why))
+        logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
         scope = GlobalsScope(self.func.__globals__, own=True)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
-        session = Session(self.code, self.options, scope, converter.user_names, converter.bodies)
+        session = Session(
+            self.code,
+            self.options,
+            scope,
+            converter.user_names,
+            converter.bodies,
+            converter.dynamics,
+        )
+        self.shapes = session.shapes
         session.guards.add_global_state()
         try:
             frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)
@@ -403,8 +432,9 @@ class _Conversion:
             raise SkipFrame(f"no tensor before a break: {report.what}")
         compiler = _GraphCompiler(self, session)
         try:
-            levels = levels_of(ended.chain)
-            code = emit_break(state, levels, self.converter.names, compiler)
+            names = self.converter.names
+            levels = levels_of(ended.chain, names.is_resumption(self.code))
+            code = emit_break(state, levels, names, compiler)
         except Unreconstructible as missing:
             if 0 < missing.step < ended.step:
                 raise Restart(missing.step, report) from None
@@ -424,6 +454,7 @@ class _Conversion:
 
     def _entry(self, session: Session, code: CodeType) -> Entry:
         _guard_aliases(session)
+        session.shapes.add_guards(session.guards)
         guards = session.guards.finish()
         converter = self.converter
         converter.records.guards.append(guards)
@@ -525,7 +556,11 @@ def _saw_tensors(heap: Heap) -> bool:
 
 def _guard_aliases(session: Session) -> None:
     """Objects that were different stay different, where that matters."""
-    inputs = [given.source for given in session.graph.inputs if not isinstance(given.source, Held)]
+    inputs = [
+        given.source
+        for given in session.graph.inputs
+        if not isinstance(given.source, Held) and not given.is_number()
+    ]
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
     for effect in session.heap.effects():

@@ -17,8 +17,15 @@ from flambeau_capture.interp.top import Variables
 from flambeau_capture.values.base import Value
 
 
-def levels_of(chain: Sequence[Suspended]) -> list[Level]:
-    """The frames, outermost first."""
+def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
+    """The frames, outermost first. `resumed`: the outermost is a resume function's.
+
+    Raises CannotResume where a resume function would go on in itself, nothing having been done.
+    """
+    outer = chain[0]
+    if resumed and outer is chain[-1] and outer.instruction.opname != "CALL":
+        if outer.frame.prepared.index[outer.instruction] <= _last_of_start(outer.frame):
+            raise CannotResume("an argument of a resume function cannot be taken")
     return [_level(waiting, waiting is not chain[-1]) for waiting in chain]
 
 

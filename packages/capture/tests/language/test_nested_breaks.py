@@ -234,7 +234,7 @@ def test_exceptions_of_the_instruction_find_their_handlers(check, where):
         t = t + 1
         try:
             fails(log)
-        except ValueError if where == "inner" else KeyError:
+        except caught["inner"]:
             log.append("inner")
             t = t * 10
         finally:
@@ -244,7 +244,7 @@ def test_exceptions_of_the_instruction_find_their_handlers(check, where):
     def middle(t, log):
         try:
             return inner(t * 2, log) + 5
-        except ValueError if where == "middle" else KeyError as error:
+        except caught["middle"] as error:
             log.append(("middle", str(error)))
             return t
 
@@ -253,7 +253,7 @@ def test_exceptions_of_the_instruction_find_their_handlers(check, where):
         try:
             t = middle(a, log)
             log.append("went on")
-        except ValueError if where == "outer" else KeyError:
+        except caught["outer"]:
             log.append("outer")
             t = t * 3
         return t + a

@@ -7,6 +7,7 @@ part of the interpreted program's state; `reconstruct` builds an iterator at the
 from __future__ import annotations
 
 import itertools
+import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -307,6 +308,19 @@ class ForeignIterator(IteratorValue):
     def advance(self, tx: Tracer) -> Value | None:
         raise Break("FB0014", f"next item of an existing {self.cls.__name__}")
 
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.methods import BoundMethod
+
+        found = getattr(self.cls, name, None)
+        if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
+            return BoundMethod(self, name)
+        self.unknown(f"attribute {name!r}")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in ("__iter__", "__next__"):
+            return super().call_method(tx, name, args, kwargs)
+        raise Break("FB0014", f"method {name!r} of an existing {self.cls.__name__}")
+
     def reconstruct(self, writer: Any) -> None:
         writer.load_source(self.source)
 
@@ -323,8 +337,6 @@ class GeneratorValue(IteratorValue):
 
     @property
     def cls(self) -> type:
-        import types
-
         return types.GeneratorType
 
     def describe(self) -> str:

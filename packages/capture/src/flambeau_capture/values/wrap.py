@@ -17,6 +17,7 @@ import torch
 
 from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
+from flambeau_capture.lookahead import can_look_ahead
 from flambeau_capture.source import Attr, Held, ModuleEntry, Source
 from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
 from flambeau_capture.values.attributes import class_attribute, find_in_class
@@ -32,6 +33,7 @@ from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wrap_object, wraps_if, wraps_type
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.symbols import NUMBERS, symbol_value
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.trust import trusted_callable
 from flambeau_capture.values.tuples import TupleValue
@@ -50,6 +52,11 @@ _FROZEN: tuple[type, ...] = (
 
 @wraps_type(*LITERALS)
 def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
+    if type(obj) in (int, float) and tx.varies(source, obj):
+        made = tx.shapes.number(obj, source)
+        if isinstance(made, NUMBERS):
+            return symbol_value(tx, made)
+
     def commit() -> None:
         if obj is None:
             tx.guard(source, "NONE_MATCH")
@@ -115,6 +122,11 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
 
 
 def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
+    dims = {} if isinstance(source, ModuleEntry) else tx.open_dims(source, obj)
+    if dims:
+        fake, sizes, strides = tx.shapes.tensor(obj, source, dims)
+        tx.guard_tensor(source, obj, sizes, strides)
+        return tx.graph.outermost.add_input(obj, source, fake)
     tx.guard_tensor(source, obj)
     if isinstance(source, ModuleEntry):
         tx.guard(source, "ID_MATCH", obj)
@@ -335,12 +347,15 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
 @wraps_if(lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
     from flambeau_capture.values.iterators import ForeignIterator
+    from flambeau_capture.values.live import LiveIterator
 
     known: Value | None = tx.heap.find(obj)
     if known is not None:
+        if known.source is not None and known.source != source:
+            tx.guard_alias(source, known.source)
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
-    made = ForeignIterator(obj, source)
+    made = LiveIterator(obj, source) if can_look_ahead(obj) else ForeignIterator(obj, source)
     tx.heap.know(obj, made)
     return made
 
@@ -353,6 +368,8 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
     kind = type(obj)
     if kind in LITERALS:
         return Constant(obj)
+    if kind in NUMBERS:
+        return symbol_value(tx, obj)
     if kind is list:
         return ListValue([wrap_new(tx, item) for item in obj])
     if isinstance(obj, tuple) and containers._plain_tuple(kind):

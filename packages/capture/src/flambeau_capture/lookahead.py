@@ -1,0 +1,115 @@
+"""Iterators whose next items can be known without advancing them.
+
+In: an iterator of a built-in kind. Out: an iterator of its own at the same position. Invariant: the
+program's iterator is left as it is; a kind that cannot promise that is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+# Their `__reduce__` gives what they run over and where they are, and that is all they are.
+_OVER_ITEMS: tuple[type, ...] = (
+    type(iter([])), type(reversed([])), type(iter(())), type(iter(range(0))),
+    type(iter(range(1 << 70))), type(iter("")), type(iter("\u20ac")), type(iter(b"")),
+    type(iter({})), type(iter({}.values())), type(iter({}.items())),
+)  # fmt: skip
+_KINDS = frozenset(_OVER_ITEMS)
+_OVER_DICTS = frozenset(_OVER_ITEMS[-3:])
+
+
+_HELD_TWICE = 3  # by the iterator around it, by the tuple of `__reduce__`, and the question itself
+
+
+ANY_DICT = object()
+
+
+class NotKnowable(TypeError):
+    """To know the next item of this iterator is to advance it."""
+
+
+def can_look_ahead(iterator: object) -> bool:
+    try:
+        twin(iterator)
+    except NotKnowable:
+        return False
+    return True
+
+
+def twin(iterator: Any) -> Iterator[Any]:
+    """An iterator of its own, at the same position."""
+    kind = type(iterator)
+    if kind in _KINDS:
+        made, (over, *_), *state = iterator.__reduce__()
+        found: Any = made(over)
+        if state and state[0] is not None:
+            found.__setstate__(state[0])
+        return found  # type: ignore[no-any-return]
+    if kind is enumerate:
+        _, parts = iterator.__reduce__()
+        return enumerate(_own_twin(parts, 0), parts[1])
+    if kind is zip:
+        _, parts, *state = iterator.__reduce__()
+        inner = [_own_twin(parts, place) for place in range(len(parts))]
+        return zip(*inner, strict=bool(state and state[0]))
+    raise NotKnowable(kind.__name__)
+
+
+def _own_twin(parts: tuple[Any, ...], place: int) -> Iterator[Any]:
+    """The twin of an iterator that nobody but the one around it can advance."""
+    if sys.getrefcount(parts[place]) > _HELD_TWICE:
+        raise NotKnowable("an iterator that others hold too")
+    return twin(parts[place])
+
+
+def underlying(iterator: Any) -> list[Any]:
+    """The containers that an iterator runs over; `ANY_DICT` where it does not tell which."""
+    kind = type(iterator)
+    if kind in _OVER_DICTS:
+        return [ANY_DICT]
+    if kind is enumerate:
+        return underlying(iterator.__reduce__()[1][0])
+    if kind is zip:
+        return [one for inner in iterator.__reduce__()[1] for one in underlying(inner)]
+    return [iterator.__reduce__()[1][0]]
+
+
+def look_ahead(iterator: Any, index: int) -> Any:
+    """The item after `index` others; LookupError where there is none."""
+    for item in islice(twin(iterator), index, None):
+        return item
+    raise LookupError(index)
+
+
+@functools.cache
+def looking_ahead(index: int) -> Callable[[Any], Any]:
+    """`look_ahead` of one position, as a function of the iterator alone."""
+    return functools.partial(_look_ahead_at, index)
+
+
+def _look_ahead_at(index: int, iterator: Any) -> Any:
+    return look_ahead(iterator, index)
+
+
+class Remaining:
+    """A guard's question: how many items are left, or that there are more."""
+
+    def __init__(self, count: int, ended: bool) -> None:
+        self.count = count
+        self.ended = ended
+
+    def __call__(self, iterator: Any) -> bool:
+        found = sum(1 for _ in islice(twin(iterator), self.count + 1))
+        return found == self.count if self.ended else found > self.count
+
+
+def advance(iterator: Iterator[Any], count: int, ended: bool) -> None:
+    """What a program did that took `count` items, and met the end."""
+    for _ in islice(iterator, count):
+        pass
+    if ended:
+        next(iterator, None)
