@@ -26,6 +26,7 @@ from flambeau_prims.decomp import (
     pooling,
     random,
     reduction,
+    rnn,
     sampling,
     scan,
     scatter,
@@ -35,6 +36,7 @@ from flambeau_prims.decomp import (
     solve,
     sort,
     special,
+    sync_batch_norm,
     upsample,
     view,
 )
@@ -65,6 +67,7 @@ __all__ = [
     "pooling",
     "random",
     "reduction",
+    "rnn",
     "sampling",
     "scan",
     "scatter",
@@ -74,6 +77,7 @@ __all__ = [
     "solve",
     "sort",
     "special",
+    "sync_batch_norm",
     "upsample",
     "view",
 ]
