@@ -15,6 +15,7 @@ SOURCES = [
     "csrc/guard_ask.c",
     "csrc/guard_tree.c",
     "csrc/region.c",
+    "csrc/size_program.c",
     "csrc/witness.c",
     "csrc/tensor_pattern.c",
     "csrc/state_pattern.c",

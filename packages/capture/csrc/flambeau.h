@@ -30,6 +30,9 @@ int same_constant(PyObject *left, PyObject *right);
 
 int tensor_pattern_check(PyObject *pattern, PyObject *value);
 int tensor_pattern_is_native(PyObject *pattern);
+
+/* A size or a stride, read by the layout or, where it is None, asked of the tensor; -1: none. */
+int tensor_dimension(PyObject *layout, PyObject *tensor, int stride, Py_ssize_t dim, int64_t *out);
 int state_pattern_check(PyObject *pattern);
 
 /* functions of the module */

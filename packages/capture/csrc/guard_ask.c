@@ -99,6 +99,8 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
         return PyObject_GetItem(value, step->object);
     case ACCESS_DICT_KEY:
         return key_at(value, n);
+    case ACCESS_CALLED:
+        return PyObject_CallOneArg(step->object, value);
     default:
         return NULL;
     }

@@ -145,6 +145,17 @@ slots_agree(const GuardTreeObject *tree, PyObject **slots)
     return 1;
 }
 
+static int
+programs_hold(const GuardTreeObject *tree, PyObject **slots)
+{
+    for (Py_ssize_t i = 0; i < tree->program_count; i++) {
+        if (!size_program_holds(&tree->programs[i], tree->layout, slots)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 #define SLOTS_ON_STACK 32
 
 int
@@ -163,7 +174,8 @@ guard_tree_check(PyObject *self, const GuardScope *scope)
         slots[i] = NULL;
     }
     Py_INCREF(tree);
-    int holds = walk_frame(tree, scope, slots) && slots_agree(tree, slots);
+    int holds = walk_frame(tree, scope, slots) && slots_agree(tree, slots) &&
+                programs_hold(tree, slots);
     for (Py_ssize_t i = 0; i < tree->slot_count; i++) {
         Py_XDECREF(slots[i]);
     }
@@ -332,6 +344,34 @@ build_relations(GuardTreeObject *tree, PyObject *same, PyObject *distinct)
     return 0;
 }
 
+/* Programs read slots: every one of them is filled by a pin. */
+static int
+build_programs(GuardTreeObject *tree, PyObject *programs)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(programs);
+    if (tree->layout != Py_None && !Py_IS_TYPE(tree->layout, &TensorLayout_Type)) {
+        PyErr_SetString(PyExc_TypeError, "layout is a TensorLayout or None");
+        return -1;
+    }
+    tree->programs = PyMem_Calloc((size_t)count + 1, sizeof(SizeProgram));
+    if (tree->programs == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *numbers = PyTuple_GET_ITEM(programs, i);
+        tree->program_count = i + 1;
+        if (!PyTuple_CheckExact(numbers)) {
+            PyErr_SetString(PyExc_TypeError, "a size program is a tuple of numbers");
+            return -1;
+        }
+        if (size_program_fill(&tree->programs[i], numbers, tree->slot_count) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static int
 reads_arguments(const Node *node)
 {
@@ -374,12 +414,14 @@ build_regions(GuardTreeObject *tree)
 static PyObject *
 tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"nodes", "checks", "slots", "same", "distinct", NULL};
-    PyObject *nodes, *checks, *same, *distinct;
+    static char *names[] = {"nodes",    "checks", "slots", "same", "distinct",
+                            "programs", "layout", NULL};
+    PyObject *nodes, *checks, *same, *distinct, *programs = NULL, *layout = Py_None;
     Py_ssize_t slots;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!nO!O!:GuardTree", names, &PyTuple_Type,
-                                     &nodes, &PyTuple_Type, &checks, &slots, &PyTuple_Type, &same,
-                                     &PyTuple_Type, &distinct)) {
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!nO!O!|O!O:GuardTree", names,
+                                     &PyTuple_Type, &nodes, &PyTuple_Type, &checks, &slots,
+                                     &PyTuple_Type, &same, &PyTuple_Type, &distinct, &PyTuple_Type,
+                                     &programs, &layout)) {
         return NULL;
     }
     if (PyTuple_GET_SIZE(nodes) == 0 || slots < 0 || PyTuple_GET_SIZE(same) % 2 != 0) {
@@ -391,6 +433,7 @@ tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
         return NULL;
     }
     tree->slot_count = slots;
+    tree->layout = Py_NewRef(layout);
     tree->nodes = PyMem_Calloc((size_t)PyTuple_GET_SIZE(nodes), sizeof(Node));
     tree->checks = PyMem_Calloc((size_t)PyTuple_GET_SIZE(checks) + 1, sizeof(Step));
     if (tree->nodes == NULL || tree->checks == NULL) {
@@ -400,7 +443,8 @@ tree_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     if (build_nodes(tree, nodes) < 0 || build_checks(tree, checks) < 0) {
         goto fail;
     }
-    if (build_relations(tree, same, distinct) < 0 || build_regions(tree) < 0) {
+    if (build_relations(tree, same, distinct) < 0 || build_regions(tree) < 0 ||
+        (programs != NULL && build_programs(tree, programs) < 0)) {
         goto fail;
     }
     return (PyObject *)tree;
@@ -459,6 +503,11 @@ tree_dealloc(GuardTreeObject *tree)
     PyMem_Free(tree->checks);
     PyMem_Free(tree->same);
     PyMem_Free(tree->distinct);
+    for (Py_ssize_t i = 0; i < tree->program_count; i++) {
+        PyMem_Free(tree->programs[i].code);
+    }
+    PyMem_Free(tree->programs);
+    Py_XDECREF(tree->layout);
     Py_TYPE(tree)->tp_free((PyObject *)tree);
 }
 
@@ -512,7 +561,7 @@ static PyMemberDef tree_members[] = {
 
 PyTypeObject GuardTree_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.GuardTree",
-    .tp_doc = "GuardTree(nodes, checks, slots, same, distinct)",
+    .tp_doc = "GuardTree(nodes, checks, slots, same, distinct, programs=(), layout=None)",
     .tp_basicsize = sizeof(GuardTreeObject),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_new = tree_new,
@@ -523,18 +572,21 @@ PyTypeObject GuardTree_Type = {
     .tp_members = tree_members,
 };
 
-/* The numbers of accesses and checks by name, for the Python side. */
+/* The numbers of accesses, checks and operations on sizes by name, for the Python side. */
 int
 guard_tree_add_names(PyObject *module)
 {
 #define ADD_ACCESS(name, number) || PyDict_SetItemString(accesses, #name, PyLong_FromLong(ACCESS_##name)) < 0
 #define ADD_CHECK(name, number) || PyDict_SetItemString(checks, #name, PyLong_FromLong(CHECK_##name)) < 0
-    PyObject *accesses = PyDict_New(), *checks = PyDict_New();
-    if (accesses == NULL || checks == NULL ACCESSES(ADD_ACCESS) CHECKS(ADD_CHECK)) {
+#define ADD_SIZE_OP(name, operands) || PyDict_SetItemString(sizes, #name, PyLong_FromLong(OP_##name)) < 0
+    PyObject *accesses = PyDict_New(), *checks = PyDict_New(), *sizes = PyDict_New();
+    if (accesses == NULL || checks == NULL || sizes == NULL ACCESSES(ADD_ACCESS) CHECKS(ADD_CHECK)
+            SIZE_OPS(ADD_SIZE_OP)) {
         return -1;
     }
     if (PyModule_AddObject(module, "ACCESS", accesses) < 0 ||
-        PyModule_AddObject(module, "CHECK", checks) < 0) {
+        PyModule_AddObject(module, "CHECK", checks) < 0 ||
+        PyModule_AddObject(module, "SIZE_OP", sizes) < 0) {
         return -1;
     }
     return 0;

@@ -8,7 +8,7 @@
 #define ACCESSES(X)                                                                               \
     X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(HELD, 0) X(ATTR, 0)            \
     X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1) X(DICT_ITEM, 0)           \
-    X(ANY_ITEM, 0) X(DICT_KEY, 1)
+    X(ANY_ITEM, 0) X(DICT_KEY, 1) X(CALLED, 0)
 #define CHECKS(X)                                                                                 \
     X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \
     X(DICT_KEYS, 0) X(DICT_HAS, 0) X(DICT_LACKS, 0) X(HAS_ATTR, 0) X(LACKS_ATTR, 0)               \
@@ -23,6 +23,29 @@ typedef struct {
     Py_ssize_t number;
     PyObject *object; /* strong, or NULL where the argument is a number */
 } Step;
+
+#define SIZE_OPS(X)                                                                               \
+    X(CONST, 1) X(SIZE, 2) X(STRIDE, 2) X(VALUE, 1) X(ADD, 0) X(MUL, 0) X(FLOORDIV, 0) X(MOD, 0)  \
+    X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)
+#define OP_NAME(name, operands) OP_##name,
+enum size_op { SIZE_OPS(OP_NAME) OP_COUNT };
+
+static inline int
+size_op_operands(int64_t op)
+{
+    return op == OP_CONST || op == OP_VALUE ? 1 : op == OP_SIZE || op == OP_STRIDE ? 2 : 0;
+}
+
+static inline int
+size_op_pushes(enum size_op op)
+{
+    return size_op_operands(op) > 0;
+}
+
+typedef struct {
+    Py_ssize_t count;
+    int64_t *code;
+} SizeProgram;
 
 typedef struct Region Region; /* see witness.h */
 
@@ -40,12 +63,18 @@ typedef struct {
     Step *checks;
     Py_ssize_t *same;     /* pairs */
     Py_ssize_t *distinct;
+    Py_ssize_t program_count;
+    SizeProgram *programs;
+    PyObject *layout; /* TensorLayout or None: how programs read tensors */
     Py_ssize_t first_static; /* child of the root from which on the frame's arguments are not read */
 } GuardTreeObject;
 
 /* 1 all guards of the subtree hold on the value, 0 one does not; an error may be left set. */
 int walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
          PyObject **slots);
+
+int size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots);
+int size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_count);
 
 /* A new reference to what the access finds, or NULL with or without an error set. */
 PyObject *take_access(const Step *step, const GuardScope *scope, PyObject *value);

@@ -102,6 +102,31 @@ tensor_pattern_is_native(PyObject *self)
     return ((TensorPattern *)self)->layout != NULL;
 }
 
+static int
+ask_dimension(PyObject *tensor, int stride, Py_ssize_t dim, int64_t *out)
+{
+    PyObject *answer = PyObject_CallMethod(tensor, stride ? "stride" : "size", "n", dim);
+    *out = answer == NULL ? -1 : PyLong_AsLongLong(answer);
+    Py_XDECREF(answer);
+    return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int
+tensor_dimension(PyObject *layout, PyObject *tensor, int stride, Py_ssize_t dim, int64_t *out)
+{
+    if (layout == Py_None) {
+        return ask_dimension(tensor, stride, dim, out);
+    }
+    const TensorLayout *offsets = (TensorLayout *)layout;
+    const char *impl = AT(const char *, tensor, offsets->impl);
+    Py_ssize_t ndim = impl == NULL ? 0 : AT(Py_ssize_t, impl, offsets->ndim);
+    if (dim < 0 || dim >= ndim) {
+        return -1;
+    }
+    *out = dims_of(offsets, impl, ndim)[(stride ? stride_start(ndim) : 0) + dim];
+    return 0;
+}
+
 /* --- TensorLayout ------------------------------------------------------------------------------------ */
 
 static PyObject *

@@ -7,6 +7,7 @@ R = TypeVar("R")
 
 ACCESS: dict[str, int]
 CHECK: dict[str, int]
+SIZE_OP: dict[str, int]
 
 class SkipType: ...
 
@@ -66,6 +67,8 @@ class GuardTree:
         slots: int,
         same: tuple[int, ...],
         distinct: tuple[int, ...],
+        programs: tuple[tuple[int, ...], ...] = (),
+        layout: TensorLayout | None = None,
     ) -> None: ...
     def check(
         self,

@@ -22,6 +22,8 @@ _HOMES = {
     "reset": "api",
     "is_compiling": "marks",
     "graph_break": "marks",
+    "mark_dynamic": "marks",
+    "mark_static": "marks",
     "allow_in_graph": "marks",
     "disallow_in_graph": "extending",
     "assume_constant_result": "extending",

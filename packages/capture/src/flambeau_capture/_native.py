@@ -10,6 +10,7 @@ try:
     from flambeau_capture._C import (
         ACCESS,
         CHECK,
+        SIZE_OP,
         SKIP,
         Entry,
         FrameCache,
@@ -38,6 +39,7 @@ except ImportError as error:
 __all__ = [
     "ACCESS",
     "CHECK",
+    "SIZE_OP",
     "SKIP",
     "Entry",
     "FrameCache",

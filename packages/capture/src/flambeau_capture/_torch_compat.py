@@ -64,7 +64,23 @@ def unsupported_fake_errors() -> tuple[type[Exception], ...]:
 set_grad_enabled = torch._C._set_grad_enabled
 enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
+enter_inference = torch.autograd.grad_mode._enter_inference_mode
+exit_inference = torch.autograd.grad_mode._exit_inference_mode
 is_size = torch.Size
+
+
+def labels() -> tuple[Any, ...]:
+    """Context managers that name a region for profilers."""
+    return (torch.profiler.record_function, torch.autograd.profiler.record_function)
+
+
+@functools.cache
+def device_constructors() -> frozenset[Any]:
+    """Functions that make tensors on the default device."""
+    from torch.utils._device import _device_constructors
+
+    return frozenset(_device_constructors())
+
 
 
 # -- nn.Module -----------------------------------------------------------------------------------
@@ -171,6 +187,15 @@ def function_applies() -> tuple[Any, ...]:
     """`torch.autograd.Function.apply`, as the function that its class method is made of."""
     found: Any = torch.autograd.Function.__dict__["apply"]
     return (found.__func__,)
+
+
+TORCH_FOLDER = str(Path(torch.__file__).parent)
+
+
+def is_foreign_break(fn: Any, caller: str) -> bool:
+    """Whether a call asks another compiler for a break that torch's own code does not need here."""
+    named = fn.__name__ == "graph_break" and (fn.__module__ or "").startswith("torch._dynamo")
+    return named and caller.startswith(TORCH_FOLDER)
 
 
 # -- what guards read ----------------------------------------------------------------------------

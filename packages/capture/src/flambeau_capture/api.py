@@ -101,7 +101,7 @@ def optimize(
     backend: str | backends.Backend = ...,
     *,
     nopython: bool = ...,
-    dynamic: bool = ...,
+    dynamic: bool | None = ...,
     options: Options | None = ...,
 ) -> Callable[[F], F]: ...
 @overload
@@ -109,7 +109,7 @@ def optimize(
     backend: str | backends.Backend = ...,
     *,
     nopython: bool = ...,
-    dynamic: bool = ...,
+    dynamic: bool | None = ...,
     options: Options | None = ...,
     **choices: Any,
 ) -> Callable[[F], F]: ...
@@ -119,7 +119,7 @@ def optimize(
     backend: str | backends.Backend = "eager",
     *,
     nopython: bool = False,
-    dynamic: bool = False,
+    dynamic: bool | None = None,
     options: Options | None = None,
     **choices: Any,
 ) -> Any:
@@ -131,7 +131,7 @@ def optimize(
     """
     base = options or Options()
     chosen = dataclasses.replace(
-        base, nopython=nopython or base.nopython, dynamic=dynamic or base.dynamic, **choices
+        base, nopython=nopython or base.nopython, dynamic=base.dynamic if dynamic is None else dynamic, **choices
     )
     backends.lookup(backend)  # an unknown name is told now
 
@@ -146,7 +146,7 @@ def compile(
     backend: str | backends.Backend = "eager",
     *,
     fullgraph: bool = False,
-    dynamic: bool = False,
+    dynamic: bool | None = None,
     options: Options | None = None,
     **choices: Any,
 ) -> Any:

@@ -1,7 +1,9 @@
 """The registry of backends of this package.
 
 In: names and functions. Out: `lookup`. Invariant: a backend is `backend(gm, example_inputs) ->
-callable`; an unknown name is an error that lists the known ones.
+callable`; an unknown name is an error that lists the known ones. An attribute `supports_symbols`
+that is False says that it takes graphs with constant sizes only; without one, a graph with symbols
+on which the backend raises is captured again without them.
 """
 
 from __future__ import annotations
@@ -48,3 +50,6 @@ def lookup(backend: str | Backend) -> tuple[str, Backend]:
 def eager(module: fx.GraphModule, example_inputs: list[torch.Tensor]) -> Callable[..., Any]:
     """Run the graph with torch as it is: shows what capture alone does."""
     return module.forward
+
+
+eager.__dict__["supports_symbols"] = True

@@ -46,6 +46,7 @@ class GraphBuilder:
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
+        self.device: torch.device | None = None  # where tensors are made that name no device
 
     def mark(self) -> int:
         """A number that changes whenever a call is recorded."""

@@ -18,7 +18,9 @@ class Options:
 
     cache_size_limit: entries per code object before capture gives up on it, with one warning.
     nopython: a graph break is an error that names the user's line.
-    dynamic: sizes may become symbols; today every size is static whatever it says.
+    dynamic: None: a size, or a number among the arguments and attributes, becomes a symbol of the
+        graph when it is met with a second value. True: every size of an argument does at once.
+        False: none does.
     debug: print each graph, the bytecode before and after, and the guards.
     debug_function: capture functions of this name only; all others run as they are. None: the
         variable FLAMBEAU_DEBUG_FUNCTION, if it is set.
@@ -33,7 +35,7 @@ class Options:
 
     cache_size_limit: int = 8
     nopython: bool = False
-    dynamic: bool = False
+    dynamic: bool | None = None
     debug: bool = False
     debug_function: str | None = None
     record_failures: str | None = None

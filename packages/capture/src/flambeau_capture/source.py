@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
+from flambeau_capture.lookahead import look_ahead
+
 if TYPE_CHECKING:
     from flambeau_capture.bytecode.instruction import Instruction
 
@@ -302,6 +304,32 @@ class KwDefault(Derived):
         return _dict_item(value.__kwdefaults__, self.argument)
 
 
+@dataclass(frozen=True)
+class SizeOf(Derived):
+    """A size of a tensor (base): the value of a symbol. Guards read the tensor instead."""
+
+    dim: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.size({self.dim})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.size(self.dim)
+
+
+@dataclass(frozen=True)
+class NextItem(Derived):
+    """What an iterator will give after `index` other items; it is not advanced."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"next({self.base.name()}, {self.index})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return look_ahead(value, self.index)
+
+
 def load(source: Source, scope: Scope) -> Any:
     """The value `source` names in `scope`. Raises whatever the access raises."""
     value: Any = None
@@ -385,6 +413,10 @@ _ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
 }
 
 
+def _size_of(tensor: Any, dim: int) -> int:
+    return int(tensor.size(dim))
+
+
 def _key_at(mapping: dict[Any, Any], index: int) -> Any:
     return next(islice(iter(mapping), index, None))
 
@@ -401,6 +433,8 @@ _ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction
 _CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
     ClassOf: lambda node: (type, ()),
     DictKey: lambda node: (_key_at, (node.index,)),
+    NextItem: lambda node: (look_ahead, (node.index,)),
+    SizeOf: lambda node: (_size_of, (node.dim,)),
 }
 
 # steps made of attributes and subscripts: (attribute, None) or (None, key), in order

@@ -24,6 +24,7 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.sequences import SequenceValue, tx_equal
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.symbols import SymbolValue, symbol_operator
 from flambeau_capture.values.tensor import TensorValue, graph_call
 from flambeau_capture.values.tuples import TupleValue
 from flambeau_capture.values.wrap import PartialValue
@@ -90,6 +91,10 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         return left.get_item(tx, right)
     if symbol in ("==", "!=") and _by_identity(left) and _by_identity(right):
         return Constant(identical(tx, left, right) == (symbol == "=="))
+    if isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
+        computed = symbol_operator(tx, symbol, left, right)
+        if computed is not None:
+            return computed
     if isinstance(left, Constant) and isinstance(right, Constant):
         return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], left.value, right.value))
     for attempt in (_objects, _sequences, _tables, _known):

@@ -8,6 +8,7 @@ torch are looked at when the first such guard is added.
 from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard
 from flambeau_capture.guards.guardset import Guards, GuardSet
 from flambeau_capture.guards.kinds import KINDS, Kind, register
+from flambeau_capture.guards.sizes import SIZES, Inexpressible, Place, SizeProgram, size_program
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, NotYetSymbolic, TensorSpec
 
@@ -22,8 +23,13 @@ __all__ = [
     "Guard",
     "GuardSet",
     "Guards",
+    "Inexpressible",
     "Kind",
     "NotYetSymbolic",
+    "Place",
+    "SIZES",
+    "SizeProgram",
     "TensorSpec",
     "register",
+    "size_program",
 ]

@@ -18,7 +18,7 @@ from flambeau_capture.source import Scope, Source, load
 @dataclass(frozen=True)
 class Guard:
     """`relation` is None for a question about one value (or none, for the state of the process);
-    "same" and "distinct" ask about the objects at two or more sources."""
+    "same", "distinct" and "sizes" ask about the objects at several sources."""
 
     kind: Kind
     sources: tuple[Source, ...]
@@ -102,4 +102,4 @@ NO_ALIASING = _relation(
     ("different objects", "one object twice"),
 )
 
-_RELATIONS = {"OBJECT_ALIASING": "same", "NO_ALIASING": "distinct"}
+_RELATIONS = {"OBJECT_ALIASING": "same", "NO_ALIASING": "distinct", "SIZES": "sizes"}

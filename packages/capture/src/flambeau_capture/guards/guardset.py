@@ -16,6 +16,7 @@ from flambeau_capture.guards import guard as guard_module
 from flambeau_capture.guards.equality import same
 from flambeau_capture.guards.guard import Failure, Guard, failure_of
 from flambeau_capture.guards.kinds import KINDS, Kind
+from flambeau_capture.guards.sizes import SIZES, SizeProgram
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
 from flambeau_capture.guards.tree import build_tree
@@ -50,10 +51,12 @@ class GuardSet:
         tensor: torch.Tensor,
         *,
         dynamic_dims: tuple[int, ...] = (),
+        dynamic_strides: tuple[int, ...] | None = None,
         user_line: str | None = None,
     ) -> None:
-        """TENSOR_MATCH with a tensor's own metadata; sizes of `dynamic_dims` are left open."""
-        spec = TensorSpec.of(tensor, dynamic_dims)
+        """TENSOR_MATCH with a tensor's own metadata; sizes of `dynamic_dims` are left open,
+        and strides of `dynamic_strides` (None: those that may depend on an open size)."""
+        spec = TensorSpec.of(tensor, dynamic_dims, dynamic_strides)
         self._add(Guard(TENSOR_MATCH, (source,), (spec,), user_line))
 
     def add_alias(self, first: Source, second: Source, user_line: str | None = None) -> None:
@@ -65,6 +68,10 @@ class GuardSet:
         distinct = tuple(dict.fromkeys(sources))
         if len(distinct) > 1:
             self._add(Guard(guard_module.NO_ALIASING, distinct, (), user_line))
+
+    def add_sizes(self, program: SizeProgram) -> None:
+        """A condition on sizes, strides and integers."""
+        self._add(Guard(SIZES, program.sources(), (program,)))
 
     def add_global_state(
         self, state: GlobalState | None = None, user_line: str | None = None

@@ -37,16 +37,28 @@ class TensorSpec:
     strides: Dims | None  # None: the layout has no strides
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, dynamic_dims: tuple[int, ...] = ()) -> TensorSpec:
+    def of(
+        cls,
+        tensor: torch.Tensor,
+        dynamic_dims: tuple[int, ...] = (),
+        dynamic_strides: tuple[int, ...] | None = None,
+    ) -> TensorSpec:
+        """`dynamic_strides` None: those that may depend on an open size."""
         sizes, strides = _static(tuple(tensor.shape)), _strides(tensor)
+        if strides is None:
+            open_strides: Dims | None = None
+        elif dynamic_strides is None:
+            open_strides = _open_strides(strides, dynamic_dims)
+        else:
+            open_strides = _without(strides, dynamic_strides)
         return cls(
             type(tensor),
             tensor.dtype,
             tensor.device,
             tensor.requires_grad,
             _dispatch_keys(tensor),
-            tuple(None if i in dynamic_dims else size for i, size in enumerate(sizes)),
-            None if strides is None else _open_strides(strides, dynamic_dims),
+            _without(sizes, dynamic_dims),
+            open_strides,
         )
 
     def difference(self, value: Any) -> tuple[str, str] | None:
@@ -115,6 +127,10 @@ def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     import torch  # at first use: the rest of the guards works without torch
 
     return _static(tuple(tensor.stride())) if tensor.layout is torch.strided else None
+
+
+def _without(dims: tuple[int, ...], places: tuple[int, ...]) -> Dims:
+    return tuple(None if i in places else dim for i, dim in enumerate(dims))
 
 
 def _open_strides(strides: tuple[int, ...], dynamic_dims: tuple[int, ...]) -> Dims:

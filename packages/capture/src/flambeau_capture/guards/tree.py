@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture import source as sources
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.tensor import TENSOR_MATCH
+from flambeau_capture.lookahead import looking_ahead
 from flambeau_capture.source import Source
 
 if TYPE_CHECKING:
-    from flambeau_capture._native import GuardTree
+    from flambeau_capture._native import GuardTree, TensorLayout
 
 Step = tuple[str, Any]
 PIN_COST = 9  # after all checks of the value
@@ -35,11 +36,12 @@ class _Node:
 
 def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     # the native module is not needed to make and print guards
-    from flambeau_capture._native import ACCESS, CHECK, GuardTree
+    from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree
 
     root = _Node(("ROOT", None))
     same: list[int] = []
     distinct: list[int] = []
+    programs: list[tuple[int, ...]] = []
     slots: list[_Node] = []
     made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
@@ -49,14 +51,31 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
             end.checks.append((guard.kind.cost, *_check_of(guard, made)))
         else:
             pinned = [_pin(end, slots) for end in ends]
-            if guard.relation == "same":
+            if guard.relation == "sizes":
+                where = dict(zip(guard.asked(), pinned, strict=True))
+                programs.append(guard.params[0].numbers(where, SIZE_OP))
+            elif guard.relation == "same":
                 same.extend(pinned)
             else:
                 distinct.extend((len(pinned), *pinned))
     nodes: list[tuple[int, int, Any]] = []
     checks: list[tuple[int, int, Any]] = []
     _flatten(root, -1, nodes, checks, ACCESS, CHECK)
-    return GuardTree(tuple(nodes), tuple(checks), len(slots), tuple(same), tuple(distinct))
+    return GuardTree(
+        tuple(nodes),
+        tuple(checks),
+        len(slots),
+        tuple(same),
+        tuple(distinct),
+        tuple(programs),
+        _layout() if programs else None,
+    )
+
+
+def _layout() -> TensorLayout | None:
+    from flambeau_capture.guards._tensor_layout import tensor_layout  # torch, at first use
+
+    return tensor_layout()
 
 
 def _check_of(guard: Guard, made: dict[Any, tuple[str, Any]]) -> tuple[str, Any]:
@@ -149,6 +168,7 @@ _STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
     sources.ClassOf: lambda node, code: [("CLASS_OF", None)],
     sources.Item: lambda node, code: [(_ITEM_ACCESS[node.kind], node.key)],
     sources.DictKey: lambda node, code: [("DICT_KEY", node.index)],
+    sources.NextItem: lambda node, code: [("CALLED", looking_ahead(node.index))],
     sources.GlobalOf: lambda node, code: [("ATTR", "__globals__"), ("DICT_ITEM", node.variable)],
     sources.ClosureCell: lambda node, code: [
         ("ATTR", "__closure__"),

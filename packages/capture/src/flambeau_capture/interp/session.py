@@ -18,6 +18,7 @@ from flambeau_capture import logs
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.creation import instantiate, new_object
+from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
@@ -34,6 +35,7 @@ from flambeau_capture.interp.frame import (
 from flambeau_capture.interp.inlining import before_inlining
 from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
+from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.classes import ClassValue
@@ -66,8 +68,12 @@ class Session(Tracer):
         scope: GlobalsScope,
         names: IdentityMap[CodeType, str],
         bodies: IdentityMap[CodeType, Prepared],
+        dynamics: Dynamics,
     ) -> None:
         self.graph = GraphBuilder()
+        self.shapes = Shapes(self.graph)
+        self._dynamics = dynamics
+        self._code = code
         self.guards = GuardSet(code)
         self.heap = Heap()
         self.options = options
@@ -241,9 +247,29 @@ class Session(Tracer):
             return  # the entry itself keeps the object
         self.guards.add(source, kind, *params, user_line=self._user_line())
 
-    def guard_tensor(self, source: Source, tensor: Any) -> None:
+    def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
+        if isinstance(source, Held) or not compat.is_plain_strided(tensor):
+            return {}
+        return self._dynamics.dims(self._code, source, tensor)
+
+    def varies(self, source: Source, value: int | float) -> bool:
+        return not isinstance(source, Held) and self._dynamics.varies(self._code, source, value)
+
+    def guard_tensor(
+        self,
+        source: Source,
+        tensor: Any,
+        dims: tuple[int, ...] = (),
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
         if not isinstance(source, Held):
-            self.guards.add_tensor(source, tensor, user_line=self._user_line())
+            self.guards.add_tensor(
+                source,
+                tensor,
+                dynamic_dims=dims,
+                dynamic_strides=strides,
+                user_line=self._user_line(),
+            )
 
     def guard_alias(self, one: Source, other: Source) -> None:
         if one != other and not (isinstance(one, Held) and isinstance(other, Held)):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flambeau_capture.graph import GraphBuilder
     from flambeau_capture.guards import GuardSet
     from flambeau_capture.options import Options
+    from flambeau_capture.shapes import Shapes
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
@@ -32,6 +33,7 @@ class Tracer(Protocol):
     guards: GuardSet
     heap: Heap
     options: Options
+    shapes: Shapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
     entered: list[Any]  # torch's context managers that capture has entered and not left
 
@@ -50,7 +52,19 @@ class Tracer(Protocol):
     def guard_distinct(self, one: Value, other: Value) -> None:
         """Assume that two values that are different objects stay so."""
 
-    def guard_tensor(self, source: Source, tensor: Any) -> None:
+    def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
+        """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
+
+    def varies(self, source: Source, value: int | float) -> bool:
+        """Whether a number is to be a symbol."""
+
+    def guard_tensor(
+        self,
+        source: Source,
+        tensor: Any,
+        dims: tuple[int, ...] = (),
+        strides: tuple[int, ...] | None = None,
+    ) -> None:
         """Assume class, dtype, device, sizes and so on of a tensor."""
 
     def guard_equal(self, source: Source, value: Any) -> None:

@@ -1,0 +1,147 @@
+/* Size programs: arithmetic over the sizes and strides of tensors and over integers, asked once the
+   values of a guard tree are known. Made by guards/sizes.py, whose Python twin is the reference.
+
+   A program is a row of numbers for a machine with a stack; it holds if it leaves one number that is
+   not zero. Whatever goes beyond 64 bits, divides by zero or is no integer does not hold. */
+#include "guard_tree.h"
+
+#define STACK 64
+
+static int64_t
+floor_div(int64_t a, int64_t b)
+{
+    int64_t q = a / b;
+    return q - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+
+/* 0 done, -1 no such value */
+static int
+load_integer(PyObject *value, int64_t *out)
+{
+    int overflow = 0;
+    if (!PyLong_CheckExact(value)) {
+        return -1;
+    }
+    *out = PyLong_AsLongLongAndOverflow(value, &overflow);
+    return overflow ? -1 : 0;
+}
+
+static int
+two_operands(enum size_op op, int64_t a, int64_t b, int64_t *out)
+{
+    switch (op) {
+    case OP_ADD:
+        return __builtin_add_overflow(a, b, out) ? -1 : 0;
+    case OP_MUL:
+        return __builtin_mul_overflow(a, b, out) ? -1 : 0;
+    case OP_FLOORDIV:
+    case OP_MOD:
+        if (b == 0 || (a == INT64_MIN && b == -1)) {
+            return -1;
+        }
+        *out = op == OP_FLOORDIV ? floor_div(a, b) : a - floor_div(a, b) * b;
+        return 0;
+    case OP_MAX:
+        *out = a > b ? a : b;
+        return 0;
+    case OP_MIN:
+        *out = a < b ? a : b;
+        return 0;
+    case OP_EQ:
+        *out = a == b;
+        return 0;
+    case OP_NE:
+        *out = a != b;
+        return 0;
+    case OP_LT:
+        *out = a < b;
+        return 0;
+    case OP_LE:
+        *out = a <= b;
+        return 0;
+    case OP_AND:
+        *out = a && b;
+        return 0;
+    case OP_OR:
+        *out = a || b;
+        return 0;
+    default:
+        return -1;
+    }
+}
+
+int
+size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots)
+{
+    int64_t stack[STACK];
+    Py_ssize_t top = 0;
+    for (Py_ssize_t at = 0; at < program->count;) {
+        enum size_op op = (enum size_op)program->code[at++];
+        int status = -1;
+        if (size_op_pushes(op)) {
+            const int64_t *operand = &program->code[at];
+            if (top == STACK) {
+                return 0;
+            }
+            if (op != OP_CONST && slots[operand[0]] == NULL) {
+                return 0;
+            }
+            if (op == OP_CONST) {
+                stack[top] = operand[0];
+                status = 0;
+            }
+            else if (op == OP_VALUE) {
+                status = load_integer(slots[operand[0]], &stack[top]);
+            }
+            else {
+                status = tensor_dimension(layout, slots[operand[0]], op == OP_STRIDE,
+                                          (Py_ssize_t)operand[1], &stack[top]);
+            }
+            at += size_op_operands(op);
+            top++;
+        }
+        else if (op == OP_NOT && top >= 1) {
+            stack[top - 1] = !stack[top - 1];
+            status = 0;
+        }
+        else if (top >= 2) {
+            status = two_operands(op, stack[top - 2], stack[top - 1], &stack[top - 2]);
+            top--;
+        }
+        if (status < 0) {
+            return 0;
+        }
+    }
+    return top == 1 && stack[0] != 0;
+}
+
+/* From a tuple of numbers, whose places are slots of the tree; -1 with an error set if it is none. */
+int
+size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_count)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(numbers);
+    program->code = PyMem_Calloc((size_t)count + 1, sizeof(int64_t));
+    if (program->code == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        program->code[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(numbers, i));
+        if (program->code[i] == -1 && PyErr_Occurred()) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t at = 0; at < count;) {
+        int64_t op = program->code[at++];
+        Py_ssize_t operands = op >= 0 && op < OP_COUNT ? size_op_operands(op) : count;
+        int reads_slot = op == OP_SIZE || op == OP_STRIDE || op == OP_VALUE;
+        if (at + operands > count ||
+            (reads_slot && (program->code[at] < 0 || program->code[at] >= slot_count))) {
+            PyErr_SetString(PyExc_ValueError, "this is no size program");
+            return -1;
+        }
+        at += operands;
+    }
+    program->count = count;
+    return 0;
+}

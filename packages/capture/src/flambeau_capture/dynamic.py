@@ -1,0 +1,83 @@
+"""Which sizes and numbers are left open, from what the program was called with so far.
+
+In: for each code object and each place, the sizes and numbers met. Out: the dimensions of a tensor
+that become symbols, and whether a number does. Invariant: with `dynamic=False`, or a backend that
+cannot take symbols, nothing ever does.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+import torch
+
+from flambeau_capture.identity import IdentityMap
+from flambeau_capture.marks import dynamic_dims, static_dims
+from flambeau_capture.source import Source
+
+Bounds = tuple[int | None, int | None]
+ANY: Bounds = (None, None)
+
+
+class Dynamics:
+    """What one compiled callable knows of what varies."""
+
+    def __init__(self, choice: bool | None, backend: Any) -> None:
+        takes = getattr(backend, "supports_symbols", None)
+        self.choice = False if takes is False else choice
+        self._static: IdentityMap[CodeType, str] = IdentityMap()
+        self._sizes: IdentityMap[CodeType, dict[str, tuple[int, ...]]] = IdentityMap()
+        self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
+        self._numbers: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
+        self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
+
+    def forbid(self, code: CodeType, why: str) -> None:
+        """From here on the graphs of a code object have no symbols."""
+        self._static[code] = why
+
+    def forbidden(self, code: CodeType) -> str | None:
+        return self._static.find(code)
+
+    def _allowed(self, code: CodeType) -> bool:
+        return self.choice is not False and code not in self._static
+
+    def dims(self, code: CodeType, source: Source, tensor: torch.Tensor) -> dict[int, Bounds]:
+        """The dimensions to leave open, with the bounds that were given for them."""
+        if not self._allowed(code):
+            return {}
+        name = source.name()
+        sizes = tuple(tensor.shape)
+        before = _table(self._sizes, code).get(name)
+        varying = _table(self._open, code).setdefault(name, set())
+        if before is None or len(before) != len(sizes):
+            varying.clear()
+        else:
+            varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
+        _table(self._sizes, code)[name] = sizes
+        found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
+        found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
+        return {dim: bounds for dim, bounds in found.items() if dim not in static_dims(tensor)}
+
+    def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
+        """Whether a number is another than it was here when code was last made for it."""
+        if not self._allowed(code):
+            return False
+        name = source.name()
+        varying = self._varying.find(code)
+        if varying is None:
+            varying = set()
+            self._varying[code] = varying
+        known = _table(self._numbers, code)
+        if name in known and type(known[name]) is type(value) and known[name] != value:
+            varying.add(name)
+        known[name] = value
+        return name in varying
+
+
+def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:
+    found = tables.find(code)
+    if found is None:
+        found = {}
+        tables[code] = found
+    return found

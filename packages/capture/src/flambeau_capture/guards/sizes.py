@@ -1,0 +1,212 @@
+"""SIZES: arithmetic that must hold of the sizes and strides of tensors, and of integers.
+
+In: a symbolic condition, and where the values of its symbols are found. Out: a `SizeProgram`, which
+answers in plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
+Invariant: a condition that the machine's operations cannot say is refused, never approximated.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from flambeau_capture.guards.kinds import Kind, Params, register
+from flambeau_capture.source import Source
+
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a number is found: a dimension of a tensor, or the number itself."""
+
+    source: Source
+    what: Literal["SIZE", "STRIDE", "VALUE"]
+    dim: int = 0
+
+    def name(self) -> str:
+        text = self.source.name()
+        return {
+            "SIZE": f"{text}.size({self.dim})",
+            "STRIDE": f"{text}.stride({self.dim})",
+            "VALUE": text,
+        }[self.what]
+
+    def read(self, value: Any) -> int:
+        if self.what == "VALUE":
+            if type(value) is not int:
+                raise TypeError(type(value).__name__)
+            return value
+        return int(value.size(self.dim) if self.what == "SIZE" else value.stride(self.dim))
+
+
+class Inexpressible(Exception):
+    """A condition that the operations of size programs cannot say."""
+
+
+#: operations on two numbers: what the machine does, and how they read
+_BINARY: dict[str, tuple[Callable[[int, int], int], str]] = {
+    "ADD": (operator.add, "+"),
+    "MUL": (operator.mul, "*"),
+    "FLOORDIV": (operator.floordiv, "//"),
+    "MOD": (operator.mod, "%"),
+    "MAX": (max, "max"),
+    "MIN": (min, "min"),
+    "EQ": (lambda a, b: int(a == b), "=="),
+    "NE": (lambda a, b: int(a != b), "!="),
+    "LT": (lambda a, b: int(a < b), "<"),
+    "LE": (lambda a, b: int(a <= b), "<="),
+    "AND": (lambda a, b: int(bool(a) and bool(b)), "and"),
+    "OR": (lambda a, b: int(bool(a) or bool(b)), "or"),
+}
+
+#: classes of symbolic expressions by name: the operation, and whether its operands are swapped
+_OPERATIONS: dict[str, tuple[str, bool]] = {
+    "Add": ("ADD", False),
+    "Mul": ("MUL", False),
+    "FloorDiv": ("FLOORDIV", False),
+    "CleanDiv": ("FLOORDIV", False),
+    "PythonMod": ("MOD", False),
+    "Max": ("MAX", False),
+    "Min": ("MIN", False),
+    "Equality": ("EQ", False),
+    "Unequality": ("NE", False),
+    "StrictLessThan": ("LT", False),
+    "LessThan": ("LE", False),
+    "StrictGreaterThan": ("LT", True),
+    "GreaterThan": ("LE", True),
+    "And": ("AND", False),
+    "Or": ("OR", False),
+}
+
+
+@dataclass(frozen=True)
+class SizeProgram:
+    """`code` is in reverse Polish notation: an operation's name, then its operands; a place stands
+    for itself."""
+
+    code: tuple[Any, ...]
+    text: str
+
+    def sources(self) -> tuple[Source, ...]:
+        found = (item.source for item in self.code if isinstance(item, Place))
+        return tuple(dict.fromkeys(found))
+
+    def holds(self, values: Sequence[Any]) -> bool:
+        """The plain-Python answer; `values` are in the order of `sources()`."""
+        where = dict(zip(self.sources(), values, strict=True))
+        stack: list[int] = []
+        for item in self.code:
+            if isinstance(item, Place):
+                stack.append(item.read(where[item.source]))
+            elif isinstance(item, int):
+                stack.append(item)
+            elif item == "NOT":
+                stack.append(int(not stack.pop()))
+            else:
+                right, left = stack.pop(), stack.pop()
+                stack.append(_BINARY[item][0](left, right))
+            if not -_LARGEST - 1 <= stack[-1] <= _LARGEST:
+                return False
+        return stack == [stack[0]] and stack[0] != 0
+
+    def numbers(self, slots: Mapping[Source, int], ops: Mapping[str, int]) -> tuple[int, ...]:
+        """For the native machine; `slots` says where the tree leaves the values."""
+        found: list[int] = []
+        for item in self.code:
+            if isinstance(item, Place):
+                found += [ops[item.what], slots[item.source]]
+                if item.what != "VALUE":
+                    found.append(item.dim)
+            elif isinstance(item, int):
+                found += [ops["CONST"], item]
+            else:
+                found.append(ops[item])
+        return tuple(found)
+
+
+def size_program(condition: Any, places: Mapping[Any, Place]) -> SizeProgram:
+    """Compile a symbolic condition; `places` says where each of its symbols is found."""
+    code: list[Any] = []
+    text = _compile(condition, places, code)
+    return SizeProgram(tuple(code), text)
+
+
+def _compile(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
+    kind = type(expr).__name__
+    if isinstance(expr, int) or getattr(expr, "is_Integer", False):
+        return _constant(int(expr), code)
+    if kind in ("BooleanTrue", "BooleanFalse"):
+        return _constant(int(bool(expr)), code)
+    if expr in places:
+        code.append(places[expr])
+        return places[expr].name()
+    if kind == "Not":
+        text = _compile(expr.args[0], places, code)
+        code.append("NOT")
+        return f"not {text}"
+    if kind == "Pow":
+        return _power(expr, places, code)
+    if kind == "Mod":
+        return _modulo(expr, places, code)
+    if kind not in _OPERATIONS:
+        raise Inexpressible(f"{kind} in {expr}")
+    op, swapped = _OPERATIONS[kind]
+    args = tuple(reversed(expr.args)) if swapped else tuple(expr.args)
+    parts = [_compile(args[0], places, code)]
+    for arg in args[1:]:
+        parts.append(_compile(arg, places, code))
+        code.append(op)
+    sign = _BINARY[op][1]
+    if op in ("MAX", "MIN"):
+        return f"{sign}({', '.join(parts)})"
+    return "(" + f" {sign} ".join(parts) + ")"
+
+
+def _constant(value: int, code: list[Any]) -> str:
+    if not -_LARGEST <= value <= _LARGEST:
+        raise Inexpressible(f"{value} is beyond 64 bits")
+    code.append(value)
+    return str(value)
+
+
+def _power(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
+    base, exponent = expr.args
+    if not getattr(exponent, "is_Integer", False) or not 1 <= int(exponent) <= 8:
+        raise Inexpressible(f"{expr}")
+    text = _compile(base, places, code)
+    for _ in range(int(exponent) - 1):
+        _compile(base, places, code)
+        code.append("MUL")
+    return f"{text} ** {exponent}"
+
+
+def _modulo(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
+    """Of numbers that are not negative, the only ones that this kind of remainder is made for."""
+    left, right = expr.args
+    if not (getattr(left, "is_nonnegative", False) and getattr(right, "is_positive", False)):
+        raise Inexpressible(f"{expr}")
+    first = _compile(left, places, code)
+    second = _compile(right, places, code)
+    code.append("MOD")
+    return f"({first} % {second})"
+
+
+def _got(values: Any, params: Params) -> str:
+    program: SizeProgram = params[0]
+    where = dict(zip(program.sources(), values, strict=True))
+    places = dict.fromkeys(item for item in program.code if isinstance(item, Place))
+    return ", ".join(f"{place.name()} = {place.read(where[place.source])}" for place in places)
+
+
+SIZES = register(
+    Kind(
+        "SIZES",
+        holds=lambda values, params: params[0].holds(values),
+        check=lambda params: ("PIN", 0),
+        expected=lambda params: params[0].text,
+        got=_got,
+    )
+)

@@ -1,0 +1,201 @@
+"""The symbols of one capture: sizes and numbers that the graph leaves open.
+
+In: tensors of the program with the dimensions that may vary, and numbers that may. Out: fake
+tensors and symbolic numbers, the graph's nodes for them, and the conditions under which what was
+decided about them holds. Invariant: every decision that torch's shape environment took is a guard
+at the end; what cannot be said as one fixes the symbols in it to their present values.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.guards import GuardSet, Inexpressible, Place, SizeProgram, size_program
+from flambeau_capture.source import SizeOf, Source
+
+if TYPE_CHECKING:
+    from flambeau_capture.graph import GraphBuilder
+
+Bounds = tuple[int | None, int | None]
+
+#: classes of symbolic expressions by name, as a graph spells them
+_SPELLED: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Max": max,
+    "Min": min,
+}
+
+
+class Shapes:
+    """Symbols by where the program holds their values."""
+
+    def __init__(self, graph: GraphBuilder) -> None:
+        self._graph = graph
+        self._places: dict[Any, Place] = {}
+        self._floats: dict[Any, tuple[Source, float]] = {}
+        self._values: dict[Any, int] = {}
+        self._equal: list[tuple[Place, Any]] = []
+        self._nodes: dict[Any, fx.Node] = {}
+        self._fixed_floats: set[Any] = set()
+
+    def __bool__(self) -> bool:
+        """Whether anything is left open."""
+        return bool(self._places or self._floats)
+
+    def graph_is_empty(self) -> bool:
+        return self._graph.is_empty()
+
+    # -- what comes in --------------------------------------------------------------------------
+
+    def tensor(
+        self, tensor: torch.Tensor, source: Source, dims: Mapping[int, Bounds]
+    ) -> tuple[torch.Tensor, tuple[int, ...], tuple[int, ...]]:
+        """The fake tensor, and the dimensions whose sizes and strides are symbolic: sizes 0 and 1
+        never are."""
+        fake = compat.to_symbolic_fake(self._graph.fake_mode, tensor, dims)
+        open_dims: list[int] = []
+        open_strides: list[int] = []
+        for dim, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                self._bind(Place(source, "SIZE", dim), compat.expression(size), tensor.size(dim))
+                open_dims.append(dim)
+        for dim, stride in enumerate(fake.stride()):
+            if isinstance(stride, torch.SymInt):
+                place = Place(source, "STRIDE", dim)
+                self._bind(place, compat.expression(stride), tensor.stride(dim))
+                open_strides.append(dim)
+        return fake, tuple(open_dims), tuple(open_strides)
+
+    def _bind(self, place: Place, expr: Any, value: int) -> None:
+        if expr.is_Symbol and expr not in self._places:
+            self._places[expr] = place
+            self._values[expr] = value
+        else:
+            self._equal.append((place, expr))
+
+    def number(self, value: int | float, source: Source) -> Any:
+        """A symbolic number for one that the program holds."""
+        made = compat.symbolic_number(self._graph.fake_mode, value, source.name())
+        if not isinstance(made, torch.SymInt | torch.SymFloat):
+            return made
+        symbol = compat.expression(made)
+        if isinstance(value, int):
+            self._bind(Place(source, "VALUE"), symbol, value)
+        else:
+            self._floats[symbol] = (source, value)
+        self._nodes[symbol] = self._graph.add_number(made, source, value)
+        return made
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def node(self, number: Any) -> fx.Node | int | float | bool:
+        """The graph's node for a symbolic number; a number where no node can say it."""
+        expr = compat.expression(number)
+        try:
+            return self._spell(expr)
+        except Inexpressible:
+            return self.value(number)
+
+    def _spell(self, expr: Any) -> fx.Node | int:
+        if expr.is_Integer:
+            return int(expr)
+        known = self._nodes.get(expr)
+        if known is not None:
+            return known
+        kind = type(expr).__name__
+        if expr.is_Symbol:
+            made = self._placeholder(expr)
+        elif kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+            made = self._graph.number_call(
+                operator.pow, (self._spell(expr.args[0]), int(expr.args[1]))
+            )
+        elif kind in _SPELLED:
+            parts = [self._spell(arg) for arg in expr.args]
+            node = parts[0]
+            for part in parts[1:]:
+                node = self._graph.number_call(_SPELLED[kind], (node, part))
+            assert isinstance(node, fx.Node)
+            made = node
+        else:
+            raise Inexpressible(f"{kind} in {expr}")
+        self._nodes[expr] = made
+        return made
+
+    def _placeholder(self, symbol: Any) -> fx.Node:
+        place = self._places.get(symbol)
+        if place is None or place.what != "SIZE":
+            raise Inexpressible(str(symbol))
+        number = compat.symbolic_integer(self._graph.fake_mode, symbol, self._values[symbol])
+        source = SizeOf(place.source, place.dim)
+        return self._graph.add_number(number, source, self._values[symbol])
+
+    def source(self, number: Any) -> Source | None:
+        """Where the program holds the number itself."""
+        expr = compat.expression(number)
+        if expr in self._floats:
+            return self._floats[expr][0]
+        place = self._places.get(expr)
+        if place is None or place.what == "STRIDE":
+            return None
+        return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
+
+    # -- what was decided -----------------------------------------------------------------------
+
+    def value(self, number: Any) -> Any:
+        """The present value, which from here on is assumed."""
+        if isinstance(number, torch.SymFloat):
+            self._fixed_floats |= compat.expression(number).free_symbols
+            return compat.hint(number)
+        return int(number) if isinstance(number, torch.SymInt) else bool(number)
+
+    def add_guards(self, guards: GuardSet) -> None:
+        """Guard all that was decided about the symbols."""
+        if not self:
+            return
+        for program in self._programs():
+            guards.add_sizes(program)
+        for symbol, (source, value) in self._floats.items():
+            if symbol in self._fixed_floats:
+                guards.add(source, "CONSTANT_MATCH", value)
+            else:
+                guards.add(source, "TYPE_MATCH", float)
+
+    def _programs(self) -> list[SizeProgram]:
+        places = self._places
+        conditions = [
+            compat.equality(expr, self._as_symbol(place)) for place, expr in self._equal
+        ]
+        extra = {self._as_symbol(place): place for place, _ in self._equal}
+        conditions += compat.shape_conditions(self._graph.fake_mode, set(places))
+        made: list[SizeProgram] = []
+        for condition in conditions:
+            try:
+                made.append(size_program(condition, {**places, **extra}))
+            except Inexpressible:
+                made += self._fix(condition)
+        return [one for one in dict.fromkeys(made) if one.code != (1,)]
+
+    def _as_symbol(self, place: Place) -> Any:
+        return compat.plain_symbol(place.name())
+
+    def _fix(self, condition: Any) -> list[SizeProgram]:
+        """Fix every symbol of a condition to its value: then it holds as it did."""
+        made: list[SizeProgram] = []
+        for symbol in condition.free_symbols:
+            if symbol in self._floats:
+                self._fixed_floats.add(symbol)
+            elif symbol in self._places:
+                value = self._values[symbol]
+                made.append(size_program(compat.equality(symbol, value), self._places))
+        return made
