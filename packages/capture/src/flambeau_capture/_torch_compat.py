@@ -82,7 +82,6 @@ def device_constructors() -> frozenset[Any]:
     return frozenset(_device_constructors())
 
 
-
 # -- nn.Module -----------------------------------------------------------------------------------
 
 HOOK_TABLES: tuple[str, ...] = (

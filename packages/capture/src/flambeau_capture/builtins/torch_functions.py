@@ -41,7 +41,7 @@ _state(
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_default_device,
+    torch.get_float32_matmul_precision, torch.is_anomaly_enabled,
     torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled, torch.backends.cudnn.is_available,

@@ -16,7 +16,7 @@ from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.contexts import AutocastValue, IndexingMode
+from flambeau_capture.values.contexts import manager_of
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
@@ -77,6 +77,7 @@ def exception_group(frame: Frame, instruction: Instruction) -> None:
 @opcode("BEFORE_WITH")
 def before_with(frame: Frame, instruction: Instruction) -> None:
     manager = frame.pop()
+    manager = manager_of(manager) or manager
     frame.push(_bound(frame, manager, "__exit__"))
     frame.push(frame.tx.call(_bound(frame, manager, "__enter__"), [], {}))
 
@@ -91,8 +92,9 @@ def _bound(frame: Frame, manager: Value, name: str) -> Value:
         found = class_attribute(frame.tx, manager, manager.cls, name)
         if isinstance(found, MethodValue | BoundMethod):
             return found
-    elif isinstance(manager, AutocastValue | IndexingMode):
-        return frame.tx.get_attr(manager, name)
+    known = manager_of(manager)
+    if known is not None:
+        return frame.tx.get_attr(known, name)
     raise Break("FB0013", f"with {manager.describe()}")
 
 

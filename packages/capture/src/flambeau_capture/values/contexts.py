@@ -1,12 +1,13 @@
-"""Context managers of torch that capture enters itself: autocast.
+"""Context managers of torch that capture enters itself: autocast, inference_mode, devices, labels.
 
-In: their constructors' arguments. Out: `AutocastValue`. Invariant: while one is entered under
-capture, fake tensors are computed in its state, and the graph holds the calls that enter and leave
-it; `convert` leaves what is still entered when interpretation stops.
+In: their constructors' arguments. Out: a `ContextManager`. Invariant: while a `GraphMode` is entered
+under capture, fake tensors are computed in its state, and the graph holds the calls that enter and
+leave it; `convert` leaves what is still entered when interpretation stops.
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,21 +20,15 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
 
 
-class AutocastValue(Value):
-    """torch.autocast."""
+class ContextManager(Value):
+    """A context manager that capture knows. `live` is torch's own while it is entered."""
 
-    def __init__(self, arguments: tuple[Any, ...], kind: type) -> None:
-        self.arguments = arguments
-        self.kind = kind
-        self.live: Any = None
-        self.node: Any = None
+    kind: type
+    live: Any = None
 
     @property
     def cls(self) -> type:
         return self.kind
-
-    def describe(self) -> str:
-        return f"autocast{self.arguments}"
 
     def truth(self, tx: Tracer) -> bool:
         return True
@@ -44,31 +39,51 @@ class AutocastValue(Value):
         self.unknown(f"attribute {name!r}")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        raise Break("FB0013", "autocast as a decorator")
+        raise Break("FB0013", f"{self.describe()} as a decorator")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        tx.heap.changed()
         if name == "__enter__":
-            self._enter(tx)
-            return self
+            return self.enter(tx)
         if name == "__exit__":
-            self._exit(tx)
+            self.leave(tx)
             return Constant(None)
         self.unknown(f"method {name!r}")
 
-    def _enter(self, tx: Tracer) -> None:
-        tx.heap.changed()
-        device, _, enabled, _ = self.arguments
-        idle = not enabled and not torch.is_autocast_enabled(device)
-        self.live = torch.autocast(*self.arguments)
+    def enter(self, tx: Tracer) -> Value:
+        raise NotImplementedError(type(self).__name__)
+
+    def leave(self, tx: Tracer) -> None:
+        raise NotImplementedError(type(self).__name__)
+
+
+class GraphMode(ContextManager):
+    """A mode that fake tensors are computed in, and that the graph enters and leaves."""
+
+    calls: tuple[Any, Any]  # of the graph, to enter and to leave
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.node: Any = None
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__}{self.arguments}"
+
+    def idle(self) -> bool:
+        """Whether entering it changes nothing."""
+        return False
+
+    def enter(self, tx: Tracer) -> Value:
+        idle = self.idle()
+        self.live = self.kind(*self.arguments)
         self.live.__enter__()
         tx.entered.append(self)
         if not idle:
-            self.node = tx.graph.record_mode(
-                compat.enter_autocast, self.arguments, tx.stack_trace()
-            )
+            self.node = tx.graph.record_mode(self.calls[0], self.arguments, tx.stack_trace())
+        return self
 
-    def _exit(self, tx: Tracer) -> None:
-        tx.heap.changed()
+    def leave(self, tx: Tracer) -> None:
         tx.entered.remove(self)
         self.live.__exit__(None, None, None)
         self.live = None
@@ -77,43 +92,120 @@ class AutocastValue(Value):
     def record_exit(self, tx: Tracer) -> None:
         """Let the graph leave the mode, if it entered it."""
         if self.node is not None:
-            tx.graph.record_mode(compat.exit_autocast, (self.node,), tx.stack_trace())
+            tx.graph.record_mode(self.calls[1], (self.node,), tx.stack_trace())
             self.node = None
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
-            maker = _make_autocast if self.live is None else _entered_autocast
-            writer.call(maker, [Constant(argument) for argument in self.arguments])
+            maker = self.kind if self.live is None else _entered
+            arguments = [Constant(argument) for argument in self.arguments]
+            writer.call(
+                maker, arguments if self.live is None else [Constant(self.kind), *arguments]
+            )
+
+
+class AutocastValue(GraphMode):
+    """torch.autocast."""
+
+    calls = (compat.enter_autocast, compat.exit_autocast)
+
+    def idle(self) -> bool:
+        device, _, enabled, _ = self.arguments
+        return not enabled and not torch.is_autocast_enabled(device)
+
+
+class InferenceValue(GraphMode):
+    """torch.inference_mode."""
+
+    calls = (compat.enter_inference, compat.exit_inference)
+
+    def idle(self) -> bool:
+        return bool(self.arguments[0]) == torch.is_inference_mode_enabled()
+
+
+class Label(ContextManager):
+    """A name for what profilers show: nothing happens in it."""
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...]) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.inside = False
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__}{self.arguments}"
+
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        return self
+
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            if self.inside:
+                writer.call(nullcontext, [])  # a label does not last beyond a graph break
+            else:
+                writer.call(self.kind, [Constant(argument) for argument in self.arguments])
+
+
+class DeviceMode(ContextManager):
+    """`with torch.device(...)`: the device of tensors that are made without one."""
+
+    kind = torch.device
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.before: torch.device | None = None
+        self.inside = False
+
+    def describe(self) -> str:
+        return f"with {self.device}"
+
+    def enter(self, tx: Tracer) -> Value:
+        graph = tx.graph.outermost
+        self.before, graph.device, self.inside = graph.device, self.device, True
+        return Constant(self.device)
+
+    def leave(self, tx: Tracer) -> None:
+        tx.graph.outermost.device, self.inside = self.before, False
+
+    def reconstruct(self, writer: Any) -> None:
+        if self.inside:
+            with writer.building(self):
+                writer.call(_entered, [Constant(torch.device), Constant(str(self.device))])
+        else:
+            writer.load_const(self.device)
+
+
+def manager_of(value: Value) -> ContextManager | None:
+    """The context manager that a value is, where it is one of torch's own."""
+    if isinstance(value, ContextManager):
+        return value
+    if isinstance(value, Constant) and isinstance(value.value, torch.device):
+        return DeviceMode(value.value)
+    return None
 
 
 # Modes of torch that turn `x[i]`, with tensors of no dimension for i, into aten's `index`.
 INDEXING_MODES = frozenset({"TransformGetItemToIndex"})
 
 
-class IndexingMode(Value):
+class IndexingMode(ContextManager):
     """A mode of `INDEXING_MODES`."""
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
         self.inside = False
 
-    @property
-    def cls(self) -> type:
-        return self.kind
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        tx.indexing += 1
+        return self
 
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name in ("__enter__", "__exit__"):
-            return BoundMethod(self, name)
-        self.unknown(f"attribute {name!r}")
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        tx.heap.changed()
-        self.inside = name == "__enter__"
-        tx.indexing += 1 if self.inside else -1
-        return self if self.inside else Constant(None)
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+        tx.indexing -= 1
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
@@ -123,18 +215,8 @@ class IndexingMode(Value):
                 writer.call(self.kind, [])
 
 
-def _entered(kind: Any) -> Any:
-    made = kind()
-    made.__enter__()
-    return made
-
-
-def _make_autocast(*arguments: Any) -> Any:
-    return torch.autocast(*arguments)
-
-
-def _entered_autocast(*arguments: Any) -> Any:
-    made = torch.autocast(*arguments)
+def _entered(kind: Any, *arguments: Any) -> Any:
+    made = kind(*arguments)
     made.__enter__()
     return made
 
@@ -150,9 +232,34 @@ def _autocast(kind: type, device: str | None) -> Any:
             raise Break("FB0013", f"{kind.__module__}.autocast; use torch.autocast")
         made = torch.autocast(*plain, **named)
         arguments = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
-        return AutocastValue(arguments, kind)
+        return AutocastValue(torch.autocast, arguments)
 
     return make
+
+
+@handles(torch.inference_mode)
+def _inference_mode(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = [*args, *kwargs.values()]
+    if not given:
+        return InferenceValue(torch.inference_mode, (True,))
+    if not isinstance(given[0], Constant) or not isinstance(given[0].value, bool):
+        raise Break("FB0013", "inference_mode as a decorator")
+    return InferenceValue(torch.inference_mode, (given[0].value,))
+
+
+@handles(*compat.labels())
+def _label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        plain = tuple(value.as_python() for value in [*args, *kwargs.values()])
+    except NotConcrete as error:
+        raise Break("FB0013", f"record_function with {error}") from None
+    return Label(torch.profiler.record_function, plain)
+
+
+@handles(torch.get_default_device)
+def _default_device(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    inside = tx.graph.outermost.device
+    return tx.wrap_new(torch.get_default_device() if inside is None else inside)
 
 
 handles(torch.autocast)(_autocast(torch.autocast, None))

@@ -273,6 +273,10 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     node_kwargs = fx.node.map_arg(
         {key: graph_argument(arg) for key, arg in kwargs.items()}, localize
     )
+    device = tx.graph.outermost.device
+    if device is not None and target in compat.device_constructors():
+        if node_kwargs.get("device") is None:
+            node_kwargs = {**node_kwargs, "device": device}
     by_fake = {id(value.fake): value for value in values.values()}
     versions = [(value.fake, _version(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
