@@ -31,7 +31,7 @@ def compile(
     *,
     backend: str | Callable[..., Any] = ...,
     fullgraph: bool = ...,
-    dynamic: bool = ...,
+    dynamic: bool | None = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
 ) -> Fn: ...
@@ -43,7 +43,7 @@ def compile(
     *,
     backend: str | Callable[..., Any] = ...,
     fullgraph: bool = ...,
-    dynamic: bool = ...,
+    dynamic: bool | None = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
 ) -> Callable[[Fn], Fn]: ...
@@ -54,7 +54,7 @@ def compile(
     *,
     backend: str | Callable[..., Any] = "inductor",
     fullgraph: bool = False,
-    dynamic: bool = False,
+    dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Any:

@@ -54,7 +54,7 @@ def choose(
     options: Mapping[str, object] | None = None,
     *,
     nopython: bool = False,
-    dynamic: bool = False,
+    dynamic: bool | None = None,
 ) -> Choices:
     """The options of the stages: the mode's first, then the caller's on top.
 
