@@ -6,17 +6,20 @@ Invariant: dtype and device are made explicit; `*_like` keeps the layout of its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
+from flambeau_prims.decomp.matrices import difference
 from flambeau_prims.layout import Size, TensorMeta, dense_order, is_dense
 from flambeau_prims.promotion import number_dtype, to_float
-from flambeau_prims.table import decomposition
+from flambeau_prims.table import TABLE, Decomposition, decomposition
 
 aten = torch.ops.aten
 Dtype = torch.dtype | None
@@ -24,58 +27,41 @@ Device = torch.device | None
 Format = torch.memory_format | None
 
 
-def _strided(layout: torch.layout | None, pin_memory: bool | None) -> bool:
-    return layout in (None, torch.strided) and not pin_memory
+def factory(
+    *ops: OpOverload, table: dict[OpOverload, Decomposition] = TABLE
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a decomposition that need not know of layouts and pinned memory.
+
+    Those that are not strided, or pinned, or have names, stay with ATen.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(
+            *args: Any,
+            names: Any = None,
+            layout: torch.layout | None = None,
+            pin_memory: bool | None = None,
+            **kwargs: Any,
+        ) -> Any:
+            if names is not None or pin_memory or layout not in (None, torch.strided):
+                return NotImplemented
+            return function(*args, **kwargs)
+
+        decomposition(*ops, table=table)(call)
+        return function
+
+    return register
 
 
-def _device(device: Device) -> torch.device:
+def home(device: Device) -> torch.device:
+    """The device asked for, or torch's default one."""
     return torch.get_default_device() if device is None else torch.device(device)
 
 
 def filled(shape: Sequence[Size], value: Number, dtype: Dtype, device: Device) -> Tensor:
     """A row-major tensor of `value`; dtype and device default as in torch."""
-    return p.full(
-        list(shape), value, dtype=dtype or torch.get_default_dtype(), device=_device(device)
-    )
-
-
-def _make_plain(value: Number) -> Any:
-    def call(
-        size: Sequence[Size],
-        *,
-        names: Any = None,
-        dtype: Dtype = None,
-        layout: torch.layout | None = None,
-        device: Device = None,
-        pin_memory: bool | None = None,
-        memory_format: Format = None,
-    ) -> Any:
-        if names is not None or not _strided(layout, pin_memory):
-            return NotImplemented
-        result = filled(size, value, dtype, device)
-        return e.in_format(result, memory_format)
-
-    return call
-
-
-# What an `empty` holds is undefined, so zeros are as good as anything.
-decomposition(aten.zeros.default, aten.empty.memory_format)(_make_plain(0))
-decomposition(aten.ones.default)(_make_plain(1))
-
-
-@decomposition(aten.full.default)
-def full(
-    size: Sequence[Size],
-    fill_value: Number,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
-    return filled(size, fill_value, dtype or number_dtype(fill_value), device)
+    return p.full(list(shape), value, dtype=dtype or torch.get_default_dtype(), device=home(device))
 
 
 def _in_layout(
@@ -92,62 +78,73 @@ def _in_layout(
     return p.permute(dense, [order.index(d) for d in range(model.ndim)])
 
 
-def _make_like(value: Number) -> Any:
+def _make_plain(value: Number) -> Any:
     def call(
-        x: Tensor,
+        size: Sequence[Size],
         *,
         dtype: Dtype = None,
-        layout: torch.layout | None = None,
         device: Device = None,
-        pin_memory: bool | None = None,
         memory_format: Format = None,
     ) -> Any:
-        if not _strided(layout, pin_memory):
-            return NotImplemented
+        return e.in_format(filled(size, value, dtype, device), memory_format)
+
+    return call
+
+
+def _make_like(value: Number) -> Any:
+    def call(
+        x: Tensor, *, dtype: Dtype = None, device: Device = None, memory_format: Format = None
+    ) -> Any:
         return _in_layout(x, value, dtype, device, memory_format)
 
     return call
 
 
-decomposition(aten.zeros_like.default, aten.empty_like.default)(_make_like(0))
-decomposition(aten.ones_like.default)(_make_like(1))
-
-
-@decomposition(aten.full_like.default)
-def full_like(
-    x: Tensor,
-    fill_value: Number,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-    memory_format: Format = None,
-) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
-    return _in_layout(x, fill_value, dtype, device, memory_format)
-
-
 def _make_new(value: Number) -> Any:
-    def call(
-        x: Tensor,
-        size: Sequence[Size],
-        *,
-        dtype: Dtype = None,
-        layout: torch.layout | None = None,
-        device: Device = None,
-        pin_memory: bool | None = None,
-    ) -> Any:
-        if not _strided(layout, pin_memory):
-            return NotImplemented
+    def call(x: Tensor, size: Sequence[Size], *, dtype: Dtype = None, device: Device = None) -> Any:
         return filled(size, value, dtype or x.dtype, device or x.device)
 
     return call
 
 
-decomposition(aten.new_zeros.default, aten.new_empty.default)(_make_new(0))
-decomposition(aten.new_ones.default)(_make_new(1))
+# What an `empty` holds is undefined, so zeros are as good as anything.
+factory(aten.zeros.default, aten.empty.memory_format)(_make_plain(0))
+factory(aten.ones.default)(_make_plain(1))
+factory(aten.zeros_like.default, aten.empty_like.default)(_make_like(0))
+factory(aten.ones_like.default)(_make_like(1))
+factory(aten.new_zeros.default, aten.new_empty.default)(_make_new(0))
+factory(aten.new_ones.default)(_make_new(1))
+
+
+@factory(aten.full.default)
+def full(
+    size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, device: Device = None
+) -> Any:
+    return filled(size, fill_value, dtype or number_dtype(fill_value), device)
+
+
+@factory(aten.full_like.default)
+def full_like(
+    x: Tensor,
+    fill_value: Number,
+    *,
+    dtype: Dtype = None,
+    device: Device = None,
+    memory_format: Format = None,
+) -> Any:
+    return _in_layout(x, fill_value, dtype, device, memory_format)
+
+
+@factory(aten.new_full.default)
+def new_full(
+    x: Tensor,
+    size: Sequence[Size],
+    fill_value: Number,
+    *,
+    dtype: Dtype = None,
+    device: Device = None,
+) -> Any:
+    return filled(size, fill_value, dtype or x.dtype, device or x.device)
 
 
 def _with_strides(
@@ -155,58 +152,47 @@ def _with_strides(
 ) -> Any:
     if not is_dense(size, stride):
         return NotImplemented
-    device = _device(device)
+    device = home(device)
     dtype = dtype or torch.get_default_dtype()
     order = dense_order(TensorMeta(tuple(size), tuple(stride), dtype, device))
+    return _permuted(size, order, dtype, device)
+
+
+def _permuted(
+    size: Sequence[Size], order: Sequence[int], dtype: torch.dtype, device: torch.device
+) -> Tensor:
     dense = p.full([size[d] for d in order], 0, dtype=dtype, device=device)
-    return p.permute(dense, [order.index(d) for d in range(len(size))])
+    return p.permute(dense, [list(order).index(d) for d in range(len(size))])
 
 
-@decomposition(aten.empty_strided.default)
+@factory(aten.empty_strided.default)
 def empty_strided(
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    size: Sequence[Size], stride: Sequence[Size], *, dtype: Dtype = None, device: Device = None
 ) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
     return _with_strides(size, stride, dtype, device)
 
 
-@decomposition(aten.new_empty_strided.default)
+@factory(aten.new_empty_strided.default)
 def new_empty_strided(
     x: Tensor,
     size: Sequence[Size],
     stride: Sequence[Size],
     *,
     dtype: Dtype = None,
-    layout: torch.layout | None = None,
     device: Device = None,
-    pin_memory: bool | None = None,
 ) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
     return _with_strides(size, stride, dtype or x.dtype, device or x.device)
 
 
-@decomposition(aten.new_full.default)
-def new_full(
-    x: Tensor,
+@factory(aten.empty_permuted.default)
+def empty_permuted(
     size: Sequence[Size],
-    fill_value: Number,
+    physical_layout: Sequence[int],
     *,
     dtype: Dtype = None,
-    layout: torch.layout | None = None,
     device: Device = None,
-    pin_memory: bool | None = None,
 ) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
-    return filled(size, fill_value, dtype or x.dtype, device or x.device)
+    return _permuted(size, physical_layout, dtype or torch.get_default_dtype(), home(device))
 
 
 @decomposition(aten.fill.Scalar, aten.fill.Tensor)
@@ -222,17 +208,8 @@ def zero(x: Tensor) -> Tensor:
     return _in_layout(x, 0, None, None, None)
 
 
-@decomposition(aten.scalar_tensor.default)
-def scalar_tensor(
-    s: Number,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
+@factory(aten.scalar_tensor.default)
+def scalar_tensor(s: Number, *, dtype: Dtype = None, device: Device = None) -> Any:
     return filled([], s, dtype or torch.get_default_dtype(), device)
 
 
@@ -250,51 +227,72 @@ def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Ten
         span = (float(end) - float(start)) / float(step)
         length = int(-(-span // 1))  # rounded up
     length = 0 if length < 0 else length
-    return p.iota(length, start, step, dtype=dtype, device=_device(device))
+    return p.iota(length, start, step, dtype=dtype, device=home(device))
 
 
-@decomposition(aten.arange.default)
-def arange(
-    end: Any,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> Any:
-    return arange_from(0, end, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+@factory(aten.arange.default)
+def arange(end: Any, *, dtype: Dtype = None, device: Device = None) -> Any:
+    return _range(0, end, 1, dtype, device)
 
 
-@decomposition(aten.arange.start, aten.arange.start_step)
+@factory(aten.arange.start, aten.arange.start_step)
 def arange_from(
-    start: Any,
-    end: Any,
-    step: Any = 1,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
     return _range(start, end, step, dtype, device)
 
 
-@decomposition(aten.eye.default, aten.eye.m)
-def eye(
-    n: Size,
-    m: Size | None = None,
-    *,
-    dtype: Dtype = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+@factory(aten.range.default, aten.range.step)
+def range_(
+    start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
-    if not _strided(layout, pin_memory):
-        return NotImplemented
-    columns = n if m is None else m
-    i64: Any = {"dtype": torch.int64, "device": _device(device)}
-    row = p.broadcast_in_dim(p.iota(n, 0, 1, **i64), [n, columns], [0])
-    column = p.broadcast_in_dim(p.iota(columns, 0, 1, **i64), [n, columns], [1])
-    return p.cast(p.eq(row, column), dtype=dtype or to_float(torch.bool))
+    """The old form of `arange`, which includes the end."""
+    length = int((float(end) - float(start)) / float(step) // 1) + 1
+    return p.iota(
+        length, start, step, dtype=dtype or torch.get_default_dtype(), device=home(device)
+    )
+
+
+@factory(aten.eye.default, aten.eye.m)
+def eye(n: Size, m: Size | None = None, *, dtype: Dtype = None, device: Device = None) -> Any:
+    place = difference(n, n if m is None else m, home(device))
+    return p.cast(e.eq(place, 0), dtype=dtype or to_float(torch.bool))
+
+
+def _triangle(
+    rows: int, columns: int, offset: int, lower: bool, dtype: Dtype, device: Device
+) -> Tensor:
+    """Positions (2, n) of a triangle's elements, row by row, without looking at any matrix."""
+    i64: Any = {"dtype": torch.int64, "device": home(device)}
+    # the columns of row i are below `stop` (lower) or from `begin` on (upper)
+    edge = p.iota(rows, offset + (1 if lower else 0), 1, **i64)
+    edge = e.minimum(e.maximum(edge, 0), columns)
+    length = edge if lower else e.sub(columns, edge)
+    steps = range(offset + (1 if lower else 0), offset + (1 if lower else 0) + rows)
+    inside = [min(max(s, 0), columns) for s in steps]
+    count = sum(inside) if lower else rows * columns - sum(inside)
+    if count == 0:
+        return p.full([2, 0], 0, dtype=dtype or torch.int64, device=home(device))
+    ends = p.cumsum(length, 0)
+    number = p.iota(count, 0, 1, **i64)
+    row = p.searchsorted(ends, number, True)
+    starts = p.sub(ends, length)
+    column = p.sub(number, p.index_select(starts, 0, row))
+    if not lower:
+        column = p.add(column, p.index_select(edge, 0, row))
+    both = p.cat([p.reshape(row, [1, count]), p.reshape(column, [1, count])], 0)
+    return e.cast(both, dtype or torch.int64)
+
+
+@factory(aten.tril_indices.default)
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, device: Device = None
+) -> Any:
+    return _triangle(row, col, offset, True, dtype, device)
+
+
+@factory(aten.triu_indices.default)
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: Dtype = torch.int64, device: Device = None
+) -> Any:
+    return _triangle(row, col, offset, False, dtype, device)

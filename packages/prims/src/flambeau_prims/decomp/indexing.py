@@ -1,7 +1,9 @@
-"""Embedding, indexing, gathering and scattering.
+"""Indexing: reading and writing where tensors of positions, or masks, say.
 
-In: ATen's overloads. Out: the indexing prims, with int64 positions.
-Invariant: what depends on the data for its shape (boolean masks, nonzero) stays with ATen.
+In: ATen's overloads, with None, masks and integers of any width among the indices. Out: the
+indexing prims, with int64 positions.
+Invariant: a mask becomes the positions of its true elements, unless what is read or written needs
+none of them.
 """
 
 from __future__ import annotations
@@ -12,15 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims.broadcast import broadcast_shapes
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
-from flambeau_prims.layout import Size
+from flambeau_prims.decomp.view import selected
+from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 Indices = Sequence[Tensor | None]
-_POSITIONS = (torch.int64, torch.int32)
+_MASKS = (torch.bool, torch.uint8)
 
 
 @decomposition(aten.embedding.default)
@@ -45,8 +49,6 @@ def embedding(
 def embedding_dense_backward(
     grad: Tensor, indices: Tensor, num_weights: Size, padding_idx: Size, scale_grad_by_freq: bool
 ) -> Any:
-    if scale_grad_by_freq:
-        return NotImplemented
     width = grad.shape[-1]
     count = indices.numel()
     positions = p.reshape(e.cast(indices, torch.int64), [count])
@@ -54,30 +56,52 @@ def embedding_dense_backward(
     if padding_idx >= 0:
         used = p.broadcast_in_dim(e.ne(positions, padding_idx), [count, width], [0])
         rows = e.where(used, rows, 0.0)
+    if scale_grad_by_freq:
+        ones = p.full([count], 1, dtype=rows.dtype, device=rows.device)
+        times = p.full([num_weights], 0, dtype=rows.dtype, device=rows.device)
+        times = p.index_select(p.index_put(times, [positions], ones, True), 0, positions)
+        rows = p.div(rows, p.broadcast_in_dim(times, [count, width], [0]))
     zeros = p.full([num_weights, width], 0, dtype=rows.dtype, device=rows.device)
     return e.cast(p.index_put(zeros, [positions], rows, True), grad.dtype)
 
 
-def _usable(indices: Indices) -> bool:
-    return all(i is None or i.dtype in _POSITIONS for i in indices)
-
-
 def _at_home(x: Tensor, indices: Indices) -> list[Tensor | None]:
-    """Indices on the device of `x` (eager takes CPU indices anywhere), None at the end dropped."""
-    placed = [
-        i if i is None or i.device == x.device else p.device_put(i, device=x.device)
-        for i in indices
-    ]
-    while placed and placed[-1] is None:
-        placed.pop()
-    return [None if i is None else e.cast(i, torch.int64) for i in placed]
+    """One int64 index, or None, for each dimension of `x` up to the last that has one.
+
+    A mask becomes as many indices as it has dimensions; indices of another device (eager takes
+    CPU indices anywhere) are moved.
+    """
+    result: list[Tensor | None] = []
+    for index in indices:
+        if index is None:
+            result.append(None)
+            continue
+        if index.device != x.device:
+            index = p.device_put(index, device=x.device)
+        if index.dtype not in _MASKS:
+            result.append(e.cast(index, torch.int64))
+            continue
+        covered = tuple(x.shape[len(result) : len(result) + index.ndim])
+        if tuple(index.shape) != covered:
+            raise IndexError(
+                f"The shape of the mask {list(index.shape)} at index {len(result)} does not match"
+                f" the shape of the indexed tensor {list(x.shape)} at index {len(result)}"
+            )
+        found = p.nonzero(index)
+        result += [selected(found, 1, d) for d in range(index.ndim)]
+    while result and result[-1] is None:
+        result.pop()
+    if len(result) > x.ndim:
+        raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
+    return result
 
 
 @decomposition(aten.index.Tensor, aten._unsafe_index.Tensor)
 def index(x: Tensor, indices: Indices) -> Any:
-    if not _usable(indices):
-        return NotImplemented
-    return p.index(x, _at_home(x, indices))
+    places = _at_home(x, indices)
+    if not places:
+        return e.copy_in_format(x, torch.contiguous_format)
+    return p.index(x, places)
 
 
 @decomposition(aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default)
@@ -89,98 +113,165 @@ def index_put(
     unsafe: bool = False,
 ) -> Any:
     del unsafe
-    if _usable(indices):
-        home = _at_home(x, indices)
-        if values.device != x.device:
-            values = p.device_put(values, device=x.device)
-        return p.index_put(x, home, e.cast(values, x.dtype), accumulate)
-    mask = indices[0]
-    one_mask = len(indices) == 1 and mask is not None and mask.dtype == torch.bool
-    if mask is None or not one_mask or accumulate or values.numel() != 1:
-        return NotImplemented
-    if mask.device != x.device or values.device != x.device:
-        return NotImplemented
-    # One number under a mask needs no positions.
+    if values.dtype != x.dtype:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got"
+            f" {x.dtype} for the destination and {values.dtype} for the source."
+        )
+    if values.device != x.device:
+        values = p.device_put(values, device=x.device)
+    mask = indices[0] if len(indices) == 1 else None
+    if mask is not None and mask.dtype == torch.bool and values.numel() == 1:
+        return _filled_under(x, mask, values, accumulate)
+    places = _at_home(x, indices)
+    if not places:
+        placed = e.expand(values, x.shape)
+        return e.laid_out_as(x, p.clone(p.add(x, placed) if accumulate else placed))
+    return p.index_put(x, places, values, accumulate)
+
+
+def _filled_under(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
+    """One number under a mask needs no positions."""
+    if mask.device != x.device:
+        mask = p.device_put(mask, device=x.device)
     covered = p.broadcast_in_dim(mask, list(x.shape), list(range(mask.ndim)))
-    number = p.broadcast_in_dim(p.reshape(e.cast(values, x.dtype), []), list(x.shape), [])
+    number = p.broadcast_in_dim(p.reshape(values, []), list(x.shape), [])
+    if accumulate:
+        number = p.add(x, number)
     return e.laid_out_as(x, p.where(covered, number, x))
+
+
+@decomposition(aten._unsafe_masked_index.default)
+def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Indices, fill: Number) -> Tensor:
+    # where the mask is false the positions may be anything: the first element stands in
+    places = _clamped(x, indices)
+    found = p.index(x, places)
+    return e.where(e.expand(mask, found.shape), found, fill)
+
+
+@decomposition(aten._unsafe_masked_index_put_accumulate.default)
+def unsafe_masked_index_put_accumulate(
+    x: Tensor, mask: Tensor, indices: Indices, values: Tensor
+) -> Tensor:
+    return p.index_put(x, _clamped(x, indices), e.where(mask, values, 0), True)
+
+
+def _clamped(x: Tensor, indices: Indices) -> list[Tensor | None]:
+    return [
+        place if place is None else e.minimum(e.maximum(place, -size), size - 1)
+        for place, size in zip(_at_home(x, indices), x.shape, strict=False)
+    ]
 
 
 @decomposition(aten.index_select.default)
 def index_select(x: Tensor, dim: int, index: Tensor) -> Any:
-    if x.ndim == 0 or index.ndim > 1:
-        return NotImplemented
+    if index.ndim > 1:
+        raise IndexError("index_select(): Index is supposed to be a vector")
     positions = e.cast(index, torch.int64)
     flat = p.reshape(positions, [1]) if index.ndim == 0 else positions
+    if x.ndim == 0:
+        return p.reshape(p.index_select(p.reshape(x, [1]), 0, flat), [])
     return p.index_select(x, canonical(dim, x.ndim), flat)
 
 
-@decomposition(aten.gather.default)
-def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Any:
-    del sparse_grad
-    if x.ndim == 0 or index.ndim != x.ndim:
-        return NotImplemented
-    return p.gather(x, canonical(dim, x.ndim), e.cast(index, torch.int64))
+@decomposition(aten.take.default)
+def take(x: Tensor, index: Tensor) -> Tensor:
+    flat = p.reshape(x, [x.numel()])
+    return p.index(flat, [e.cast(index, torch.int64)])
 
 
-@decomposition(aten.scatter.src)
-def scatter_src(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
-    if x.ndim == 0 or index.ndim != x.ndim or src.ndim != x.ndim or src.dtype != x.dtype:
-        return NotImplemented
-    return p.scatter(x, canonical(dim, x.ndim), e.cast(index, torch.int64), src)
+@decomposition(aten.put.default)
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    if source.dtype != x.dtype:
+        raise RuntimeError(f"put_(): self and source expected to have the same dtype, got self"
+                           f" {x.dtype} and source {source.dtype}")  # fmt: skip
+    count = index.numel()
+    positions = p.reshape(e.cast(index, torch.int64), [count])
+    flat, values = p.reshape(x, [x.numel()]), p.reshape(source, [count])
+    result = p.reshape(p.index_put(flat, [positions], values, accumulate), list(x.shape))
+    return e.laid_out_as(x, result)
 
 
-@decomposition(aten.scatter.value)
-def scatter_value(x: Tensor, dim: int, index: Tensor, value: Number) -> Any:
-    if x.ndim == 0 or index.ndim != x.ndim:
-        return NotImplemented
-    src = p.full(list(index.shape), value, dtype=x.dtype, device=x.device)
-    return p.scatter(x, canonical(dim, x.ndim), e.cast(index, torch.int64), src)
+def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
+    """The index list that reaches `x` (which has dimensions) at `index` along `dim`."""
+    positions = e.cast(index, torch.int64)
+    positions = p.reshape(positions, [1]) if index.ndim == 0 else positions
+    return [*[None] * canonical(dim, x.ndim), positions]
 
 
-@decomposition(aten.scatter_add.default)
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Any:
-    if x.ndim == 0 or index.ndim != x.ndim or src.ndim != x.ndim or src.dtype != x.dtype:
-        return NotImplemented
-    wide, added = e.widen(x, src)
-    where = canonical(dim, x.ndim)
-    return e.cast(p.scatter_add(wide, where, e.cast(index, torch.int64), added), x.dtype)
-
-
-def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None] | None:
-    """The index list that reaches `x` at `index` along `dim`; None where it is not that simple."""
-    if x.ndim == 0 or index.ndim != 1:
-        return None
-    return [*[None] * canonical(dim, x.ndim), e.cast(index, torch.int64)]
+def _with_a_dimension(*xs: Tensor) -> list[Tensor]:
+    return [p.reshape(x, [1]) if x.ndim == 0 else x for x in xs]
 
 
 @decomposition(aten.index_add.default)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
-    indices = _along(x, dim, index)
-    if indices is None or source.ndim != x.ndim or x.dtype == torch.bool:
-        return NotImplemented
-    dtype = compute_dtype(x.dtype)
-    added = e.cast(source, dtype)
-    added = added if alpha == 1 else e.mul(added, alpha)
-    base = e.in_format(e.cast(x, dtype), torch.contiguous_format)
-    return e.cast(p.index_put(base, indices, added, True), x.dtype)
+    if source.dtype != x.dtype:
+        raise RuntimeError(f"index_add_(): self ({x.dtype}) and source ({source.dtype}) must have"
+                           " the same scalar type")  # fmt: skip
+    base, added = _with_a_dimension(*_wide(x, source))
+    if alpha != 1:
+        added = e.mul(added, alpha)
+    base = e.in_format(base, torch.contiguous_format)
+    total = p.index_put(base, _along(base, dim, index), added, True)
+    return p.reshape(e.cast(total, x.dtype), list(x.shape))
+
+
+def _wide(*xs: Tensor) -> list[Tensor]:
+    return [e.cast(x, compute_dtype(x.dtype)) for x in xs]
 
 
 @decomposition(aten.index_copy.default)
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    indices = _along(x, dim, index)
-    if indices is None or source.ndim != x.ndim:
-        return NotImplemented
-    return p.index_put(e.in_format(x, torch.contiguous_format), indices, source, False)
+    if source.dtype != x.dtype:
+        raise RuntimeError(f"index_copy_(): self and source expected to have the same dtype, got"
+                           f" self {x.dtype} and source {source.dtype}")  # fmt: skip
+    base, values = _with_a_dimension(x, source)
+    base = e.in_format(base, torch.contiguous_format)
+    result = p.index_put(base, _along(base, dim, index), values, False)
+    return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
 
 @decomposition(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
-    indices = _along(x, dim, index)
-    if indices is None:
-        return NotImplemented
     if e.is_number(value):
         number = p.full([], value, dtype=x.dtype, device=x.device)
     else:
         number = e.cast(value, x.dtype)  # type: ignore[arg-type]
-    return p.index_put(x, indices, number, False)
+    (base,) = _with_a_dimension(x)
+    result = p.index_put(base, _along(base, dim, index), number, False)
+    return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
+
+
+def ranked(mask: Tensor) -> Tensor:
+    """For each element of a flat bool tensor, how many true ones stand before it (int64)."""
+    ones = e.cast(mask, torch.int64)
+    return p.sub(p.cumsum(ones, 0), ones)
+
+
+@decomposition(aten.masked_scatter.default)
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    if source.dtype != x.dtype:
+        raise RuntimeError("masked_scatter: expected self and source to have same dtypes but got"
+                           f" {x.dtype} and {source.dtype}")  # fmt: skip
+    shape = broadcast_shapes(x.shape, mask.shape)
+    base, under = e.expand(x, shape), e.expand(e.cast(mask, torch.bool), shape)
+    count, given = product(shape), source.numel()
+    if count == 0 or given == 0:
+        return p.clone(base)
+    flat = p.reshape(under, [count])
+    places = e.minimum(ranked(flat), given - 1)
+    values = p.reshape(p.index_select(p.reshape(source, [given]), 0, places), list(shape))
+    return e.in_format(p.where(under, values, base), torch.contiguous_format)
+
+
+@decomposition(aten.masked_scatter_backward.default)
+def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[Size]) -> Tensor:
+    count, total = grad.numel(), product(sizes)
+    result = p.full([total], 0, dtype=grad.dtype, device=grad.device)
+    if count == 0 or total == 0:
+        return p.reshape(result, list(sizes))
+    flat = p.reshape(e.expand(mask, grad.shape), [count])
+    # elements that are not under the mask add nothing, to any place
+    added = e.where(flat, p.reshape(grad, [count]), 0)
+    places = e.minimum(ranked(flat), total - 1)
+    return p.reshape(p.index_put(result, [places], added, True), list(sizes))

@@ -22,6 +22,9 @@ from flambeau_prims.table import decomposition
 aten = torch.ops.aten
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
 @decomposition(aten.mm.default)
 def mm(a: Tensor, b: Tensor) -> Tensor:
     return p.mm(a, b)
@@ -32,19 +35,33 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     return p.bmm(a, b)
 
 
-def _blend(x: Tensor, product_: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """beta * x + alpha * product, computed wide; with beta 0 `x` is not read, not even its NaN."""
-    wide = e.widen(product_)
-    wide = wide if alpha == 1 else e.mul(wide, alpha)
+def _blend(x: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """beta * x + alpha * a b; with beta 0 `x` is not read, not even its NaN.
+
+    Half precision rounds once, as eager does: the library adds before it rounds.
+    """
+    multiply, whole = (p.mm, p.addmm) if a.ndim == 2 else (p.bmm, p.baddbmm)
+    if a.dtype in HALF and (beta != 0 or alpha != 1):
+        shape = [*a.shape[:-1], b.shape[-1]]
+        return whole(e.expand(e.cast(x, a.dtype), shape), a, b, beta, alpha)
+    product_ = multiply(a, b)
+    total = product_ if alpha == 1 else e.mul(product_, _exact(alpha, a.dtype))
     if beta != 0:
-        added = e.cast(x, wide.dtype)
-        wide = e.add(wide, added if beta == 1 else e.mul(added, beta))
-    return e.cast(wide, product_.dtype)
+        added = e.cast(x, a.dtype)
+        total = e.add(total, added if beta == 1 else e.mul(added, _exact(beta, a.dtype)))
+    return total
+
+
+def _exact(number: Number, dtype: torch.dtype) -> Number:
+    """The number as an element of `dtype` takes it: integers truncate, as in eager."""
+    if dtype.is_floating_point or dtype.is_complex or isinstance(number, complex):
+        return number
+    return int(number)
 
 
 @decomposition(aten.addmm.default)
 def addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    return _blend(x, p.mm(a, b), beta, alpha)
+    return _blend(x, a, b, beta, alpha)
 
 
 @decomposition(aten._addmm_activation.default)
@@ -66,7 +83,45 @@ def addmm_activation(
 
 @decomposition(aten.baddbmm.default)
 def baddbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    return _blend(x, p.bmm(a, b), beta, alpha)
+    return _blend(x, a, b, beta, alpha)
+
+
+@decomposition(aten.addbmm.default)
+def addbmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
+    # the sum over the batch is a product with the batch laid out along the inner dimension
+    batch, rows, inner = a.shape
+    wide = p.reshape(p.permute(a, [1, 0, 2]), [rows, batch * inner])
+    return _blend(x, wide, p.reshape(b, [batch * inner, b.shape[2]]), beta, alpha)
+
+
+def _register_wide_products() -> None:
+    """Products of half precision that are asked for in float32: the operands, widened."""
+
+    def multiply(a: Tensor, b: Tensor, out_dtype: torch.dtype) -> Tensor:
+        wide = e.cast(a, out_dtype), e.cast(b, out_dtype)
+        return p.mm(*wide) if a.ndim == 2 else p.bmm(*wide)
+
+    def multiply_add(
+        x: Tensor,
+        a: Tensor,
+        b: Tensor,
+        out_dtype: torch.dtype,
+        *,
+        beta: Number = 1,
+        alpha: Number = 1,
+    ) -> Tensor:
+        return _blend(x, e.cast(a, out_dtype), e.cast(b, out_dtype), beta, alpha)
+
+    decomposition(aten.mm.dtype, aten.bmm.dtype)(multiply)
+    decomposition(aten.addmm.dtype, aten.baddbmm.dtype)(multiply_add)
+
+
+_register_wide_products()
+
+
+@decomposition(aten._int_mm.default)
+def int_mm(a: Tensor, b: Tensor) -> Tensor:
+    return p.int_mm(a, b)
 
 
 @decomposition(aten.mv.default)
@@ -76,15 +131,66 @@ def mv(a: Tensor, v: Tensor) -> Tensor:
 
 @decomposition(aten.addmv.default)
 def addmv(x: Tensor, a: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-    return _blend(x, mv(a, v), beta, alpha)
+    column = e.expand(x, [a.shape[0]])
+    total = _blend(unsqueezed(column, 1), a, unsqueezed(v, 1), beta, alpha)
+    return p.reshape(total, [a.shape[0]])
 
 
-@decomposition(aten.dot.default, aten.vdot.default)
+@decomposition(aten.addr.default)
+def addr(x: Tensor, u: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Any:
+    rows, columns = u.shape[0], v.shape[0]
+
+    def combine(y: Tensor, left: Tensor, right: Tensor) -> Tensor:
+        if y.dtype == torch.bool:
+            both = p.logical_and(left, right) if alpha else e.const(False, left)
+            return p.logical_or(both, y) if beta else both
+        outer = p.mul(left if alpha == 1 else e.mul(left, _exact(alpha, y.dtype)), right)
+        if beta == 0:
+            return outer
+        return p.add(y if beta == 1 else e.mul(y, _exact(beta, y.dtype)), outer)
+
+    placed = e.expand(x, [rows, columns])
+    left = p.broadcast_in_dim(u, [rows, columns], [0])
+    right = p.broadcast_in_dim(v, [rows, columns], [1])
+    return e.in_format(e.elementwise(combine, (placed, left, right)), torch.contiguous_format)
+
+
+@decomposition(aten.dot.default)
 def dot(a: Tensor, b: Tensor) -> Any:
-    if a.dtype.is_complex:
-        return NotImplemented
+    if a.dtype != b.dtype:
+        raise RuntimeError(f"dot : expected both vectors to have same dtype, but found {a.dtype}"
+                           f" and {b.dtype}")  # fmt: skip
     x, y = e.widen(a, b)
     return e.cast(p.sum(p.mul(x, y), [0]), a.dtype)
+
+
+@decomposition(aten.vdot.default)
+def vdot(a: Tensor, b: Tensor) -> Any:
+    return dot(p.conj(a) if a.dtype.is_complex else a, b)
+
+
+@decomposition(aten._trilinear.default)
+def trilinear(
+    i1: Tensor,
+    i2: Tensor,
+    i3: Tensor,
+    expand1: Sequence[int],
+    expand2: Sequence[int],
+    expand3: Sequence[int],
+    sumdim: Sequence[int],
+    unroll_dim: int = 1,
+) -> Tensor:
+    del unroll_dim
+    wide = []
+    for x, missing in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        total = x.ndim + len(missing)
+        kept = [d for d in range(total) if d not in missing]
+        sizes: list[Any] = [1] * total
+        for d, n in zip(kept, x.shape, strict=True):
+            sizes[d] = n
+        wide.append(p.broadcast_in_dim(e.widen(x), sizes, kept))
+    together = e.mul(e.mul(wide[0], wide[1]), wide[2])
+    return e.cast(p.sum(together, sorted(sumdim)), i1.dtype)
 
 
 @decomposition(aten.linear.default)
@@ -92,9 +198,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
     if weight.ndim != 2 or x.ndim == 0:
         return NotImplemented
     rows, width = product(x.shape[:-1]), x.shape[-1]
-    out = p.mm(p.reshape(x, [rows, width]), p.permute(weight, [1, 0]))
-    if bias is not None:
-        out = _blend(bias, out, 1, 1)
+    flat, turned = p.reshape(x, [rows, width]), p.permute(weight, [1, 0])
+    out = p.mm(flat, turned) if bias is None else _blend(bias, flat, turned, 1, 1)
     return p.reshape(out, [*x.shape[:-1], weight.shape[0]])
 
 

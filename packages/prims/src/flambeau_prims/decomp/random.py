@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.creation import factory, home
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype
@@ -34,19 +35,14 @@ def _keep_mask(x: Tensor, probability: float) -> Tensor:
     return e.lt(_draw(p.philox_uniform, x.shape, dtype, x.device), probability)
 
 
-def _factory(op: Callable[..., Tensor]) -> Callable[..., Any]:
+def _new(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(
         size: Sequence[Size],
         *,
         dtype: torch.dtype | None = None,
-        layout: torch.layout | None = None,
         device: torch.device | None = None,
-        pin_memory: bool | None = None,
     ) -> Any:
-        if pin_memory or layout not in (None, torch.strided):
-            return NotImplemented
-        where = torch.get_default_device() if device is None else torch.device(device)
-        return _draw(op, size, dtype or torch.get_default_dtype(), where)
+        return _draw(op, size, dtype or torch.get_default_dtype(), home(device))
 
     return call
 
@@ -56,25 +52,26 @@ def _like(op: Callable[..., Tensor]) -> Callable[..., Any]:
         x: Tensor,
         *,
         dtype: torch.dtype | None = None,
-        layout: torch.layout | None = None,
         device: torch.device | None = None,
-        pin_memory: bool | None = None,
         memory_format: torch.memory_format | None = None,
     ) -> Any:
-        if pin_memory or layout not in (None, torch.strided):
-            return NotImplemented
         drawn = _draw(op, x.shape, dtype or x.dtype, device or x.device)
-        if memory_format in (None, torch.preserve_format) and not e.contiguous(x):
-            return p.clone(drawn, order=e.layout_order(x))
-        return e.in_format(drawn, memory_format)
+        return _laid_out(drawn, x, memory_format)
 
     return call
 
 
-decomposition(aten.rand.default, table=PHILOX_TABLE)(_factory(p.philox_uniform))
-decomposition(aten.randn.default, table=PHILOX_TABLE)(_factory(p.philox_normal))
-decomposition(aten.rand_like.default, table=PHILOX_TABLE)(_like(p.philox_uniform))
-decomposition(aten.randn_like.default, table=PHILOX_TABLE)(_like(p.philox_normal))
+def _laid_out(drawn: Tensor, x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
+    """Numbers in the layout of the tensor they are drawn for, or in a format."""
+    if memory_format in (None, torch.preserve_format) and not e.contiguous(x):
+        return p.clone(drawn, order=e.layout_order(x))
+    return e.in_format(drawn, memory_format)
+
+
+factory(aten.rand.default, table=PHILOX_TABLE)(_new(p.philox_uniform))
+factory(aten.randn.default, table=PHILOX_TABLE)(_new(p.philox_normal))
+factory(aten.rand_like.default, table=PHILOX_TABLE)(_like(p.philox_uniform))
+factory(aten.randn_like.default, table=PHILOX_TABLE)(_like(p.philox_normal))
 
 
 @decomposition(aten.native_dropout.default, table=PHILOX_TABLE)
@@ -126,3 +123,122 @@ def normal(x: Tensor, mean: float = 0.0, std: float = 1.0, *, generator: Any = N
         return NotImplemented
     drawn = _draw(p.philox_normal, x.shape, compute_dtype(x.dtype), x.device)
     return e.cast(e.add(e.mul(drawn, std), mean), x.dtype)
+
+
+_LARGEST = 2**63 - 1
+
+
+def _whole(
+    shape: Sequence[Size], low: Size, high: Size, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """Integers in [low, high); the span is at most 2^40, so that a remainder favours none."""
+    bits = _draw(p.philox_bits, shape, torch.int64, device)
+    positive = p.bitwise_and(*e.meet(bits, _LARGEST))
+    return e.cast(e.add(p.remainder(*e.meet(positive, high - low)), low), dtype)
+
+
+def _span_is_known(low: Any, high: Any) -> bool:
+    return not all(isinstance(n, int) for n in (low, high)) or 0 < high - low <= 2**40
+
+
+def _randint(
+    low: Size,
+    high: Size,
+    size: Sequence[Size],
+    dtype: torch.dtype | None = torch.int64,
+    device: torch.device | None = None,
+) -> Any:
+    if not _span_is_known(low, high):
+        return NotImplemented
+    return _whole(size, low, high, dtype or torch.int64, home(device))
+
+
+@factory(aten.randint.low, table=PHILOX_TABLE)
+def randint_low(
+    low: Size,
+    high: Size,
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    device: torch.device | None = None,
+) -> Any:
+    return _randint(low, high, size, dtype, device)
+
+
+@factory(aten.randint.default, table=PHILOX_TABLE)
+def randint(
+    high: Size,
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    device: torch.device | None = None,
+) -> Any:
+    return _randint(0, high, size, dtype, device)
+
+
+@factory(aten.randint_like.low_dtype, table=PHILOX_TABLE)
+def randint_like_low(
+    x: Tensor,
+    low: Size,
+    high: Size,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    drawn = _randint(low, high, x.shape, dtype or x.dtype, device or x.device)
+    return drawn if drawn is NotImplemented else _laid_out(drawn, x, memory_format)
+
+
+@factory(aten.randint_like.default, table=PHILOX_TABLE)
+def randint_like(
+    x: Tensor,
+    high: Size,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    return randint_like_low(x, 0, high, dtype=dtype, device=device, memory_format=memory_format)
+
+
+@factory(aten.randperm.default, table=PHILOX_TABLE)
+def randperm(
+    n: Size, *, dtype: torch.dtype | None = torch.int64, device: torch.device | None = None
+) -> Any:
+    """The order of n random numbers of 64 bits, which are all different but once in 2^64 / n^2."""
+    bits = _draw(p.philox_bits, [n], torch.int64, home(device))
+    _, order = p.sort(bits, 0, False, True)
+    return e.cast(order, dtype or torch.int64)
+
+
+@decomposition(aten.random.to, table=PHILOX_TABLE)
+def random_to(x: Tensor, to: int, *, generator: Any = None) -> Any:
+    return random_from(x, 0, to, generator=generator)
+
+
+@decomposition(getattr(aten.random, "from"), table=PHILOX_TABLE)
+def random_from(x: Tensor, low: int, to: int | None, *, generator: Any = None) -> Any:
+    if generator is not None or to is None:
+        return NotImplemented
+    drawn = _randint(low, to, x.shape, x.dtype, x.device)
+    return drawn if drawn is NotImplemented else _laid_out(drawn, x, None)
+
+
+# The largest whole number that every dtype holds along with all below it.
+_WHOLE = {torch.float64: 2**53, torch.float32: 2**24, torch.float16: 2**11, torch.bfloat16: 2**8}
+
+
+@decomposition(aten.random.default, table=PHILOX_TABLE)
+def random(x: Tensor, *, generator: Any = None) -> Any:
+    if generator is not None or x.dtype.is_complex:
+        return NotImplemented
+    if x.dtype == torch.int64 or x.dtype == torch.float64:
+        bits = _draw(p.philox_bits, x.shape, torch.int64, x.device)
+        kept = _LARGEST if x.dtype == torch.int64 else 2**53 - 1
+        return _laid_out(e.cast(p.bitwise_and(*e.meet(bits, kept)), x.dtype), x, None)
+    if x.dtype == torch.bool:
+        end = 2
+    else:
+        end = _WHOLE.get(x.dtype) or torch.iinfo(x.dtype).max + 1
+    return _laid_out(_whole(x.shape, 0, end, x.dtype, x.device), x, None)

@@ -1,4 +1,4 @@
-"""Reductions and scans.
+"""Reductions.
 
 In: ATen's reductions, with optional dims, keepdim and dtype. Out: the reduction prims.
 Invariant: half precision is summed in float32; integers and bool sum to int64.
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, canonical, canonical_dims, keep_dims, p
+from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
+from flambeau_prims.decomp.matrices import diagonal_of
 from flambeau_prims.promotion import compute_dtype, is_inexact
 from flambeau_prims.table import decomposition
 
@@ -29,7 +30,8 @@ def reduced(
     return keep_dims(op(x, where), x.shape, where, keepdim)
 
 
-def _summed_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+def summed_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype of a sum or product: the one asked for, else int64 for integers and bool."""
     return dtype or (x.dtype if is_inexact(x.dtype) else torch.int64)
 
 
@@ -37,8 +39,38 @@ def _summed_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 def sum_(
     x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    result = _summed_dtype(x, dtype)
-    return e.cast(reduced(p.sum, e.cast(x, compute_dtype(result)), dim, keepdim), result)
+    return _folded(p.sum, x, dim, keepdim, dtype)
+
+
+def _folded(
+    op: Callable[..., Tensor], x: Tensor, dim: Dims, keepdim: bool, dtype: torch.dtype | None
+) -> Tensor:
+    result = summed_dtype(x, dtype)
+    wide = compute_dtype(result)
+    if dtype is not None and not is_inexact(dtype):  # eager truncates before it adds
+        x = e.cast(x, dtype)
+    return e.cast(reduced(op, e.cast(x, wide), dim, keepdim), result)
+
+
+@decomposition(aten.nansum.default)
+def nansum(
+    x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    if x.dtype.is_floating_point:
+        x = e.where(p.isnan(x), 0.0, x)
+    return _folded(p.sum, x, dim, keepdim, dtype)
+
+
+@decomposition(aten.count_nonzero.default, aten.count_nonzero.dim_IntList)
+def count_nonzero(x: Tensor, dim: Dims = None) -> Tensor:
+    return reduced(p.sum, e.cast(e.ne(x, 0), torch.int64), dim, False)
+
+
+@decomposition(aten.trace.default)
+def trace(x: Tensor) -> Tensor:
+    if x.ndim != 2:
+        raise RuntimeError(f"trace: expected a matrix, but got tensor with dim {x.ndim}")
+    return _folded(p.sum, diagonal_of(x), None, False, None)
 
 
 @decomposition(aten.mean.default, aten.mean.dim)
@@ -56,23 +88,21 @@ def mean(
 
 @decomposition(aten.prod.default)
 def prod(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
-    result = _summed_dtype(x, dtype)
-    return e.cast(reduced(p.prod, e.cast(x, compute_dtype(result)), None, False), result)
+    return _folded(p.prod, x, None, False, dtype)
 
 
 @decomposition(aten.prod.dim_int)
 def prod_dim(
     x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
-    result = _summed_dtype(x, dtype)
-    return e.cast(reduced(p.prod, e.cast(x, compute_dtype(result)), dim, keepdim), result)
+    return _folded(p.prod, x, dim, keepdim, dtype)
 
 
 def _extreme(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(x: Tensor, dim: Dims = (), keepdim: bool = False) -> Any:
         if e.count(x.shape, canonical_dims(dim, x.ndim)) == 0:
             return NotImplemented  # eager has the message
-        return e.cast(reduced(op, e.widen(x), dim, keepdim), x.dtype)
+        return reduced(op, x, dim, keepdim)
 
     return call
 
@@ -81,16 +111,34 @@ decomposition(aten.amax.default, aten.max.default)(_extreme(p.amax))
 decomposition(aten.amin.default, aten.min.default)(_extreme(p.amin))
 
 
+@decomposition(aten.aminmax.default, aten._aminmax.default)
+def aminmax(x: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    if e.count(x.shape, canonical_dims(dim, x.ndim)) == 0:
+        return NotImplemented
+    return reduced(p.amin, x, dim, keepdim), reduced(p.amax, x, dim, keepdim)
+
+
+@decomposition(aten._aminmax.dim)
+def aminmax_dim(x: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return aminmax(x, dim=dim, keepdim=keepdim)
+
+
+def _countable(x: Tensor) -> Tensor:
+    """Bool as integers, in which there is a first largest one."""
+    return e.cast(x, torch.uint8) if x.dtype == torch.bool else x
+
+
 def _extreme_with_position(
     op: Callable[..., Tensor], position: Callable[..., Tensor]
 ) -> Callable[..., Any]:
     def call(x: Tensor, dim: int, keepdim: bool = False) -> Any:
         where = canonical_dims(dim, x.ndim)
-        if x.ndim == 0 or x.shape[where[0]] == 0 or x.dtype == torch.bool:
+        if x.ndim == 0:
+            return p.clone(x), p.full([], 0, dtype=torch.int64, device=x.device)
+        if x.shape[where[0]] == 0:
             return NotImplemented
-        wide = e.widen(x)
-        values = e.cast(keep_dims(op(wide, where), x.shape, where, keepdim), x.dtype)
-        return values, keep_dims(position(wide, where[0]), x.shape, where, keepdim)
+        at = position(_countable(x), where[0])
+        return tuple(keep_dims(part, x.shape, where, keepdim) for part in (op(x, where), at))
 
     return call
 
@@ -102,13 +150,14 @@ decomposition(aten.min.dim)(_extreme_with_position(p.amin, p.argmin))
 def _position(op: Callable[..., Tensor]) -> Callable[..., Any]:
     def call(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
         where = canonical_dims(dim, x.ndim)
-        if x.ndim == 0 or e.count(x.shape, where) == 0:
+        if e.count(x.shape, where) == 0:
             return NotImplemented
-        wide = e.widen(x)
+        if x.ndim == 0:
+            return p.full([], 0, dtype=torch.int64, device=x.device)
         if dim is None:
-            found = op(p.reshape(wide, [x.numel()]), 0)
+            found = op(p.reshape(x, [x.numel()]), 0)
             return p.reshape(found, [1] * x.ndim) if keepdim else found
-        return keep_dims(op(wide, where[0]), x.shape, where, keepdim)
+        return keep_dims(op(x, where[0]), x.shape, where, keepdim)
 
     return call
 
@@ -131,6 +180,16 @@ decomposition(aten.any.default, aten.any.dim, aten.any.dims)(_truth(p.any))
 decomposition(aten.all.default, aten.all.dim, aten.all.dims)(_truth(p.all))
 
 
+@decomposition(aten._is_all_true.default)
+def is_all_true(x: Tensor) -> Tensor:
+    return reduced(p.all, x, None, False)
+
+
+@decomposition(aten._is_any_true.default)
+def is_any_true(x: Tensor) -> Tensor:
+    return reduced(p.any, x, None, False)
+
+
 def moments(x: Tensor, dims: list[int], correction: float) -> tuple[Tensor, Tensor]:
     """Variance and mean over `dims` in the dtype of `x`, which is float32 or float64."""
     variance, average = p.var_mean(x, dims, correction=float(correction))
@@ -139,14 +198,13 @@ def moments(x: Tensor, dims: list[int], correction: float) -> tuple[Tensor, Tens
 
 def _spread_of(
     x: Tensor, dim: Dims, correction: Number | None, keepdim: bool
-) -> tuple[Tensor, Tensor, list[int]]:
+) -> tuple[Tensor, Tensor]:
     where = canonical_dims(dim, x.ndim)
     wide = e.widen(x)
     variance, average = moments(wide, where, 1.0 if correction is None else float(correction))  # type: ignore[arg-type]
     return (
         keep_dims(variance, x.shape, where, keepdim),
         keep_dims(average, x.shape, where, keepdim),
-        where,
     )
 
 
@@ -154,11 +212,17 @@ def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
     def call(
         x: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
     ) -> Any:
-        if not x.dtype.is_floating_point:
-            return NotImplemented
-        variance, average, _ = _spread_of(x, dim, correction, keepdim)
-        first = e.cast(p.sqrt(variance) if root else variance, x.dtype)
-        return (first, e.cast(average, x.dtype)) if with_mean else first
+        if not is_inexact(x.dtype):
+            return NotImplemented  # eager has the message
+        if x.dtype.is_complex:  # the variances of both parts together
+            parts = [_spread_of(y, dim, correction, keepdim) for y in (p.real(x), p.imag(x))]
+            variance, average = (op(*pair) for op, pair in zip((p.add, p.complex), zip(*parts)))
+        else:
+            variance, average = _spread_of(x, dim, correction, keepdim)
+            average = e.cast(average, x.dtype)
+        first = p.sqrt(variance) if root else variance
+        first = first if x.dtype.is_complex else e.cast(first, x.dtype)
+        return (first, average) if with_mean else first
 
     decomposition(op)(call)
 
@@ -167,90 +231,3 @@ _register_spread(aten.var.correction, root=False, with_mean=False)
 _register_spread(aten.std.correction, root=True, with_mean=False)
 _register_spread(aten.var_mean.correction, root=False, with_mean=True)
 _register_spread(aten.std_mean.correction, root=True, with_mean=True)
-
-
-@decomposition(aten.linalg_vector_norm.default)
-def vector_norm(
-    x: Tensor,
-    ord: Number = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    *,
-    dtype: torch.dtype | None = None,
-) -> Any:
-    result = dtype or x.dtype
-    if not result.is_floating_point or isinstance(ord, complex):
-        return NotImplemented
-    where = canonical_dims(dim, x.ndim)
-    wide = e.cast(x, compute_dtype(result))
-    infinite = ord in (float("inf"), float("-inf"))
-    if infinite and e.count(x.shape, where) == 0:
-        return NotImplemented
-    if infinite:
-        row = (p.amax if ord > 0 else p.amin)(p.abs(wide), where)
-    elif ord == 0:
-        row = p.sum(e.cast(e.ne(wide, 0.0), wide.dtype), where)
-    elif ord == 1:
-        row = p.sum(p.abs(wide), where)
-    elif ord == 2:
-        row = p.sqrt(p.sum(p.mul(wide, wide), where))
-    else:
-        powers = p.pow(*e.meet(p.abs(wide), float(ord)))
-        total = p.sum(powers, where)
-        row = p.pow(*e.meet(total, 1.0 / float(ord)))
-    return e.cast(keep_dims(row, x.shape, where, keepdim), result)
-
-
-def _norm(x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Any:
-    return vector_norm(x, 2 if p is None else p, dim, keepdim, dtype=dtype)
-
-
-@decomposition(aten.norm.Scalar)
-def norm_all(x: Tensor, p: Number = 2) -> Any:
-    return _norm(x, p, None, False, None)
-
-
-@decomposition(aten.norm.ScalarOpt_dim)
-def norm_dim(x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Any:
-    return _norm(x, p, dim, keepdim, None)
-
-
-@decomposition(aten.norm.ScalarOpt_dim_dtype)
-def norm_dim_dtype(
-    x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype
-) -> Any:
-    return _norm(x, p, dim, keepdim, dtype)
-
-
-def _running(op: Callable[..., Tensor]) -> Callable[..., Any]:
-    def call(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Any:
-        result = _summed_dtype(x, dtype)
-        if x.ndim == 0:
-            return p.clone(e.cast(x, result))
-        wide = e.cast(x, compute_dtype(result))
-        return e.cast(op(wide, canonical(dim, x.ndim)), result)
-
-    return call
-
-
-decomposition(aten.cumsum.default)(_running(p.cumsum))
-decomposition(aten.cumprod.default)(_running(p.cumprod))
-
-
-@decomposition(aten.sort.default)
-def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
-    return sort_stable(x, stable=False, dim=dim, descending=descending)
-
-
-@decomposition(aten.sort.stable)
-def sort_stable(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
-    if x.ndim == 0:
-        return NotImplemented
-    return tuple(p.sort(x, canonical(dim, x.ndim), descending, bool(stable)))
-
-
-@decomposition(aten.topk.default)
-def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    if x.ndim == 0:
-        return NotImplemented
-    return tuple(p.topk(x, k, canonical(dim, x.ndim), largest, sorted))

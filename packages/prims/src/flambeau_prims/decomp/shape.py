@@ -13,13 +13,14 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical, p
+from flambeau_prims.decomp.matrices import difference
 from flambeau_prims.decomp.view import (
     checked_index,
     slice_bounds,
     sliced,
     unsqueezed,
 )
-from flambeau_prims.layout import Size
+from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import result_type
 from flambeau_prims.table import decomposition
 
@@ -50,8 +51,6 @@ def to_copy(
     del non_blocking
     if pin_memory or layout not in (None, torch.strided):
         return NotImplemented
-    if dtype is not None and dtype.is_complex != x.dtype.is_complex:
-        return NotImplemented
     result = x
     if device is not None and torch.device(device) != x.device:
         result = p.device_put(result, device=device)
@@ -81,7 +80,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return p.cat(joined, canonical(dim, joined[0].ndim))
 
 
-@decomposition(aten.stack.default)
+@decomposition(aten.stack.default, aten._stack.default)
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     where, dtype = canonical(dim, tensors[0].ndim + 1), result_type(tensors)
     return p.cat([unsqueezed(e.cast(x, dtype), where) for x in tensors], where)
@@ -206,12 +205,8 @@ def _without(shape: Sequence[Size], dim: int) -> list[Size]:
 
 
 def _band(x: Tensor, diagonal: int, upper: bool) -> Tensor:
-    rows, columns = x.shape[-2], x.shape[-1]
-    i64 = {"dtype": torch.int64, "device": x.device}
-    # column - row, compared with the diagonal
-    row = p.broadcast_in_dim(p.iota(rows, diagonal, 1, **i64), [rows, columns], [0])
-    column = p.broadcast_in_dim(p.iota(columns, 0, 1, **i64), [rows, columns], [1])
-    inside = p.ge(column, row) if upper else p.le(column, row)
+    place = difference(x.shape[-2], x.shape[-1], x.device)
+    inside = e.ge(place, diagonal) if upper else e.le(place, diagonal)
     # eager gives a row-major result whatever the layout of `x`
     kept = p.where(e.expand(inside, x.shape), x, e.const(0, x))
     return e.in_format(kept, torch.contiguous_format)
@@ -235,3 +230,49 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     n = len(batch)
     moved = p.permute(split, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
     return p.reshape(p.clone(moved), [*batch, channels // (r * r), height * r, width * r])
+
+
+@decomposition(aten.rot90.default)
+def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
+    a, b = (canonical(d, x.ndim) for d in dims)
+    order = list(range(x.ndim))
+    order[a], order[b] = b, a
+    turns = k % 4
+    if turns == 1:
+        return p.permute(p.flip(x, [b]), order)
+    if turns == 2:
+        return p.flip(x, sorted((a, b)))
+    if turns == 3:
+        return p.permute(p.flip(x, [a]), order)
+    return e.copy_in_format(x, torch.contiguous_format)
+
+
+@decomposition(aten.block_diag.default)
+def block_diag(tensors: Sequence[Tensor]) -> Tensor:
+    dtype = result_type(tensors)
+    blocks = [
+        p.reshape(e.cast(x, dtype), [1, *x.shape] if x.ndim == 1 else [1, 1] if not x.ndim else
+                  list(x.shape))
+        for x in tensors
+    ]  # fmt: skip
+    width = sum(x.shape[1] for x in blocks)
+    start: Size = 0
+    rows = []
+    for x in blocks:
+        rows.append(p.pad(x, [0, start], [0, width - start - x.shape[1]], 0))
+        start = start + x.shape[1]
+    return p.cat(rows, 0)
+
+
+@decomposition(aten._chunk_cat.default)
+def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
+    where = canonical(dim, tensors[0].ndim)
+    parts = []
+    for x in tensors:
+        size = x.shape[where]
+        whole = -(-size // num_chunks) * num_chunks
+        high = [whole - size if d == where else 0 for d in range(x.ndim)]
+        padded = p.pad(x, [0] * x.ndim, high, 0)
+        flat = product(padded.shape[where:]) // num_chunks
+        parts.append(p.reshape(padded, [*x.shape[:where], num_chunks, flat]))
+    return p.cat(parts, where + 1)

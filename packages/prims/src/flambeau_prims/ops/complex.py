@@ -69,7 +69,7 @@ def _halved(name: str, a: TensorMeta) -> TensorMeta:
 
 
 real = define(
-    "real(Tensor a) -> Tensor",
+    "real(Tensor(a) a) -> Tensor(a)",
     rule=lambda a: _halved("real", a),
     eager=lambda a: torch.view_as_real(a.resolve_conj())[..., 0],
     tags=("view", "complex"),
@@ -79,7 +79,7 @@ real = define(
 )
 
 imag = define(
-    "imag(Tensor a) -> Tensor",
+    "imag(Tensor(a) a) -> Tensor(a)",
     rule=lambda a: _halved("imag", a),
     eager=lambda a: torch.view_as_real(a.resolve_conj())[..., 1],
     tags=("view", "complex"),
@@ -95,7 +95,7 @@ def _view_as_real_rule(a: TensorMeta) -> TensorMeta:
 
 
 view_as_real = define(
-    "view_as_real(Tensor a) -> Tensor",
+    "view_as_real(Tensor(a) a) -> Tensor(a)",
     rule=_view_as_real_rule,
     eager=lambda a: torch.view_as_real(a.resolve_conj()),
     tags=("view", "complex"),
@@ -120,7 +120,7 @@ def _view_as_complex_rule(a: TensorMeta) -> TensorMeta:
 
 
 view_as_complex = define(
-    "view_as_complex(Tensor a) -> Tensor",
+    "view_as_complex(Tensor(a) a) -> Tensor(a)",
     rule=_view_as_complex_rule,
     eager=torch.view_as_complex,
     tags=("view", "complex"),

@@ -15,7 +15,7 @@ import torch
 from flambeau_prims._op import Rule, define, flops_per_input, require
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.indexing import check_index
-from flambeau_prims.ops.pointwise import ANY, BOOL, NUMBER, REAL, Kind
+from flambeau_prims.ops.pointwise import ANY, BOOL, REAL, Kind
 
 
 def _rule(name: str, kind: Kind) -> Rule:
@@ -65,7 +65,7 @@ _SCATTERS: dict[str, tuple[str | None, Kind, str, dict[str, str]]] = {
     ),
     "scatter_prod": (
         "prod",
-        NUMBER,
+        ANY,
         "is multiplied by src[i, j]",
         {"duplicates": "all are multiplied, in no particular order"},
     ),

@@ -30,7 +30,7 @@ def _diagonal_rule(a: TensorMeta, offset: int, dim1: int, dim2: int) -> TensorMe
 
 
 diagonal = define(
-    "diagonal(Tensor a, int offset, int dim1, int dim2) -> Tensor",
+    "diagonal(Tensor(a) a, int offset, int dim1, int dim2) -> Tensor(a)",
     rule=_diagonal_rule,
     eager=lambda a, offset, dim1, dim2: torch.diagonal(a, offset, dim1, dim2),
     tags=("shape", "view"),
@@ -86,7 +86,7 @@ def _unfold_rule(a: TensorMeta, dim: int, size: Size, step: Size) -> TensorMeta:
 
 
 unfold = define(
-    "unfold(Tensor a, int dim, SymInt size, SymInt step) -> Tensor",
+    "unfold(Tensor(a) a, int dim, SymInt size, SymInt step) -> Tensor(a)",
     rule=_unfold_rule,
     eager=lambda a, dim, size, step: a.unfold(dim, size, step),
     tags=("shape", "view"),
@@ -113,6 +113,27 @@ as_strided = define(
     eager=lambda a, size, stride, offset: a.as_strided(size, stride, offset),
     tags=("shape", "view"),
     doc="Another view of the storage of `a`; `offset` counts from the start of the storage.",
+    shape="`size`, with the strides given",
+    edge_cases={"out of range": "a view that leaves the storage is an error"},
+    source="strided arrays as in the NumPy reference, ndarray.strides",
+)
+
+
+def _restride_rule(a: TensorMeta, size: Sequence[Size], stride: Sequence[Size]) -> TensorMeta:
+    require(
+        len(size) == len(stride) and all(n >= 0 for n in size),
+        f"restride: size {list(size)}, stride {list(stride)}",
+    )
+    return a.like(tuple(size), tuple(stride))
+
+
+restride = define(
+    "restride(Tensor(a) a, SymInt[] size, SymInt[] stride) -> Tensor(a)",
+    rule=_restride_rule,
+    eager=lambda a, size, stride: a.as_strided(size, stride),
+    tags=("shape", "view"),
+    doc="Another view of the storage of `a` that begins with the first element of `a`, wherever"
+    " in the storage that lies.",
     shape="`size`, with the strides given",
     edge_cases={"out of range": "a view that leaves the storage is an error"},
     source="strided arrays as in the NumPy reference, ndarray.strides",
@@ -160,7 +181,7 @@ def _bitcast_rule(a: TensorMeta, *, dtype: torch.dtype) -> TensorMeta:
 
 
 bitcast = define(
-    "bitcast(Tensor a, *, ScalarType dtype) -> Tensor",
+    "bitcast(Tensor(a) a, *, ScalarType dtype) -> Tensor(a)",
     rule=_bitcast_rule,
     eager=lambda a, *, dtype: torch.ops.aten.view.dtype(a, dtype),
     tags=("shape", "view"),

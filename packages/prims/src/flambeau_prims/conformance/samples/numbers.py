@@ -76,6 +76,15 @@ def _unfold(g: Generator) -> Iterator[Call]:
         yield call(a, 1, 0, 1)
 
 
+@samples("restride")
+def _restride(g: Generator) -> Iterator[Call]:
+    for dtype in (F32, I64, C64):
+        a = tensor((3, 4, 5), dtype, g)
+        yield call(a, [2, 3, 3], [20, 5, 1])
+        yield call(a[1:, 2:], [2, 2], [1, 7])
+        yield call(a, [3, 3], [1, 1])
+
+
 @samples("as_strided_scatter")
 def _as_strided_scatter(g: Generator) -> Iterator[Call]:
     for dtype in (F32, I64, C64):

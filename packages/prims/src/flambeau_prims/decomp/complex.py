@@ -1,0 +1,93 @@
+"""Complex numbers: made of two parts, taken apart, conjugated.
+
+In: ATen's operations on them. Out: the complex prims.
+Invariant: a conjugate or a negative is computed; no result is a view that carries a mark for it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import elementwise, p
+from flambeau_prims.promotion import Promotion
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def _joined(re: Tensor, im: Tensor) -> Tensor:
+    return p.complex(*e.meet(re, im))
+
+
+@decomposition(aten.complex.default)
+def complex_(re: Tensor, im: Tensor) -> Any:
+    if re.dtype != im.dtype:
+        raise RuntimeError(
+            f"complex: expected one dtype for both parts, got {re.dtype}, {im.dtype}"
+        )
+    return _joined(re, im)
+
+
+@decomposition(aten.polar.default)
+def polar(radius: Tensor, angle: Tensor) -> Any:
+    if radius.dtype != angle.dtype:
+        raise RuntimeError(f"polar: expected one dtype, got {radius.dtype} and {angle.dtype}")
+    r, t = e.meet(radius, angle)
+    return _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
+
+
+@decomposition(
+    aten._conj.default,
+    aten._conj_copy.default,
+    aten._conj_physical.default,
+    aten.conj_physical.default,
+)
+def conj(x: Tensor) -> Tensor:
+    return p.conj(x) if x.dtype.is_complex else x
+
+
+@decomposition(aten._neg_view.default, aten._neg_view_copy.default)
+def neg_view(x: Tensor) -> Tensor:
+    return p.neg(x)
+
+
+@decomposition(aten.view_as_real.default, aten.view_as_real_copy.default)
+def view_as_real(x: Tensor) -> Tensor:
+    return p.view_as_real(x)
+
+
+@decomposition(aten.view_as_complex.default, aten.view_as_complex_copy.default)
+def view_as_complex(x: Tensor) -> Tensor:
+    return p.view_as_complex(x)
+
+
+@decomposition(aten.angle.default)
+def angle(x: Tensor) -> Tensor:
+    if x.dtype.is_complex:
+        return p.atan2(p.imag(x), p.real(x))
+    if x.dtype.is_floating_point:  # pi for negative numbers, 0 for others and for -0
+        return elementwise(_angle_of_real, (x,))
+    return elementwise(_angle_of_real, (x,), Promotion.FLOAT)
+
+
+def _angle_of_real(x: Tensor) -> Tensor:
+    turned = e.where(e.lt(x, 0.0), math.pi, e.const(0.0, x))
+    return p.where(p.isnan(x), x, turned)
+
+
+def parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Real and imaginary part of a complex tensor."""
+    return p.real(x), p.imag(x)
+
+
+def squared_modulus(x: Tensor) -> Tensor:
+    """`|x|^2` in the real dtype; of a real tensor its square."""
+    if not x.dtype.is_complex:
+        return p.mul(x, x)
+    re, im = parts(x)
+    return p.add(p.mul(re, re), p.mul(im, im))

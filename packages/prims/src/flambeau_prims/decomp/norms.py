@@ -1,0 +1,121 @@
+"""Norms of vectors, and sums of powers.
+
+In: ATen's norms, of real and complex tensors. Out: reductions of powers of moduli.
+Invariant: half precision is summed in float32; the result is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.complex import squared_modulus
+from flambeau_prims.decomp.emit import Number, canonical_dims, keep_dims, p
+from flambeau_prims.decomp.reduction import Dims
+from flambeau_prims.ops.complex import REAL_OF
+from flambeau_prims.promotion import compute_dtype, is_inexact
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+def _operand(x: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, torch.dtype]:
+    """`x` in the dtype it is computed in, and the (real) dtype of the result."""
+    wanted = dtype or x.dtype
+    wide = e.cast(x, compute_dtype(wanted))
+    return wide, REAL_OF.get(wanted, wanted)
+
+
+@decomposition(aten.linalg_vector_norm.default)
+def vector_norm(
+    x: Tensor,
+    ord: Number = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    if not is_inexact(dtype or x.dtype) or isinstance(ord, complex):
+        return NotImplemented
+    where = canonical_dims(dim, x.ndim)
+    infinite = ord in (float("inf"), float("-inf"))
+    if infinite and e.count(x.shape, where) == 0:
+        return NotImplemented
+    wide, result = _operand(x, dtype)
+    if infinite:
+        row = (p.amax if ord > 0 else p.amin)(p.abs(wide), where)
+    elif ord == 2:
+        row = p.sqrt(p.sum(squared_modulus(wide), where))
+    else:
+        row = _power_sum(wide, ord, where)
+        if ord not in (0, 1):
+            row = p.pow(*e.meet(row, 1.0 / float(ord)))
+    return e.cast(keep_dims(row, x.shape, where, keepdim), result)
+
+
+def _power_sum(x: Tensor, ord: Number, where: list[int]) -> Tensor:
+    """The sum of |x|^ord; with 0 the number of elements that are not 0."""
+    size = p.abs(x)
+    if ord == 0:
+        return p.sum(e.cast(e.ne(size, 0.0), size.dtype), where)
+    if ord == 1:
+        return p.sum(size, where)
+    if ord == 2:
+        return p.sum(squared_modulus(x), where)
+    return p.sum(p.pow(*e.meet(size, float(ord))), where)  # type: ignore[arg-type]
+
+
+def _register_power_sum() -> None:
+    packet = getattr(aten, "linalg__powsum", None)
+    if packet is None:  # torch 2.11 has it not
+        return
+
+    def power_sum(
+        x: Tensor,
+        ord: Number = 2,
+        dim: Dims = None,
+        keepdim: bool = False,
+        *,
+        dtype: torch.dtype | None = None,
+    ) -> Any:
+        if not is_inexact(dtype or x.dtype) or isinstance(ord, complex):
+            return NotImplemented
+        where = canonical_dims(dim, x.ndim)
+        wide, result = _operand(x, dtype)
+        row = _power_sum(wide, ord, where)
+        return e.cast(keep_dims(row, x.shape, where, keepdim), result)
+
+    decomposition(packet.default)(power_sum)
+
+
+_register_power_sum()
+
+
+def _norm(x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Any:
+    return vector_norm(x, 2 if p is None else p, dim, keepdim, dtype=dtype)
+
+
+@decomposition(aten.norm.Scalar)
+def norm_all(x: Tensor, p: Number = 2) -> Any:
+    return _norm(x, p, None, False, None)
+
+
+@decomposition(aten.norm.ScalarOpt_dtype)
+def norm_all_dtype(x: Tensor, p: Number | None, *, dtype: torch.dtype) -> Any:
+    return _norm(x, p, None, False, dtype)
+
+
+@decomposition(aten.norm.ScalarOpt_dim)
+def norm_dim(x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool = False) -> Any:
+    return _norm(x, p, dim, keepdim, None)
+
+
+@decomposition(aten.norm.ScalarOpt_dim_dtype)
+def norm_dim_dtype(
+    x: Tensor, p: Number | None, dim: Sequence[int], keepdim: bool, *, dtype: torch.dtype
+) -> Any:
+    return _norm(x, p, dim, keepdim, dtype)

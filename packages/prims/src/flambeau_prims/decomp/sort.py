@@ -1,0 +1,260 @@
+"""Sorting, selecting by rank, searching, counting.
+
+In: ATen's operations, with keepdim, 0-d tensors, numbers to search for. Out: the sorting prims.
+Invariant: a 0-d tensor is its own only element, at position 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, keep_dims, p
+from flambeau_prims.decomp.indexing import ranked
+from flambeau_prims.decomp.scan import first_of_one
+from flambeau_prims.layout import Size
+from flambeau_prims.promotion import result_type
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+_FEW = 32
+
+
+@decomposition(aten.sort.default)
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
+    return sort_stable(x, stable=False, dim=dim, descending=descending)
+
+
+@decomposition(aten.sort.stable)
+def sort_stable(x: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
+    where = canonical(dim, x.ndim)
+    if x.ndim == 0:
+        return first_of_one(x)
+    return tuple(p.sort(x, where, descending, bool(stable)))
+
+
+@decomposition(aten.topk.default)
+def topk(x: Tensor, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    where = canonical(dim, x.ndim)
+    if x.ndim == 0:
+        return first_of_one(x) if k == 1 else NotImplemented
+    return tuple(p.topk(x, k, where, largest, sorted))
+
+
+def _selecting(op: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
+        where = canonical(dim, x.ndim)
+        if x.ndim == 0:
+            return first_of_one(x)
+        return tuple(keep_dims(part, x.shape, [where], keepdim) for part in op(x, where))
+
+    return call
+
+
+decomposition(aten.median.dim)(_selecting(p.median))
+decomposition(aten.nanmedian.dim)(_selecting(p.nanmedian))
+decomposition(aten.mode.default)(_selecting(p.mode))
+
+
+@decomposition(aten.kthvalue.default)
+def kthvalue(x: Tensor, k: Size, dim: int = -1, keepdim: bool = False) -> Any:
+    return _selecting(lambda a, where: p.kthvalue(a, k, where))(x, dim, keepdim)
+
+
+def _of_all(op: Callable[..., Any]) -> Callable[..., Any]:
+    def call(x: Tensor) -> Any:
+        if x.numel() == 0:
+            if not x.dtype.is_floating_point:
+                return NotImplemented
+            return p.full([], float("nan"), dtype=x.dtype, device=x.device)
+        return op(p.reshape(x, [x.numel()]), 0)[0]
+
+    return call
+
+
+decomposition(aten.median.default)(_of_all(p.median))
+decomposition(aten.nanmedian.default)(_of_all(p.nanmedian))
+
+
+def _searched(boundaries: Tensor, values: Operand, right: bool, out_int32: bool) -> Any:
+    dtype = result_type((boundaries, values))
+    if is_number(values):
+        wanted = p.full([], values, dtype=dtype, device=boundaries.device)
+    else:
+        wanted = e.cast(values, dtype)  # type: ignore[arg-type]
+    found = p.searchsorted(e.cast(boundaries, dtype), wanted, right)
+    return e.cast(found, torch.int32) if out_int32 else found
+
+
+@decomposition(aten.searchsorted.Tensor, aten.searchsorted.Scalar)
+def searchsorted(
+    sorted_sequence: Tensor,
+    values: Operand,
+    *,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Tensor | None = None,
+) -> Any:
+    if side == "left" and right:
+        raise RuntimeError("torch.searchsorted(): side and right can't be set to opposites")
+    rows = sorted_sequence
+    if sorter is not None:
+        rows = p.gather(rows, rows.ndim - 1, sorter)
+    return _searched(rows, values, right or side == "right", out_int32)
+
+
+@decomposition(aten.bucketize.Tensor, aten.bucketize.Scalar)
+def bucketize(
+    values: Operand, boundaries: Tensor, *, out_int32: bool = False, right: bool = False
+) -> Any:
+    return _searched(boundaries, values, right, out_int32)
+
+
+@decomposition(aten.histc.default)
+def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Any:
+    if not x.dtype.is_floating_point:
+        return NotImplemented
+    flat = p.reshape(x, [x.numel()])
+    if min == max and x.numel() != 0:
+        return p.histc(flat, bins, p.amin(flat, [0]), p.amax(flat, [0]))
+    low, high = (p.full([], b, dtype=x.dtype, device=x.device) for b in (min, max))
+    return p.histc(flat, bins, low, high)
+
+
+@decomposition(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar, aten.isin.Scalar_Tensor)
+def isin(
+    elements: Operand,
+    test_elements: Operand,
+    *,
+    assume_unique: bool = False,
+    invert: bool = False,
+) -> Tensor:
+    del assume_unique
+    found = _among(*_as_tensors(elements, test_elements))
+    return p.logical_not(found) if invert else found
+
+
+def _as_tensors(*operands: Operand) -> list[Tensor]:
+    dtype = result_type(operands)
+    model = next(x for x in operands if not is_number(x))
+    return [
+        p.full([], x, dtype=dtype, device=model.device) if is_number(x) else e.cast(x, dtype)  # type: ignore[union-attr,arg-type]
+        for x in operands
+    ]
+
+
+def _among(elements: Tensor, tests: Tensor) -> Tensor:
+    count, shape = tests.numel(), list(elements.shape)
+    if count == 0 or elements.numel() == 0:
+        return p.full(shape, False, dtype=torch.bool, device=elements.device)
+    flat = p.reshape(tests, [count])
+    if count <= _FEW or elements.dtype in (torch.bool,):
+        wide = p.broadcast_in_dim(elements, [*shape, count], list(range(len(shape))))
+        return p.any(p.eq(wide, e.expand(flat, [*shape, count])), [len(shape)])
+    ordered, _ = p.sort(flat, 0, False, False)
+    place = e.minimum(p.searchsorted(ordered, elements, False), count - 1)
+    return p.eq(p.index(ordered, [place]), elements)
+
+
+@decomposition(aten.nonzero.default)
+def nonzero(x: Tensor) -> Any:
+    return p.nonzero(x)
+
+
+@decomposition(aten.nonzero_static.default)
+def nonzero_static(x: Tensor, *, size: Size, fill_value: int = -1) -> Tensor:
+    count, ndim = x.numel(), x.ndim
+    i64: Any = {"dtype": torch.int64, "device": x.device}
+    if count == 0 or size == 0 or ndim == 0:
+        return p.full([size, ndim], fill_value, **i64)
+    chosen = p.reshape(e.ne(x, 0), [count])
+    place = e.where(chosen, e.minimum(ranked(chosen), size), size)  # the rest go behind the end
+    found = p.full([size + 1], -1, **i64)
+    found = p.index_put(found, [place], p.iota(count, 0, 1, **i64), False)
+    found = p.slice(found, [0], [size], [1])
+    missing = e.lt(found, 0)
+    columns = []
+    for n in reversed(x.shape):
+        digit = e.where(missing, fill_value, p.remainder(*e.meet(found, n)))
+        columns.append(p.reshape(digit, [size, 1]))
+        found = p.floor_div(*e.meet(found, n))
+    return p.cat(columns[::-1], 1)
+
+
+@decomposition(aten.masked_select.default)
+def masked_select(x: Tensor, mask: Tensor) -> Any:
+    return p.masked_select(*e.meet(x, e.cast(mask, torch.bool)))
+
+
+@decomposition(aten.bincount.default)
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: Size = 0) -> Any:
+    if weights is not None and weights.dtype != torch.float32:
+        weights = e.cast(weights, torch.float64)
+    return p.bincount(x, weights, minlength)
+
+
+@decomposition(aten.repeat_interleave.Tensor)
+def repeat_interleave(repeats: Tensor, *, output_size: Size | None = None) -> Any:
+    if output_size is None:
+        return p.repeat_interleave(repeats)
+    ends = p.cumsum(e.cast(repeats, torch.int64), 0)
+    number = p.iota(output_size, 0, 1, dtype=torch.int64, device=repeats.device)
+    return e.cast(p.searchsorted(ends, number, True), repeats.dtype)
+
+
+def _nothing(x: Tensor) -> Tensor:
+    return p.full([0], 0, dtype=torch.int64, device=x.device)
+
+
+def _asked(x: Tensor, parts: Any, inverse: bool, counts: bool) -> Any:
+    values, where, times = parts
+    return values, where if inverse else _nothing(x), times if counts else _nothing(x)
+
+
+@decomposition(aten._unique2.default)
+def unique2(
+    x: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    del sorted  # in ascending order in any case
+    return _asked(x, p.unique(x), return_inverse, return_counts)
+
+
+@decomposition(aten._unique.default)
+def unique(x: Tensor, sorted: bool = True, return_inverse: bool = False) -> Any:
+    del sorted
+    return _asked(x, p.unique(x), return_inverse, False)[:2]
+
+
+@decomposition(aten.unique_dim.default)
+def unique_dim(
+    x: Tensor,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> Any:
+    del sorted
+    parts = p.unique_dim(x, canonical(dim, x.ndim), False)
+    return _asked(x, parts, return_inverse, return_counts)
+
+
+@decomposition(aten.unique_dim_consecutive.default)
+def unique_dim_consecutive(
+    x: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    parts = p.unique_dim(x, canonical(dim, x.ndim), True)
+    return _asked(x, parts, return_inverse, return_counts)
+
+
+@decomposition(aten.unique_consecutive.default)
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    if dim is not None:
+        return unique_dim_consecutive(x, dim, return_inverse, return_counts)
+    return _asked(x, p.unique_consecutive(x), return_inverse, return_counts)
