@@ -2,8 +2,9 @@
 
     python tools/pages.py [--check]
 
-In: the table of graph breaks and the registry of primitives. Out: `docs/breaks.md`, `docs/ops.md`;
-with `--check` nothing is written, and the exit status says whether the pages are up to date.
+In: the table of graph breaks and the registry of primitives. Out: `docs/breaks.md`, `docs/ops.md`
+and `docs/ops.json`; with `--check` nothing is written, and the exit status says whether the pages
+are up to date.
 Invariant: nothing on these pages is written by hand.
 """
 
@@ -37,7 +38,11 @@ def breaks() -> str:
     return "\n".join(sections)
 
 
-PAGES = {"breaks.md": breaks, "ops.md": catalogue.render}
+PAGES = {
+    "breaks.md": breaks,
+    "ops.md": catalogue.render,
+    "ops.json": catalogue.render_json,
+}
 
 
 def main() -> int:

@@ -1,32 +1,33 @@
-"""The page that lists every primitive and decomposition, generated from the registries.
+"""The page and the data of every primitive and decomposition, generated from the registries.
 
-In: the registries. Out: Markdown, on standard output or into a file:
-`python -m flambeau_prims.catalogue [FILE]`; `--check FILE` fails if FILE is not up to date.
-Invariant: nothing on the page is written by hand, so it cannot be wrong.
+In: the registries. Out: Markdown (`docs/ops.md`) or JSON (`docs/ops.json`), on standard output or
+into a file: `python -m flambeau_prims.catalogue [FILE] [--json]`; `--check` fails if FILE is not up
+to date. Invariant: nothing in them is written by hand, so it cannot be wrong.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from flambeau_prims._op import DIALECT, PRIMS, Prim
 from flambeau_prims.table import KEEPABLE, PHILOX_TABLE, decompositions
+from flambeau_prims.uses import prims_used, users
 
-# The tag a primitive is listed under: the first of these that it has.
-_FAMILIES = {
-    "pointwise": "Pointwise",
-    "reduction": "Reductions",
-    "scan": "Scans and sorting",
-    "random": "Random numbers",
-    "creation": "Creation",
-    "index": "Indexing",
-    "shape": "Shapes",
-    "library": "Library calls",
-    "matmul": "Matrix products",
-    "mutating": "Effects",
+_SHOWN = 12
+"""How many of the overloads that lower to a primitive its section lists."""
+
+_SETS = {
+    "real floats": {torch.float16, torch.bfloat16, torch.float32, torch.float64},
+    "complex": {torch.complex32, torch.complex64, torch.complex128},
+    "integers": {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64},
+    "bool": {torch.bool},
 }
 
 
@@ -35,28 +36,107 @@ def schema_lines() -> list[str]:
     return [f"DIALECT {DIALECT}", *sorted(prim.schema for prim in PRIMS.values())]
 
 
-def _family(prim: Prim) -> str:
-    return next(title for tag, title in _FAMILIES.items() if tag in prim.tags)
+def families() -> dict[str, list[Prim]]:
+    """The primitives by family, both in alphabetical order."""
+    found: dict[str, list[Prim]] = {}
+    for prim in sorted(PRIMS.values(), key=lambda p: (p.family, p.name)):
+        found.setdefault(prim.family, []).append(prim)
+    return found
+
+
+def derivative(prim: Prim) -> str:
+    """Whether and how a primitive is differentiable, in words."""
+    if isinstance(prim.differentiable, str):
+        return prim.differentiable
+    constant = prim.tags & {"creation", "random", "effect"}
+    if prim.differentiable is False or (prim.differentiable is None and constant):
+        return "none"
+    return "the formula of the ATen operation it came from, decomposed below autograd"
+
+
+def dtypes(prim: Prim) -> str:
+    """The dtypes of the first operand, in words; empty if the rule alone says."""
+    if prim.dtypes is None:
+        return ""
+    rest, words = set(prim.dtypes), []
+    for name, members in _SETS.items():
+        if members <= rest:
+            words.append(name)
+            rest -= members
+    return ", ".join([*words, *sorted(str(d).removeprefix("torch.") for d in rest)])
+
+
+def data() -> dict[str, Any]:
+    """Everything as plain data."""
+    table = decompositions()
+    used_by = users({**table, **PHILOX_TABLE})
+    return {
+        "dialect": DIALECT,
+        "primitives": [
+            {
+                "name": prim.name,
+                "schema": prim.schema,
+                "family": prim.family,
+                "tags": sorted(prim.tags),
+                "meaning": prim.doc,
+                "shape": prim.shape,
+                "dtypes": dtypes(prim),
+                "edge_cases": dict(prim.edge_cases),
+                "derivative": derivative(prim),
+                "source": prim.source,
+                "used_by": used_by[prim.name],
+            }
+            for members in families().values()
+            for prim in members
+        ],
+        "decompositions": {
+            str(op): sorted(prims_used(function))
+            for op, function in sorted(table.items(), key=lambda item: str(item[0]))
+        },
+        "philox": sorted(str(op) for op in PHILOX_TABLE),
+        "keepable": {name: [str(op) for op in ops] for name, ops in sorted(KEEPABLE.items())},
+    }
+
+
+def _section(prim: Prim, used_by: Sequence[str]) -> list[str]:
+    facts = {
+        "shape": prim.shape,
+        "dtypes": dtypes(prim),
+        **prim.edge_cases,
+        "derivative": derivative(prim),
+        "tags": ", ".join(sorted(prim.tags)),
+        "source": prim.source,
+    }
+    lines = [f"### {prim.name}", "", f"`{prim.schema}`", "", prim.doc, ""]
+    lines += [f"- {about}: {text}" for about, text in facts.items() if text]
+    if used_by:
+        shown = ", ".join(f"`{name.removeprefix('aten.')}`" for name in used_by[:_SHOWN])
+        more = f" and {len(used_by) - _SHOWN} more" if len(used_by) > _SHOWN else ""
+        lines.append(f"- lowered to from: {shown}{more}")
+    return [*lines, ""]
 
 
 def render() -> str:
     """The whole page."""
     table = decompositions()
+    used_by = users({**table, **PHILOX_TABLE})
     out = [
         "# Primitive operations",
         "",
-        f"Dialect {DIALECT}: {len(PRIMS)} primitives, {len(table)} ATen overloads decomposed into"
-        " them. Generated by `python -m flambeau_prims.catalogue`.",
+        f"Dialect {DIALECT}: {len(PRIMS)} primitives, to which {len(table)} overloads of ATen are"
+        " lowered. The same as data: [ops.json](ops.json). This page is generated.",
+        "",
+        "| family | primitives |",
+        "| --- | --- |",
     ]
-    for title in dict.fromkeys(_FAMILIES.values()):
-        members = [prim for prim in PRIMS.values() if _family(prim) == title]
-        if not members:
-            continue
-        out += ["", f"## {title}", "", "| schema | meaning | tags |", "| --- | --- | --- |"]
+    for family, members in families().items():
+        names = ", ".join(f"[{p.name}](#{p.name})" for p in members)
+        out.append(f"| {family} ({len(members)}) | {names} |")
+    for family, members in families().items():
+        out += ["", f"## {family.capitalize()}", ""]
         for prim in members:
-            schema = prim.schema.replace("|", "\\|")
-            out.append(f"| `{schema}` | {prim.doc} | {', '.join(sorted(prim.tags))} |")
-    out += ["", "## Decomposed ATen overloads", ""]
+            out += _section(prim, used_by[prim.name])
+    out += ["## Decomposed ATen overloads", ""]
     out += [f"- `{name}`" for name in sorted(str(op) for op in table)]
     out += ["", 'With `random="philox"` also:', ""]
     out += [f"- `{name}`" for name in sorted(str(op) for op in PHILOX_TABLE)]
@@ -66,17 +146,33 @@ def render() -> str:
     return "\n".join(out) + "\n"
 
 
+def render_json() -> str:
+    """`data()` as text, a primitive or operation a line."""
+    parts = []
+    for key, value in data().items():
+        if isinstance(value, list):
+            lines = ",\n".join(json.dumps(item) for item in value)
+            parts.append(f"{json.dumps(key)}: [\n{lines}\n]")
+        elif isinstance(value, dict):
+            lines = ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+            parts.append(f"{json.dumps(key)}: {{\n{lines}\n}}")
+        else:
+            parts.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 def main(argv: Sequence[str]) -> int:
     """Command line; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m flambeau_prims.catalogue")
     parser.add_argument("file", nargs="?", type=Path, help="where to write (standard output)")
+    parser.add_argument("--json", action="store_true", help="data instead of the page")
     parser.add_argument("--check", action="store_true", help="compare with FILE, write nothing")
     options = parser.parse_args(argv)
-    page = render()
+    page = render_json() if options.json else render()
     if options.check:
         if options.file is None:
             parser.error("--check needs a FILE")
-        if options.file.exists() and options.file.read_text() == page:
+        if options.file.exists() and options.file.read_text(encoding="utf-8") == page:
             return 0
         print(f"{options.file} is out of date: run python -m flambeau_prims.catalogue "
               f"{options.file}", file=sys.stderr)  # fmt: skip
@@ -84,7 +180,7 @@ def main(argv: Sequence[str]) -> int:
     if options.file is None:
         sys.stdout.write(page)
     else:
-        options.file.write_text(page)
+        options.file.write_text(page, encoding="utf-8")
     return 0
 
 
