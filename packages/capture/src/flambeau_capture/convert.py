@@ -45,7 +45,7 @@ from flambeau_capture.options import Options
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Local, Scope, Source
-from flambeau_capture.stopping import levels_of
+from flambeau_capture.stopping import generator_level, levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import GlobalsScope
 from flambeau_capture.values.tensor import TensorValue
@@ -402,6 +402,7 @@ class _Conversion:
             cells=frame.cells,
             effects=session.heap.effects(),
             grad_mode=None if mode_now == grad_mode else mode_now,
+            level_of=generator_level,
         )
         if isinstance(ended, Finished):
             return self._finished(session, state, ended)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.emit.generators import goes_on_at
 from flambeau_capture.emit.level import Level
 from flambeau_capture.emit.resume import INSTEAD, CannotResume
 from flambeau_capture.emit.stack import Slot
@@ -31,35 +32,58 @@ def levels_of(chain: Sequence[Suspended], resumed: bool) -> list[Level]:
 
 def _level(waiting: Suspended, has_called: bool) -> Level:
     frame = waiting.frame
-    variables = frame.variables
-    bound: dict[str, Value | None] = (
-        variables.bound() if isinstance(variables, Variables) else dict(variables)
+    stack, slots = _slots(waiting.stack, waiting.errors)
+    return Level(
+        body=frame.prepared.body,
+        namespace=frame.scope.namespace,
+        variables=_bound(frame),
+        cells=dict(frame.cells),
+        instruction=waiting.instruction,
+        stack=stack,
+        slots=slots,
+        preparation=_preparation(frame, waiting.instruction),
+        instead=_instead(waiting) if has_called else None,
     )
+
+
+def generator_level(frame: Frame, started: bool) -> Level:
+    """The frame of a generator, before the `yield` that it waits in or at its start."""
+    stack, slots = _slots(frame.stack, {})
+    body = frame.prepared.body
+    return Level(
+        body=body,
+        namespace=frame.scope.namespace,
+        variables=_bound(frame),
+        cells=dict(frame.cells),
+        instruction=goes_on_at(body, frame.position, started),
+        stack=stack,
+        slots=slots,
+    )
+
+
+def _bound(frame: Frame) -> dict[str, Value | None]:
+    variables = frame.variables
+    return variables.bound() if isinstance(variables, Variables) else dict(variables)
+
+
+def _slots(
+    given: Sequence[Value], errors: dict[int, Value]
+) -> tuple[tuple[Value | None, ...], tuple[Slot, ...]]:
     stack: list[Value | None] = []
     slots: list[Slot] = []
-    for place, value in enumerate(waiting.stack):
+    for place, value in enumerate(given):
         if value is NULL:
             stack.append(None)
             slots.append(Slot.NULL)
         elif isinstance(value, ErrorState):
-            if place not in waiting.errors:
+            if place not in errors:
                 raise CannotResume("a handler whose exception is not known")
-            stack.append(waiting.errors[place])
+            stack.append(errors[place])
             slots.append(Slot.ERROR)
         else:
             stack.append(value)
             slots.append(Slot.VALUE)
-    return Level(
-        body=frame.prepared.body,
-        namespace=frame.scope.namespace,
-        variables=bound,
-        cells=dict(frame.cells),
-        instruction=waiting.instruction,
-        stack=tuple(stack),
-        slots=tuple(slots),
-        preparation=_preparation(frame, waiting.instruction),
-        instead=_instead(waiting) if has_called else None,
-    )
+    return tuple(stack), tuple(slots)
 
 
 def _instead(waiting: Suspended) -> Value | None:

@@ -45,6 +45,7 @@ class State:
     cells: dict[str, Any]
     effects: Sequence[Replayable]
     grad_mode: bool | None
+    level_of: Callable[[Any, bool], Level]  # the frame of a generator, and whether it has started
 
 
 Compile = Callable[[Sequence[fx.Node]], "tuple[str, Sequence[GraphInput]] | None"]
@@ -52,7 +53,7 @@ Compile = Callable[[Sequence[fx.Node]], "tuple[str, Sequence[GraphInput]] | None
 
 def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
     """The frame ran to its end."""
-    writer = Writer(state.body.code)
+    writer = Writer(state.body.code, state.level_of)
     writer.load(value)
     _effects(writer, state)
     _fill_cells(writer, state, writer.used_cells)
@@ -68,7 +69,7 @@ def emit_break(
     levels: the frame under capture, then those it has inlined; the last is at the instruction.
     """
     outer = levels[0]
-    writer = Writer(state.body.code)
+    writer = Writer(state.body.code, state.level_of)
     _effects(writer, state)
     plan = None
     if len(levels) > 1:

@@ -146,7 +146,9 @@ def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:
     return [*spelling.prefix((), free), *pushed], regions
 
 
-def as_function(whole: Body, parameters: tuple[str, ...], name: str) -> CodeType:
+def as_function(
+    whole: Body, parameters: tuple[str, ...], name: str, qualname: str | None = None
+) -> CodeType:
     """Code of a function of these parameters, to which all cells of the original are free."""
     code = whole.code
     free = (*code.co_freevars, *code.co_cellvars)
@@ -155,7 +157,7 @@ def as_function(whole: Body, parameters: tuple[str, ...], name: str) -> CodeType
     return assemble(
         whole,
         name=name,
-        qualname=name,
+        qualname=qualname or name,
         flags=(code.co_flags & ~_VARIADIC) | (_NESTED if free else 0),
         argcount=len(parameters),
         posonlyargcount=0,

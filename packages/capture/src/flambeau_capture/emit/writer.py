@@ -16,16 +16,23 @@ from torch import fx
 
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.instruction import Instruction
+from flambeau_capture.bytecode.pools import AssembleError
+from flambeau_capture.bytecode.stack import StackError
+from flambeau_capture.emit.generators import generator_code, make_generator
+from flambeau_capture.emit.level import Level
+from flambeau_capture.emit.resume import CannotResume
 from flambeau_capture.source import Held, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tuples import TupleValue
 
 
 class Writer:
     """Accumulates `early` (reads of the program's state) and `body` (everything after)."""
 
-    def __init__(self, code: CodeType) -> None:
+    def __init__(self, code: CodeType, level_of: Callable[[Any, bool], Level]) -> None:
         self.code = code
+        self._level_of = level_of  # the frame of a generator, and whether it has started
         self.early: list[Instruction] = []
         self.body: list[Instruction] = []
         self.outputs: dict[fx.Node, str] = {}
@@ -105,6 +112,29 @@ class Writer:
     def load_cell(self, name: str) -> None:
         self.used_cells.add(name)
         self.body += spelling.load_closure(name)
+
+    def load_generator(self, value: Value, frame: Any, started: bool) -> None:
+        """Push a generator that is where an interpreted one is."""
+        try:
+            level = self._level_of(frame, started)
+            code = generator_code(level, started)
+        except (CannotResume, AssembleError, StackError) as error:
+            raise Unreconstructible(value, f"{value.describe()}: {error}") from error
+        own = level.body.code
+        cells = [level.cells[name] for name in (*own.co_freevars, *own.co_cellvars)]
+        arguments = [level.variables[name] for name in level.live()]
+        given = [*arguments, *level.passed()]
+        with self.building(value):
+            self.call(
+                make_generator,
+                [
+                    Constant(code),
+                    Constant(level.namespace),
+                    Constant(started),
+                    TupleValue(cells),
+                    TupleValue(given),  # type: ignore[arg-type]
+                ],
+            )
 
     def new_cell(self, cell: Any) -> None:
         content = cell.content

@@ -421,7 +421,17 @@ class GeneratorValue(IteratorValue):
         self.finished = True
 
     def reconstruct(self, writer: Any) -> None:
-        raise Unreconstructible(self, f"the {self.describe()} outlives the compiled part")
+        if self.finished or self.frame.finished:
+            writer.call(_exhausted, [])
+        else:
+            writer.load_generator(self, self.frame, self.started)
+
+
+def _exhausted() -> Any:
+    """A generator that has nothing more to give."""
+    made = (item for item in ())
+    next(made, None)
+    return made
 
 
 def rest(tx: Tracer, iterator: IteratorValue) -> list[Value]:
