@@ -30,12 +30,14 @@ from flambeau_aot.report import Report
 from flambeau_aot.runtime.boxed import boxed
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.show import show_graph, show_joint
+from flambeau_aot.step import AotStep, aot_step
 
 default_partition = save_all
 
 __all__ = [
     "PASSES",
     "AotError",
+    "AotStep",
     "Boxed",
     "Classifier",
     "Compiled",
@@ -59,6 +61,7 @@ __all__ = [
     "aot_function",
     "aot_module",
     "aot_nop",
+    "aot_step",
     "boxed",
     "compile",
     "default_partition",

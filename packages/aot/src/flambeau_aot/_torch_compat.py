@@ -245,3 +245,17 @@ def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
             found.append(node.variable)
         stack.extend(following for following, _ in node.next_functions)
     return found
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """`torch.compiler.is_compiling()` inside this block: optimizers then keep their count of
+    steps in tensors on any device. Torch has one flag for the process; it is set for the time of
+    a trace, and what another thread's optimizer does meanwhile is the same by tensors.
+    """
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before

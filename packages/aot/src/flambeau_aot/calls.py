@@ -24,6 +24,7 @@ from flambeau_aot.norms import (
     instance_norm,
 )
 from flambeau_aot.writes import (
+    RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
     write_keeping_strides,
     write_to_list,
@@ -83,6 +84,7 @@ class RewriteCalls(TorchFunctionMode):
         super().__init__()
         self.leaves = leaves or {}
         self.hooked = [] if hooked is None else hooked
+        self.reshaped: list[torch.Tensor] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -102,11 +104,13 @@ class RewriteCalls(TorchFunctionMode):
         if func is torch.Tensor.register_hook:
             self.hooked.append(target)
         name = getattr(func, "__name__", "")
-        if name.endswith("_"):
-            self._refuse_leaf(name, target)
-        if not target.is_contiguous():
+        if name.endswith("_") and torch.is_grad_enabled():
+            self._refuse_write(name, target)
+        if writing_operator(func) is not None:
+            return self._user_operator(func, args, kwargs)
+        if not target.is_contiguous() or base_of(target) is not target:
             return write_keeping_strides(target, func, args, kwargs)
-        return self._user_operator(func, args, kwargs)
+        return func(*args, **kwargs)
 
     def _of_input(self, func: Any, target: torch.Tensor) -> Any:
         """What is answered in place of an input's stand-in; None where it may answer itself."""
@@ -127,13 +131,23 @@ class RewriteCalls(TorchFunctionMode):
             return call_without_writing(writing, args, kwargs)
         return func(*args, **kwargs)
 
-    def _refuse_leaf(self, name: str, target: torch.Tensor) -> None:
-        """Stand-ins are not leaves; what eager says of writing to one is said here."""
-        if not torch.is_grad_enabled() or not writes_in_place(name):
+    def _refuse_write(self, name: str, target: torch.Tensor) -> None:
+        """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
+        of a tensor reshaped in place: autograd would take its views again of the new shape."""
+        if not writes_in_place(name):
             return
         base = base_of(target)
-        if self.leaves.get(id(base)) and base.requires_grad:
+        if not base.requires_grad:
+            return
+        if self.leaves.get(id(base)):
             what = "a leaf" if base is target else "a view of a leaf"
             raise RuntimeError(
                 f"{what} Variable that requires grad is being used in an in-place operation."
+            )
+        if name in RESHAPE_IN_PLACE:
+            self.reshaped.append(base)
+        elif any(base is item for item in self.reshaped):
+            raise Unsupported(
+                "a write to a tensor that requires grad and was given another shape in place; "
+                "use the operator that returns the new shape"
             )

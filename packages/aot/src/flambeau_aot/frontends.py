@@ -48,7 +48,7 @@ def aot_function(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         flat, structure = pytree.tree_flatten((args, kwargs))
-        key = (structure, _metadata(flat))
+        key = (structure, metadata_of(flat))
         entry = compiled.get(key)
         if entry is None:
             entry = compile_program(
@@ -91,7 +91,7 @@ class AotModule(torch.nn.Module):
         static = tensors_of(self.module)
         flags = tuple(item.training for item in self.module.modules())
         identities = tuple(id(tensor) for tensor in static.values())
-        key = (structure, _metadata([*static.values(), *flat]), flags, identities)
+        key = (structure, metadata_of([*static.values(), *flat]), flags, identities)
         entry = self.compiled.get(key)
         if entry is None:
             program = module_program(self.module, structure, len(flat), self.options.name)
@@ -179,7 +179,7 @@ def name_of(source: Any) -> str:
     return "".join(char if char.isalnum() else "_" for char in name).lower() or "graph"
 
 
-def _metadata(values: list[Any]) -> tuple[Any, ...]:
+def metadata_of(values: list[Any]) -> tuple[Any, ...]:
     """What a trace depends on of these values, grad mode included."""
     first: dict[int, int] = {}
     parts: list[Any] = [torch.is_grad_enabled(), torch.is_inference_mode_enabled()]

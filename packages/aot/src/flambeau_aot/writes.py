@@ -27,8 +27,12 @@ from flambeau_aot.errors import Unsupported
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
 )
-_SIGNS = "add sub mul truediv div and or xor pow mod floordiv".split()
+_SIGNS = ("add", "sub", "mul", "truediv", "div", "and", "or", "xor", "pow", "mod", "floordiv")
 _IN_PLACE_SIGNS = frozenset(f"__i{name}__" for name in _SIGNS)
+RESHAPE_IN_PLACE = frozenset(
+    f"{name}_"
+    for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided")
+)
 _NO_WRITE = frozenset(("requires_grad_", "detach_", "share_memory_"))
 
 
@@ -81,6 +85,7 @@ def write_keeping_strides(
             "a write to an expanded tensor, whose elements share memory; write to a clone, or to "
             "the tensor that was expanded"
         )
+    current_value(base)
     if tuple(base.shape) == shape and tuple(base.stride()) != strides:
         _restride(base, strides)
         current_value(target)
