@@ -8,6 +8,7 @@ Invariant: a decomposition takes the overload's arguments and returns its result
 
 from __future__ import annotations
 
+import difflib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
@@ -54,9 +55,10 @@ def decompositions(
 ) -> Mapping[OpOverload, Decomposition]:
     """The table for a tracer.
 
-    `keep` names operations to leave whole (see `KEEPABLE`; an unknown name is a ValueError that
-    lists the known ones). `random="aten"` leaves random operations to ATen, so that a compiled
-    program draws the numbers eager would; `"philox"` computes them with prims.
+    `keep` names operations to leave whole, forward and backward (see `KEEPABLE`; an unknown name
+    is a ValueError that lists the known ones, the nearest first). `random="aten"` leaves random
+    operations to ATen, so that a compiled program draws the numbers eager would; `"philox"`
+    computes them with prims.
     """
     from flambeau_prims import decomp
 
@@ -67,7 +69,9 @@ def decompositions(
     table = {**TABLE, **PHILOX_TABLE} if random == "philox" else dict(TABLE)
     for name in names:
         if name not in KEEPABLE:
-            raise ValueError(f"cannot keep {name!r}; known: {', '.join(sorted(KEEPABLE))}")
+            near = difflib.get_close_matches(name, KEEPABLE, 1, 0.4)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"cannot keep {name!r}{hint}; known: {', '.join(sorted(KEEPABLE))}")
         for op in KEEPABLE[name]:
             table.pop(op, None)
     return table

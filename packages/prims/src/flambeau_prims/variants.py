@@ -21,6 +21,7 @@ from flambeau_prims._torch_compat import (
     argument_kinds,
     argument_names,
     is_mutable,
+    is_view_op,
     result_count,
 )
 from flambeau_prims.table import Decomposition
@@ -99,8 +100,10 @@ def writing(op: OpOverload, table: Mapping[OpOverload, Decomposition]) -> Decomp
     eager does, writes by `copy_`, and returns the arguments it wrote to.
     """
     variant = functional_form(op)
-    function = table.get(variant.functional) if variant is not None else None
-    if variant is None or function is None:
+    if variant is None or is_view_op(variant.functional):
+        return None  # `transpose_` writes no element
+    function = table.get(variant.functional)
+    if function is None:
         return None
     names, _ = argument_names(op)
     wanted, by_name = argument_names(variant.functional)
@@ -120,8 +123,8 @@ def writing(op: OpOverload, table: Mapping[OpOverload, Decomposition]) -> Decomp
         kept = parts[: len(parts) - len(targets)]
         for target, value in zip(targets, parts[len(kept) :], strict=True):
             _write(target, value)
-        results = (*kept, *targets)
-        if result_count(op) == 0:
+        results = (*kept, *targets)[: result_count(op)]
+        if not results:
             return None
         return results if len(results) > 1 else results[0]
 

@@ -25,7 +25,8 @@ class Leaves:
         return re.compile("|".join(f"(?:{name})" for name in self.names.split()))
 
 
-# Questions about a tensor, answered without looking at an element, and marks that compute nothing.
+# Questions about a tensor, whose answers are Python values (a graph ends at those that read an
+# element), and marks and changes of shape in place, which compute nothing.
 _INERT = re.compile(
     r"""
     size|stride|numel|dim|len|layout|device|storage_offset|element_size|get_device|data_ptr
@@ -40,13 +41,11 @@ _INERT = re.compile(
     |_backward|set_data|_make_dep_token|_print|_assert_tensor_metadata
     |_linalg_check_errors|_validate_.*|_nested_get_(ragged_idx|m(ax|in)_seqlen)
     |_assert_(scalar|async)|_functional_assert_(scalar|async)
+    |(unsqueeze|squeeze|transpose|swapaxes|swapdims|t|as_strided|detach|resize)_
     |is_nonzero|equal|item|_local_scalar_dense|allclose|_is_(all|any)_true
     """,
     re.VERBOSE,
 )
-_ANSWERS = re.compile(r"equal|item|_local_scalar_dense|allclose|is_nonzero")
-"""Of the inert ones, those that read elements: a graph ends there, since Python gets the answer."""
-
 LEAVES: tuple[Leaves, ...] = (
     Leaves(
         "sparse",
@@ -115,12 +114,17 @@ LEAVES: tuple[Leaves, ...] = (
         r" batch_norm_update_stats",
     ),
     Leaves(
+        "other namespaces",
+        "operators outside of `aten`, which bring their own kernels",
+        r"(?!aten\.)\w+\..*",
+    ),
+    Leaves(
         "storage and identity",
         "changes or makes a storage, not values: below any graph of values",
         r"set_? set_data resize(_as)?_? _resize_output_? _copy_from(_and_resize)? from_file"
         r" pin_memory _pin_memory _lazy_clone _new_zeros_with_same_feature_meta _foobar"
         r" _make_dual.* _fw_primal.* _unpack_dual swap_ _efficientzerotensor _propagate_xla_data"
-        r" lift _amp_.* _test_.* slice_inverse embedding_renorm_? hash_tensor matmul_backward",
+        r" lift _amp_.* _test_.* empty_strided new_empty_strided slice_inverse embedding_renorm_? hash_tensor matmul_backward",
     ),
 )
 
@@ -139,9 +143,9 @@ def is_inert(op: str) -> bool:
 
 @functools.cache
 def leaf(op: str) -> Leaves | None:
-    """The family of leaves that `op` is declared in."""
-    bare = _bare(op)
-    return next((family for family in LEAVES if family.pattern.fullmatch(bare)), None)
+    """The family of leaves that `op` is declared in; an in-place form by its plain name as well."""
+    names = (_bare(op), _bare(op).removesuffix("_"))
+    return next((f for f in LEAVES for n in names if f.pattern.fullmatch(n)), None)
 
 
 def leaf_reason(op: str) -> str | None:

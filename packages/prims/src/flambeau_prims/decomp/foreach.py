@@ -20,10 +20,11 @@ from flambeau_prims.table import TABLE, Decomposition, decomposition
 aten = torch.ops.aten
 
 # `_foreach_<name>` on one list: the operation of this name
-_UNARY = """
-    abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg
-    reciprocal round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc
-""".split()
+_UNARY = (
+    *("abs", "acos", "asin", "atan", "ceil", "cos", "cosh", "erf", "erfc", "exp"),
+    *("expm1", "floor", "frac", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal"),
+    *("round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
 
 # `_foreach_<name>.<kind>`: the operation on an entry; a second list, number or tensor follows it
 _BINARY: dict[str, dict[str, Any]] = {

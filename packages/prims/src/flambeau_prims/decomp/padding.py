@@ -58,8 +58,8 @@ def _pad(x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
     y = x
     for place in range(len(padding) // 2):
         dim = x.ndim - 1 - place
-        y = pick(y, dim, _taps(x.shape[dim], *padding[2 * place : 2 * place + 2], positions,
-                               x.device))  # fmt: skip
+        before, after = padding[2 * place], padding[2 * place + 1]
+        y = pick(y, dim, _taps(x.shape[dim], before, after, positions, x.device))
     return e.in_image_format(x, y)
 
 
@@ -68,8 +68,8 @@ def _pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Size], positions: P
     for place in range(len(padding) // 2):
         dim = x.ndim - 1 - place
         size = x.shape[dim]
-        made = _taps(size, *padding[2 * place : 2 * place + 2], positions, x.device)
-        g = put_back(g, dim, size, made)
+        before, after = padding[2 * place], padding[2 * place + 1]
+        g = put_back(g, dim, size, _taps(size, before, after, positions, x.device))
     return e.in_image_format(x, e.cast(g, grad.dtype))
 
 

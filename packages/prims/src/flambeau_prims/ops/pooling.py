@@ -352,7 +352,9 @@ define(
     rule=_adaptive_max_back_rule,
     eager=lambda grad, a, indices, spatial: in_layout(
         _adaptive_max_back(spatial)(grad, a, indices),
-        _adaptive_max_back_rule(*map(TensorMeta.of, (grad, a, indices)), spatial),
+        _adaptive_max_back_rule(
+            TensorMeta.of(grad), TensorMeta.of(a), TensorMeta.of(indices), spatial
+        ),
     ),
     tags=("library",),
     doc="Each gradient added at its window's position; `spatial` dimensions were pooled.",

@@ -1,7 +1,9 @@
-"""Every operation of torch's OpInfo database through the table, compared with eager."""
+"""Every operation of torch's OpInfo database through the table, compared with eager.
+
+`python -m flambeau_prims.sweep` runs all of it; `judge` is one operation at one dtype.
+"""
 
 from flambeau_prims.sweep.judge import Verdict, judge
-from flambeau_prims.sweep.measure import DTYPES
+from flambeau_prims.sweep.run import Plan, sweep
 
-__all__ = ["DTYPES", "Verdict", "judge"]
-"""`judge(name, dtype)` is the sweep of one operation; `python -m flambeau_prims.sweep` of all."""
+__all__ = ["Plan", "Verdict", "judge", "sweep"]

@@ -51,6 +51,7 @@ class _Tally:
     ratio: float = 0.0
     layout: str = ""
     wrong: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
 
     def add(self, measured: Measured, what: str) -> None:
@@ -59,6 +60,8 @@ class _Tally:
             self.layout = f"{what}: {measured.layout}"
         if measured.wrong:
             self.wrong.append(f"{what}: {measured.wrong}")
+        if measured.differs:
+            self.differs.append(f"{what}: {measured.differs}")
 
 
 def judge(
@@ -82,18 +85,19 @@ def judge(
 def _verdict(name: str, dtype_name: str, tally: _Tally) -> Verdict:
     leaves = tuple(sorted(op for op in tally.left if not is_inert(op)))
     undeclared = [op for op in leaves if leaf_reason(op) is None]
-    message = "; ".join(tally.wrong[:2])
-    if undeclared and not message:
-        message = f"left without a declared reason: {', '.join(undeclared)}"
     reason = difference(name, dtype_name)
-    status: Status
-    if message:
-        status = "different" if reason else "wrong"
-        message = f"{reason} [{message}]" if reason else message
+    if undeclared:
+        tally.wrong.append(f"left without a declared reason: {', '.join(undeclared)}")
+    if not reason:
+        tally.wrong += tally.differs
+    status: Status = "leaf" if leaves else "right"
+    if tally.wrong:
+        status = "wrong"
+    elif reason:
+        status = "different"
     elif tally.samples == 0:
         status = "refused"
-    else:
-        status = "leaf" if leaves else "right"
+    message = "; ".join(tally.wrong[:2]) or (reason or "")
     return Verdict(
         name, dtype_name, status, tally.samples, tally.refused, tally.gradients, message,
         tally.ratio, leaves, tally.layout,

@@ -54,9 +54,11 @@ _CLOSE = {
 
 @dataclass(frozen=True)
 class Measured:
-    """`wrong` says what is wrong, None if nothing is; `ratio` is our error over eager's."""
+    """`wrong` says what is wrong with structure or metadata, `differs` with values; None if
+    nothing is. `ratio` is our error over eager's."""
 
     wrong: str | None = None
+    differs: str | None = None
     ratio: float = 0.0
     layout: str | None = None
 
@@ -86,10 +88,12 @@ def compare(ours: Any, eager: Any, reference: Any | None) -> Measured:
             continue
         one = compare_tensors(x, y, z)
         if one.wrong:
-            return Measured(f"result {position}: {one.wrong}", one.ratio)
+            return Measured(f"result {position}: {one.wrong}")
+        if one.differs:
+            return Measured(differs=f"result {position}: {one.differs}", ratio=one.ratio)
         worst = max(worst, one.ratio)
         layout = layout or one.layout
-    return Measured(None, worst, layout)
+    return Measured(ratio=worst, layout=layout)
 
 
 def compare_tensors(x: Any, y: torch.Tensor, reference: Any) -> Measured:
@@ -110,10 +114,12 @@ def compare_tensors(x: Any, y: torch.Tensor, reference: Any) -> Measured:
     if not (y.dtype.is_floating_point or y.dtype.is_complex):
         if torch.equal(x, y):
             return Measured(layout=layout)
-        return Measured(f"{int((x != y).sum())} of {x.numel()} elements differ", layout=layout)
+        return Measured(
+            differs=f"{int((x != y).sum())} of {x.numel()} elements differ", layout=layout
+        )
     special = _special_values(x, y)
     if special:
-        return Measured(special)
+        return Measured(differs=special)
     return _errors(x, y, reference, layout)
 
 
@@ -144,14 +150,16 @@ def _errors(x: torch.Tensor, y: torch.Tensor, reference: Any, layout: str | None
     if not usable:
         if ours <= _CLOSE[dtype] * max(size, 1e-3):
             return Measured(layout=layout)
-        return Measured(f"differs from eager by {ours:.2e} of {size:.2e} (rms)")
+        return Measured(differs=f"differs from eager by {ours:.2e} of {size:.2e} (rms)")
     # Below the size of one rounding, an error says nothing about a method.
     floor = torch.finfo(dtype).eps / 4 * max(size, 1e-3)
     ratio = ours / max(theirs, floor)
     factor = 3 if dtype in HALVES else 2
     if ours <= factor * theirs + _NOISE[dtype] * max(size, 1e-3):
         return Measured(ratio=ratio, layout=layout)
-    return Measured(f"error {ours:.2e}, eager's {theirs:.2e}, of {size:.2e} (rms)", ratio)
+    return Measured(
+        differs=f"error {ours:.2e}, eager's {theirs:.2e}, of {size:.2e} (rms)", ratio=ratio
+    )
 
 
 def _rms(x: torch.Tensor) -> float:

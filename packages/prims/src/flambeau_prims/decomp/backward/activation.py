@@ -30,14 +30,19 @@ def threshold_backward(grad: Tensor, x: Tensor, threshold: Number) -> Tensor:
     return elementwise(lambda g, y: e.where(e.le(y, threshold), 0, g), (grad, x))
 
 
+def conjugated(x: Tensor) -> Tensor:
+    """The conjugate, by which a gradient is multiplied: of a real number it is itself."""
+    return p.conj(x) if x.dtype.is_complex else x
+
+
 @decomposition(aten.sigmoid_backward.default)
 def sigmoid_backward(grad: Tensor, result: Tensor) -> Tensor:
-    return elementwise(lambda g, y: p.mul(g, p.mul(e.sub(1.0, y), y)), (grad, result))
+    return elementwise(lambda g, y: p.mul(g, conjugated(p.mul(e.sub(1, y), y))), (grad, result))
 
 
 @decomposition(aten.tanh_backward.default)
 def tanh_backward(grad: Tensor, result: Tensor) -> Tensor:
-    return elementwise(lambda g, y: p.mul(g, e.sub(1.0, p.mul(y, y))), (grad, result))
+    return elementwise(lambda g, y: p.mul(g, conjugated(e.sub(1, p.mul(y, y)))), (grad, result))
 
 
 @decomposition(aten.hardtanh_backward.default)
@@ -186,8 +191,8 @@ def rrelu_backward(
     grad: Tensor,
     x: Tensor,
     noise: Tensor,
-    lower: Number,
-    upper: Number,
+    lower: float,
+    upper: float,
     training: bool,
     self_is_result: bool,
 ) -> Tensor:

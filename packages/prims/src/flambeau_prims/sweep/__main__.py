@@ -1,0 +1,86 @@
+"""`python -m flambeau_prims.sweep`: every operation of torch's database through the table.
+
+In: flags. Out: the table of verdicts; files with `--json` and `--markdown`.
+Invariant: the exit status is 1 if anything is wrong, else 0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from flambeau_prims.sweep import run
+from flambeau_prims.sweep.judge import Verdict
+from flambeau_prims.sweep.measure import DTYPES
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sweep; the exit status says whether anything is wrong."""
+    options = _parser().parse_args(arguments)
+    plan = run.Plan(
+        options.operations, tuple(options.dtypes), options.samples, options.part, options.parts
+    )
+    started = time.perf_counter()
+    verdicts = []
+    for verdict in run.sweep(plan):
+        verdicts.append(verdict)
+        if verdict.status == "wrong":
+            print(f"wrong: {verdict.name} {verdict.dtype}: {verdict.message}", flush=True)
+    seconds = time.perf_counter() - started
+    print(run.summary(verdicts))
+    print(f"\n{seconds:.0f} s, {run.versions()}")
+    if options.worst:
+        print(f"\n{run.worst_table(verdicts)}")
+    if options.layouts:
+        print(*(f"layout: {v.name} {v.dtype}: {v.layout}" for v in verdicts if v.layout), sep="\n")
+    if options.json:
+        record = {"versions": run.versions(), "seconds": round(seconds), "plan": asdict(plan)}
+        record["verdicts"] = [asdict(v) for v in verdicts]
+        options.json.write_text(json.dumps(record, indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(page(verdicts, seconds, options.samples))
+    return 1 if any(v.status == "wrong" for v in verdicts) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flambeau_prims.sweep", description=__doc__.splitlines()[0]
+    )
+    add = parser.add_argument
+    add("operations", nargs="?", default="", help="a pattern that names must contain")
+    add("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
+    add("--samples", type=int, default=6, help="the most samples of an operation at a dtype")
+    add("--part", type=int, default=0, help="which part of the matrix, from 0")
+    add("--parts", type=int, default=1, help="into how many parts it is divided")
+    add("--worst", action="store_true", help="also the ten greatest errors relative to eager's")
+    add("--layouts", action="store_true", help="also results whose strides are not eager's")
+    add("--json", type=Path, help="write all verdicts to this file")
+    add("--markdown", type=Path, help="write the tables to this file")
+    return parser
+
+
+def page(verdicts: Sequence[Verdict], seconds: float, samples: int) -> str:
+    """The tables as a page."""
+    parts = [
+        "# Primitives: torch's operation database through the decompositions",
+        "",
+        f"`python -m flambeau_prims.sweep --samples {samples}`, {run.versions()}: {seconds:.0f} s.",
+        "",
+        run.summary(verdicts),
+    ]
+    for title, status in (("Different", "different"), ("Wrong", "wrong"), ("Refused", "refused")):
+        parts += ["", f"## {title}", ""]
+        parts += [f"- {line}" for line in run.differing(verdicts, status)] or ["None."]
+    parts += ["", "## Leaves met", "", "| operation | verdicts |", "| --- | --- |"]
+    parts += [f"| {op} | {count} |" for op, count in run.leaves(verdicts).most_common()]
+    parts += ["", "## The ten greatest errors relative to eager's", "", run.worst_table(verdicts)]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
