@@ -19,5 +19,6 @@ from flambeau_capture.values import (  # each registers what it handles
     contexts,
     functional,
     regions,
+    scalars,
     transforms,
 )

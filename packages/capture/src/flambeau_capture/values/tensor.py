@@ -265,6 +265,11 @@ _CLASSES = (float, int, bool, complex)
 
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
     """Record one operation; answer its result."""
+    rewrite = REWRITES.get(_name(target))
+    if rewrite is not None:
+        instead = rewrite(tx, _name(target), args, kwargs)
+        if instead is not None:
+            return instead
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
@@ -296,6 +301,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         return same
     return _result(tx, node, result, by_fake)
 
+
+# Operators that a call may have to be written by others of, by name (see `values.scalars`).
+REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
 
 _PLAIN = (
     bool, int, float, str, torch.dtype, torch.device, torch.Size,

@@ -1,0 +1,78 @@
+"""Operators whose plain number the program gives as a tensor.
+
+In: a call whose `value` or `alpha` is a tensor of no dimension, for which torch would read a Python
+number. Out: the same by operators that take tensors. Invariant: the number is never read, so that
+nothing depends on the tensor's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.sequences import SequenceValue
+from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call
+
+
+def _number(value: Value | None) -> TensorValue | None:
+    """A tensor of no dimension, of floating-point numbers."""
+    if isinstance(value, TensorValue) and value.fake.dim() == 0:
+        return value if value.fake.is_floating_point() else None
+    return None
+
+
+def _op(tx: Tracer, name: str, *args: Value) -> Value:
+    return graph_call(tx, "call_method", name, list(args), {})
+
+
+def _scaled_add(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`a.add_(b, alpha=t)` as `a.add_(b * t)`."""
+    number = _number(kwargs.get("alpha"))
+    if number is None or len(args) != 2:
+        return None
+    return _op(tx, name, args[0], _op(tx, "mul", args[1], number))
+
+
+def _pointwise_pair(combine: str) -> Callable[..., Value | None]:
+    """`a.addcdiv_(b, c, value=t)` as `a.add_(b / c * t)`."""
+
+    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+        number = _number(kwargs.get("value"))
+        if number is None or len(args) != 3:
+            return None
+        pair = _op(tx, "mul", _op(tx, combine, args[1], args[2]), number)
+        return _op(tx, "add_" if name.endswith("_") else "add", args[0], pair)
+
+    return rewrite
+
+
+def _foreach_pair(combine: str) -> Callable[..., Value | None]:
+    """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor, tensor by tensor."""
+
+    def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+        if len(args) != 4 or kwargs or not isinstance(args[3], TensorValue):
+            return None
+        lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
+        count = lists[0].length(tx) if lists else -1
+        if len(lists) != 3 or tuple(args[3].fake.shape) != (count,):
+            return None
+        numbers = graph_call(tx, "call_function", torch.unbind, [args[3]], {})
+        assert isinstance(numbers, SequenceValue)
+        for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
+            _op(tx, "add_", a, _op(tx, "mul", _op(tx, combine, b, c), number))
+        return Constant(None)
+
+    return rewrite
+
+
+for _suffix in ("", "_"):
+    REWRITES[f"add{_suffix}"] = _scaled_add
+    REWRITES[f"sub{_suffix}"] = _scaled_add
+    REWRITES[f"addcdiv{_suffix}"] = _pointwise_pair("div")
+    REWRITES[f"addcmul{_suffix}"] = _pointwise_pair("mul")
+REWRITES["_foreach_addcdiv_"] = _foreach_pair("div")
+REWRITES["_foreach_addcmul_"] = _foreach_pair("mul")
