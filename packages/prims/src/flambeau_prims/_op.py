@@ -8,6 +8,7 @@ metadata of what the eager implementation returns.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._torch_compat import OpOverload, parameters
 from flambeau_prims.layout import Size, TensorMeta
 
 NAMESPACE = "flambeau_prims"
@@ -166,6 +167,7 @@ def define(
         raise ValueError(f"{name}: unknown tags or edge cases: {', '.join(sorted(unknown))}")
     if family is None:
         family = str(sys._getframe(1).f_globals["__name__"]).rpartition(".")[2]
+    rule = _named(name, schema, rule)
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
     if fake is not None:
@@ -195,6 +197,48 @@ def define(
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim
     return overload
+
+
+def _named(name: str, schema: str, rule: Rule) -> Rule:
+    """`rule`, with errors that begin with the primitive's name whatever it trips over."""
+
+    @functools.wraps(rule)
+    def named(*args: Any, **kwargs: Any) -> MetaResult:
+        try:
+            return rule(*args, **kwargs)
+        except PrimError as error:
+            if str(error).startswith(name):
+                raise
+            raise type(error)(f"{name}: {error}") from None
+        except (TypeError, IndexError, AttributeError) as error:
+            raise PrimError(f"{name}: {_misfit(name, args, kwargs) or error}; {schema}") from error
+
+    return named
+
+
+def _misfit(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """The first argument that is no tensor where the schema has one, or is missing, in words."""
+    wanted = parameters(PRIMS[name].overload)
+    if len(args) > len(wanted):
+        return f"{len(args)} arguments, {len(wanted)} at most"
+    given = {**{p.name: a for p, a in zip(wanted, args, strict=False)}, **kwargs}
+    for parameter in wanted:
+        if parameter.name not in given:
+            if parameter.required:
+                return f"argument {parameter.name} is missing"
+        elif parameter.type == "Tensor" and not isinstance(given[parameter.name], TensorMeta):
+            return f"argument {parameter.name} is {spell(given[parameter.name])}, not a tensor"
+    spelled = [f"{key}={spell(value)}" for key, value in given.items()]
+    return f"({', '.join(spelled)}) does not fit"
+
+
+def spell(value: Any) -> str:
+    """An argument as messages show it: a tensor by dtype and shape."""
+    if isinstance(value, TensorMeta):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(spell, value))}]"
+    return str(value)
 
 
 def metas_of(value: Any) -> Any:

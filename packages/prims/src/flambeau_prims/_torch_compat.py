@@ -122,12 +122,18 @@ class Parameter:
     name: str
     type: str
     keyword_only: bool
+    required: bool = True
 
 
 def parameters(op: OpOverload) -> tuple[Parameter, ...]:
     """The arguments of `op` in order."""
     return tuple(
-        Parameter(argument.name, _type_text(argument), bool(argument.kwarg_only))
+        Parameter(
+            argument.name,
+            _type_text(argument),
+            bool(argument.kwarg_only),
+            not argument.has_default_value(),
+        )
         for argument in op._schema.arguments
     )
 

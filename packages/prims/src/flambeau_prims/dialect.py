@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_prims._op import Prim, PrimError, prim_of, tensor_metas
+from flambeau_prims._op import Prim, PrimError, prim_of, spell, tensor_metas
 from flambeau_prims._torch_compat import OpOverload, is_mutable
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.dynamic import SizeUnknown
@@ -137,7 +137,7 @@ def _promised(prim: Prim, node: fx.Node) -> list[TensorMeta]:
 
 
 def _spell(meta: TensorMeta) -> str:
-    return f"{str(meta.dtype).removeprefix('torch.')}{list(meta.shape)} on {meta.device}"
+    return f"{spell(meta)} on {meta.device}"
 
 
 def _effects(node: fx.Node) -> Iterator[str]:

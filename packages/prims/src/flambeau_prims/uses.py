@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
 from flambeau_prims._op import PRIMS, prim_of
 from flambeau_prims._torch_compat import OpOverload
-from flambeau_prims.table import Decomposition
+from flambeau_prims.table import PHILOX_TABLE, TABLE, Decomposition
 
 
 def prims_used(function: Decomposition) -> frozenset[str]:
@@ -28,7 +29,10 @@ def prims_used(function: Decomposition) -> frozenset[str]:
             prim = prim_of(value)
             if prim is not None:
                 found.add(prim.name)
-            elif isinstance(value, FunctionType) and id(value) not in seen:
+                continue
+            if isinstance(value, OpOverload):  # by way of another decomposition
+                value = inspect.unwrap(TABLE[value]) if value in TABLE else None
+            if isinstance(value, FunctionType) and id(value) not in seen:
                 seen.add(id(value))
                 if value.__module__.startswith("flambeau_prims"):
                     waiting.append(_reached(value))
@@ -52,7 +56,8 @@ def _leaves(value: Any) -> Iterator[Any]:
         for part in value:
             yield from _leaves(part)
     elif isinstance(value, dict):
-        yield from _leaves(list(value.values()))
+        if value is not TABLE and value is not PHILOX_TABLE:  # looked up by an overload, not all
+            yield from _leaves(list(value.values()))
     else:
         yield value
 

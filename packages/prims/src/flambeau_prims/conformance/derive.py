@@ -55,7 +55,9 @@ def accepts(prim: Prim, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Whether the shape rule takes the call."""
     try:
         prim.rule(*map(metas_of, args), **{k: metas_of(v) for k, v in kwargs.items()})
-    except PrimError:
+    except PrimError as error:
+        if error.__cause__ is not None:  # it tripped; a refusal would be the rule's own
+            raise
         return False
     return True
 
