@@ -19,11 +19,11 @@ from flambeau_inductor.ir.loops import (
     Instr,
     Load,
     Loop,
-    Part,
     Point,
     Reduce,
     Store,
 )
+from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import (
     Alloc,
     Argument,
@@ -74,7 +74,7 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
         except IRError as error:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
         dtypes.append(None if isinstance(instr, Store) else instr.dtype)
-        below = any(element[v] for v in _operands(instr))
+        below = any(element[v] for v in operands(instr))
         own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & reduced)
         if isinstance(instr, Reduce):
             if not loop.r:
@@ -86,26 +86,13 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
 
 
-def _operands(instr: Instr) -> tuple[int, ...]:
-    if isinstance(instr, Point):
-        return instr.args
-    if isinstance(instr, Reduce | Part):
-        return (instr.arg,)
-    looked_up: tuple[int, ...] = ()
-    if isinstance(instr, Load | Store | IndexValue):
-        looked_up = tuple(int(v[1:]) for v in instr.index.vars if v.startswith("%"))
-    if isinstance(instr, Load) and instr.mask is not None:
-        return (*looked_up, instr.mask)
-    return (*looked_up, instr.value) if isinstance(instr, Store) else looked_up
-
-
 def _verify_instr(
     instr: Instr,
     dtypes: list[torch.dtype | None],
     ranges: Mapping[str, tuple[int, int]],
     layouts: Mapping[str, Layout],
 ) -> None:
-    args = _operands(instr)
+    args = operands(instr)
     for arg in args:
         if not 0 <= arg < len(dtypes) or dtypes[arg] is None:
             raise IRError(f"v{arg} is not an earlier value")

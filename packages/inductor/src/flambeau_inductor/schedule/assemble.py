@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.loops import Loop, Scalar, Store
 from flambeau_inductor.ir.program import (
     Alloc,
     Argument,
@@ -23,11 +23,15 @@ from flambeau_inductor.ir.program import (
     Ref,
     RunLoop,
 )
-from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape
+from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape, flat_strides
 from flambeau_inductor.schedule.legal import Group
+from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Compute, Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
+from flambeau_inductor.schedule.split import split_reductions
+
+DEFAULT = Limits()
 
 
 @dataclass(slots=True)
@@ -60,6 +64,14 @@ class _Assembly:
         self.names[node] = name
         self.buffers[name] = Buffer(name, Layout(node.shape, stride, node.dtype, node.device))
 
+    def scratch(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> str:
+        """A contiguous buffer that stands for no node."""
+        name = f"buf{self.counter}"
+        self.counter += 1
+        strides = flat_strides(shape)
+        self.buffers[name] = Buffer(name, Layout(shape, strides, dtype, device))
+        return name
+
     def add_input(self, position: int, node: Node) -> None:
         self._add(f"in{position}", node)
 
@@ -69,7 +81,9 @@ class _Assembly:
         return self.name_of(node), self.plan.graph.stride_of(node)
 
 
-def assemble(plan: Plan, steps: Sequence[Group | Call], name: str) -> Program:
+def assemble(
+    plan: Plan, steps: Sequence[Group | Call], name: str, limits: Limits = DEFAULT
+) -> Program:
     """Emit every loop and call, then plan memory."""
     made = _Assembly(plan)
     for position, node in enumerate(plan.graph.inputs):
@@ -89,7 +103,7 @@ def assemble(plan: Plan, steps: Sequence[Group | Call], name: str) -> Program:
                 _check(made, node)
         loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
         loops += 1
-        made.steps.append(RunLoop(loop))
+        made.steps.extend(RunLoop(part) for part in _split(made, loop, limits))
     outputs = tuple(_output(made, o) for o in plan.outputs)
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
@@ -105,6 +119,15 @@ def assemble(plan: Plan, steps: Sequence[Group | Call], name: str) -> Program:
         (*(Alloc(made.name_of(n)) for n in made.bare), *steps_in_time),
         tuple(made.constants),
     )
+
+
+def _split(made: _Assembly, loop: Loop, limits: Limits) -> tuple[Loop, ...]:
+    """The loop, or several that share its long rows out over a GPU."""
+    devices = {made.buffers[i.buffer].layout.device for i in loop.body if isinstance(i, Store)}
+    device = devices.pop() if len(devices) == 1 else None
+    if device is None or device.type not in limits.split_on:
+        return (loop,)
+    return split_reductions(loop, limits, lambda shape, dtype: made.scratch(shape, dtype, device))
 
 
 def _stored(plan: Plan, steps: Sequence[Group | Call]) -> set[Node]:

@@ -281,61 +281,6 @@ _DEFINITIONS: Mapping[type, Callable[[Emitter, Node, Index, ValueId | None], Val
 }
 
 
-def pruned(body: list[Instr]) -> tuple[Instr, ...]:
-    """The instructions that some `Store` needs, renumbered."""
-    needed: set[ValueId] = set()
-    for position in range(len(body) - 1, -1, -1):
-        instr = body[position]
-        if isinstance(instr, Store) or position in needed:
-            needed.update(operands(instr))
-    new: dict[ValueId, ValueId] = {}
-    kept: list[Instr] = []
-    for position, instr in enumerate(body):
-        if isinstance(instr, Store) or position in needed:
-            new[position] = len(kept)
-            kept.append(renumbered(instr, new))
-    return tuple(kept)
-
-
-def operands(instr: Instr) -> list[ValueId]:
-    """Positions of the instructions that `instr` uses, also through its index."""
-    if isinstance(instr, Point):
-        return list(instr.args)
-    if isinstance(instr, Reduce | Part):
-        return [instr.arg]
-    found: list[ValueId] = []
-    if isinstance(instr, Load | Store | IndexValue):
-        found = [int(v[1:]) for v in instr.index.vars if v.startswith("%")]
-    if isinstance(instr, Load) and instr.mask is not None:
-        found.append(instr.mask)
-    if isinstance(instr, Store):
-        found.append(instr.value)
-    return found
-
-
-def renumbered(instr: Instr, new: Mapping[ValueId, ValueId]) -> Instr:
-    """`instr` with its operands' positions replaced."""
-    if isinstance(instr, Point):
-        return Point(instr.op, tuple(new[a] for a in instr.args), instr.dtype)
-    if isinstance(instr, Reduce):
-        return Reduce(instr.kind, new[instr.arg], instr.dtype)
-    if isinstance(instr, Part):
-        return Part(new[instr.arg], instr.position, instr.dtype)
-    if isinstance(instr, Load):
-        mask = None if instr.mask is None else new[instr.mask]
-        return Load(instr.buffer, _moved(instr.index, new), instr.dtype, mask, instr.other)
-    if isinstance(instr, IndexValue):
-        return IndexValue(_moved(instr.index, new), instr.dtype)
-    if isinstance(instr, Store):
-        return Store(instr.buffer, _moved(instr.index, new), new[instr.value], instr.mode)
-    return instr
-
-
-def _moved(index: Expr, new: Mapping[ValueId, ValueId]) -> Expr:
-    names = [v for v in index.vars if v.startswith("%")]
-    return index.substitute({v: Var(f"%{new[int(v[1:])]}") for v in names}) if names else index
-
-
 def ranges_of(sizes: Mapping[str, int]) -> Ranges:
     """Ranges of loop variables from their sizes."""
     return {name: (0, max(size - 1, 0)) for name, size in sizes.items()}

@@ -45,4 +45,16 @@ class Limits:
     """Loops over at most so many points are joined even if they share nothing: a launch costs
     more than they do."""
 
+    split_on: tuple[str, ...] = ("cuda",)
+    """Types of devices on which long rows are split (a CPU's threads share them out themselves)."""
+
+    split_programs: int = 264
+    """Programs that a GPU wants of a reduction; with fewer, its rows are split."""
+
+    split_length: int = 1024
+    """Least number of elements of a part of a row."""
+
+    split_columns: int = 32
+    """Columns that one program sums together where neighbours in memory are of different rows."""
+
     fusion: bool = True

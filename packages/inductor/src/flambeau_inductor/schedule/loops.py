@@ -13,10 +13,11 @@ from itertools import pairwise
 
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import Axis, Loop
+from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
 from flambeau_inductor.schedule.anchors import Block, size_of
 from flambeau_inductor.schedule.axes import normalised
-from flambeau_inductor.schedule.emit import Emitter, pruned
+from flambeau_inductor.schedule.emit import Emitter
 from flambeau_inductor.schedule.legal import Group, is_element
 
 

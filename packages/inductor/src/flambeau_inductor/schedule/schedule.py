@@ -37,5 +37,5 @@ def schedule_with_reasons(
     """`schedule`, with the reason for each refused fusion."""
     planned = plan(graph, limits)
     steps, refusals = fuse(planned, limits)
-    program = assemble(planned, steps, name or graph.name)
+    program = assemble(planned, steps, name or graph.name, limits)
     return Schedule(program, tuple(refusals))

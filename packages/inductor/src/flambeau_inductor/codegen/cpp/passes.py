@@ -15,10 +15,10 @@ from math import prod
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import accumulator_of
-from flambeau_inductor.codegen.cpp.rewrite import operands
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.ir.loops import Part, Reduce, Store, ValueId
+from flambeau_inductor.ir.operands import operands
 
 # steps of the innermost loop that go into one partial sum
 BLOCK_STEPS = 64

@@ -17,7 +17,6 @@ from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
-from flambeau_inductor.codegen.cpp.rewrite import operands
 from flambeau_inductor.codegen.cpp.scratch import kept_values
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import (
@@ -32,6 +31,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
+from flambeau_inductor.ir.operands import operands
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Var, bounds
+from flambeau_inductor.indexing import bounds
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
@@ -23,54 +23,12 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
+from flambeau_inductor.ir.operands import operands, renumbered
 
 COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
 # a row this long is still in cache when its variance is summed in a second pass
 TWO_PASS_ELEMENTS = 16384
-
-
-def operands(instr: Instr) -> tuple[ValueId, ...]:
-    """Values that `instr` reads, those inside index expressions included."""
-    inside: tuple[ValueId, ...] = ()
-    if isinstance(instr, Load | Store | IndexValue):
-        inside = tuple(int(v[1:]) for v in instr.index.vars if v.startswith("%"))
-    match instr:
-        case Load(mask=mask):
-            return inside if mask is None else (mask, *inside)
-        case Point(args=args):
-            return args
-        case Reduce(arg=arg) | Part(arg=arg):
-            return (arg,)
-        case Store(value=value):
-            return (value, *inside)
-    return inside
-
-
-def renumber(instr: Instr, new: dict[ValueId, ValueId]) -> Instr:
-    """`instr` with its operands replaced."""
-
-    def index(expr: Expr) -> Expr:
-        inside = {v: _value_var(new[int(v[1:])]) for v in expr.vars if v.startswith("%")}
-        return expr.substitute(inside) if inside else expr
-
-    match instr:
-        case Load(mask=mask):
-            mask = None if mask is None else new[mask]
-            return replace(instr, index=index(instr.index), mask=mask)
-        case IndexValue():
-            return replace(instr, index=index(instr.index))
-        case Point(args=args):
-            return replace(instr, args=tuple(new[a] for a in args))
-        case Reduce(arg=arg) | Part(arg=arg):
-            return replace(instr, arg=new[arg])
-        case Store(value=value):
-            return replace(instr, index=index(instr.index), value=new[value])
-    return instr
-
-
-def _value_var(value: ValueId) -> Expr:
-    return Var(f"%{value}")
 
 
 def two_pass_variance(loop: Loop) -> Loop:
@@ -104,7 +62,7 @@ def two_pass_variance(loop: Loop) -> Loop:
         elif isinstance(instr, Part) and instr.arg in parts:
             new[position] = parts[instr.arg][instr.position]
         else:
-            new[position] = emit(renumber(instr, new))
+            new[position] = emit(renumbered(instr, new))
     return replace(loop, body=tuple(body))
 
 

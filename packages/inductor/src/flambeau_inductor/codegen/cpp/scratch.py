@@ -13,8 +13,8 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.points import COST
-from flambeau_inductor.codegen.cpp.rewrite import operands
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store, ValueId
+from flambeau_inductor.ir.operands import operands
 
 SCRATCH_BYTES = 1 << 17
 # a value cheaper than this is computed again

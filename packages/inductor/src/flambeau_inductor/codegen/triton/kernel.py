@@ -36,6 +36,7 @@ from flambeau_inductor.ir.loops import (
     Scalar,
     Store,
 )
+from flambeau_inductor.ir.operands import operands
 
 INT32_LIMIT = 2**31 - 1
 Dims = frozenset[str]
@@ -123,13 +124,13 @@ class _Writer:
     def _classify(self) -> None:
         dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
         for instr in self.loop.body:
-            operands = list(_operands(instr))
-            dims = frozenset[str]().union(*(self.dims[i] for i in operands))
+            read = operands(instr)
+            dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
                 dims |= {
                     dimension_of[name] for name in instr.index.vars if not name.startswith("%")
                 }
-            level = max((self.levels[i] for i in operands), default=0)
+            level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
             self.dims.append(dims)
@@ -252,7 +253,7 @@ class _Writer:
             if i in self.ready or i in wanted:
                 continue
             wanted.add(i)
-            todo.extend(_operands(self.loop.body[i]))
+            todo.extend(operands(self.loop.body[i]))
         return sorted(wanted)
 
     def _reduce(self, i: int) -> Reduce:
@@ -356,19 +357,6 @@ class _Writer:
     def _lines(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._line(text)
-
-
-def _operands(instr: Instr) -> Iterator[int]:
-    if isinstance(instr, Point):
-        yield from instr.args
-    elif isinstance(instr, Reduce | Part):
-        yield instr.arg
-    elif isinstance(instr, Store):
-        yield instr.value
-    elif isinstance(instr, Load) and instr.mask is not None:
-        yield instr.mask
-    if isinstance(instr, Load | Store | IndexValue):
-        yield from (int(name[1:]) for name in instr.index.vars if name.startswith("%"))
 
 
 def _buffers(loop: Loop) -> Iterator[str]:

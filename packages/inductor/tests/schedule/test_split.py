@@ -1,0 +1,91 @@
+"""Long rows shared out: the same results, by loops with enough programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from flambeau_inductor.ir.loops import Loop, Reduce
+from flambeau_inductor.schedule import Limits
+from flambeau_inductor.schedule.split import split_reductions
+
+from tests.codegen import loops
+from tests.evaluated import against_eager
+
+SPLIT = Limits(split_on=("cpu",), split_programs=16, split_length=8)
+WHOLE = replace(SPLIT, split_on=())
+
+Function = Callable[..., Any]
+
+
+def _batch_norm(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+    scale = torch.rsqrt(variance + 1e-5)
+    out = (x - mean[None, :, None, None]) * scale[None, :, None, None]
+    return out.relu(), mean, variance
+
+
+CASES: dict[str, tuple[Function, tuple[int, ...]]] = {
+    "total": (lambda x: x.sum(), (6, 50)),
+    "rows": (lambda x: (x.sum(1), x.amax(1)), (3, 400)),
+    "columns": (lambda x: x.sum(0) * 2, (512, 5)),
+    "all": (lambda x: ((x > -9).all(), (x > 9).any(1)), (4, 300)),
+    "product": (lambda x: (x * 0.1 + 1).prod(1), (2, 128)),
+    "softmax": (lambda x: x.softmax(-1), (2, 700)),
+    "variance": (lambda x: torch.var_mean(x, 1), (3, 360)),
+    "layer norm": (lambda x: torch.nn.functional.layer_norm(x, (360,)), (3, 360)),
+    "batch norm": (_batch_norm, (8, 3, 6, 5)),
+    "prime": (lambda x: x.sum(1), (2, 401)),
+    "element stores": (lambda x: (x * 2, (x * 2).sum(1)), (2, 256)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_the_whole_loop(name: str) -> None:
+    function, shape = CASES[name]
+    x = torch.randn(shape)
+    x.view(-1)[7] = 3.5
+    done = against_eager(function, x, tolerance=1e-4, limits=SPLIT)
+    whole = against_eager(function, x, tolerance=1e-4, limits=WHOLE)
+    if name == "prime":
+        assert len(done.loops) == len(whole.loops)
+    else:
+        assert len(done.loops) > len(whole.loops)
+
+
+def _split(loop: Loop, limits: Limits = SPLIT) -> tuple[Loop, ...]:
+    made: list[str] = []
+
+    def new_buffer(shape: tuple[int, ...], dtype: torch.dtype) -> str:
+        made.append(f"part{len(made)}")
+        return made[-1]
+
+    return split_reductions(loop, limits, new_buffer)
+
+
+def test_parts_are_enough_programs_and_long_enough() -> None:
+    parts, rows = _split(loops.reduction("sum", 2, 4096, torch.float32, torch.float32))
+    points = 1
+    for axis in parts.x:
+        assert isinstance(axis.size, int)
+        points *= axis.size
+    assert points >= SPLIT.split_programs
+    assert sum(isinstance(i, Reduce) for i in (*parts.body, *rows.body)) == 2
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        loops.reduction("sum", 64, 4096, torch.float32, torch.float32),
+        loops.reduction("sum", 2, 15, torch.float32, torch.float32),
+        loops.reduction("argmax", 2, 4096, torch.float32, torch.int64),
+        loops.pointwise("exp", 1, 4096, torch.float32, torch.float32),
+        loops.scatter_add(64),
+    ],
+    ids=["rows enough", "short rows", "positions", "no reduction", "atomic"],
+)
+def test_what_does_not_profit_stays_whole(loop: Loop) -> None:
+    assert _split(loop) == (loop,)
