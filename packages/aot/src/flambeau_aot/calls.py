@@ -71,7 +71,7 @@ _IS_LEAF = _getter("is_leaf")
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
-    leaves: for each stand-in, whether the input it stands for is a leaf. What its stand-in would
+    leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What its stand-in would
     answer wrongly is answered for an input here, or refused. hooked: where the tensors are noted
     on whose gradients the program puts hooks.
     """
@@ -121,8 +121,8 @@ class RewriteCalls(TorchFunctionMode):
                 raise Unsupported(_ASKED_OF_INPUTS[func])
             if func is torch.Tensor.detach_:
                 return target
-            if func == _IS_LEAF:
-                return self.leaves[id(target)]
+            if func == _IS_LEAF and self.leaves[id(target)]:
+                return True
         return None
 
     def _user_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -178,8 +178,8 @@ def run_program(
         parts = parts_of(plan, stand_ins)
     args = arguments(plan, stand_ins, parts, count)
     static = [item.wrapper for item in stand_ins[: plan.static]]
-    leaves = {id(item.wrapper): item.is_leaf for item in stand_ins}
-    leaves |= {id(part.wrapper): True for part in parts if not part.member.recorded}
+    leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
+    leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
     with RewriteCalls(leaves, tracer.hooked), torch.autograd.set_multithreading_enabled(False):
         return program.run(static, args, tracer)
 
