@@ -184,6 +184,20 @@ weak_is(PyObject *reference, PyObject *value)
     return target == value;
 }
 
+/* The names of a tuple of pairs lead to the same objects in the class and its bases. */
+static int
+methods_are(PyObject *value, PyObject *pairs)
+{
+    for (Py_ssize_t i = 0; PyType_Check(value) && i < PyTuple_GET_SIZE(pairs); i++) {
+        PyObject *pair = PyTuple_GET_ITEM(pairs, i);
+        PyObject *found = _PyType_Lookup((PyTypeObject *)value, PyTuple_GET_ITEM(pair, 0));
+        if ((found == NULL ? Py_None : found) != PyTuple_GET_ITEM(pair, 1)) {
+            return 0;
+        }
+    }
+    return PyType_Check(value);
+}
+
 int
 ask(const Step *step, PyObject *value, PyObject **slots)
 {
@@ -220,6 +234,8 @@ ask(const Step *step, PyObject *value, PyObject **slots)
         return state_pattern_check(step->object);
     case CHECK_PREDICATE:
         return predicate_holds(step->object, value);
+    case CHECK_TYPE_METHODS:
+        return methods_are(value, step->object);
     case CHECK_PIN:
         Py_XSETREF(slots[step->number], Py_NewRef(value));
         return 1;

@@ -12,7 +12,8 @@
 #define CHECKS(X)                                                                                 \
     X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \
     X(DICT_KEYS, 0) X(DICT_HAS, 0) X(DICT_LACKS, 0) X(HAS_ATTR, 0) X(LACKS_ATTR, 0)               \
-    X(INSTANCE_LACKS, 0) X(WEAK_IS, 0) X(TENSOR, 0) X(STATE, 0) X(PREDICATE, 0) X(PIN, 1)
+    X(INSTANCE_LACKS, 0) X(WEAK_IS, 0) X(TENSOR, 0) X(STATE, 0) X(PREDICATE, 0) X(PIN, 1)         \
+    X(TYPE_METHODS, 0)
 
 #define ACCESS_NAME(name, number) ACCESS_##name,
 #define CHECK_NAME(name, number) CHECK_##name,

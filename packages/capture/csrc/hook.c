@@ -413,6 +413,10 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
     ThreadState *thread = &thread_state;
     PyObject *code = (PyObject *)frame_code(frame);
     FrameCacheObject *cache = thread->active;
+    if (thread->deferred == frame) {
+        /* the hook before ours was given this frame, and itself goes on to ours: it is decided */
+        return evaluate_default(thread, tstate, frame, throwflag);
+    }
     if (thread->direct == code) {
         thread->direct = NULL;
         return evaluate_original(thread, tstate, frame, throwflag);

@@ -489,6 +489,18 @@ check_named(Recorder *r, const Step *step, PyObject *value)
             return 0;
         }
         return item(r, dict, step->object) == NULL && !PyErr_Occurred();
+    case CHECK_TYPE_METHODS:
+        if (PyType_HasFeature((PyTypeObject *)value, Py_TPFLAGS_IMMUTABLETYPE)) {
+            return 1;
+        }
+        if (type_version((PyTypeObject *)value) == NEVER) {
+            return 0;
+        }
+        fact(r,
+             word(r, &((PyTypeObject *)value)->tp_version_tag,
+                  type_version((PyTypeObject *)value)),
+             (Fact){.kind = FACT_CHECK, .owner = value, .step = step});
+        return 1;
     case CHECK_TENSOR:
         if (!tensor_pattern_is_native(step->object)) {
             return 0;

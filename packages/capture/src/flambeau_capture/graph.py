@@ -55,14 +55,23 @@ class GraphBuilder:
     def add_input(
         self, tensor: torch.Tensor, source: Source, fake: torch.Tensor | None = None
     ) -> fx.Node:
-        node = self.graph.placeholder(_identifier(source))
+        node = self.graph.placeholder(self._new_name(source))
         node.meta["val"] = self.fake(tensor) if fake is None else fake
         self.inputs.append(GraphInput(node, source, tensor))
         return node
 
+    def _new_name(self, source: Source) -> str:
+        taken = {given.node.target for given in self.inputs}
+        name = base = _identifier(source)
+        count = 0
+        while name in taken:
+            count += 1
+            name = f"{base}_{count}"
+        return name
+
     def add_number(self, number: Any, source: Source, value: int | float) -> fx.Node:
         """An input that is a number of Python's; `number` is the symbol that stands for it."""
-        node = self.graph.placeholder(_identifier(source))
+        node = self.graph.placeholder(self._new_name(source))
         node.meta["val"] = number
         self.inputs.append(GraphInput(node, source, value))
         return node

@@ -48,6 +48,7 @@ class Shapes:
         self._equal: list[tuple[Place, Any]] = []
         self._nodes: dict[Any, fx.Node] = {}
         self._fixed_floats: set[Any] = set()
+        self._numbers: dict[Source, Any] = {}
 
     def __bool__(self) -> bool:
         """Whether anything is left open."""
@@ -86,6 +87,8 @@ class Shapes:
 
     def number(self, value: int | float, source: Source) -> Any:
         """A symbolic number for one that the program holds."""
+        if source in self._numbers:
+            return self._numbers[source]
         made = compat.symbolic_number(self._graph.fake_mode, value, source.name())
         if not isinstance(made, torch.SymInt | torch.SymFloat):
             return made
@@ -95,6 +98,7 @@ class Shapes:
         else:
             self._floats[symbol] = (source, value)
         self._nodes[symbol] = self._graph.add_number(made, source, value)
+        self._numbers[source] = made
         return made
 
     # -- nodes ----------------------------------------------------------------------------------

@@ -303,6 +303,48 @@ NOT_IN_INSTANCE_DICT = register(
     )
 )
 
+#: methods that a class may gain or lose and that change what its instances do
+SPECIAL_NAMES = tuple(
+    f"__{name}__"
+    for name in (
+        "getattribute getattr setattr delattr call new init bool len iter next reversed contains "
+        "getitem setitem delitem missing eq ne lt le gt ge hash enter exit get set index int float "
+        "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv "
+        "mod rmod pow rpow matmul rmatmul and rand or ror xor rxor neg pos abs invert "
+        "torch_function instancecheck subclasscheck"
+    ).split()
+)
+
+
+def _in_mro(python_class: type, name: str) -> Any:
+    for owner in python_class.__mro__:
+        if name in owner.__dict__:
+            return owner.__dict__[name]
+    return None
+
+
+def _special_methods(python_class: type) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, _in_mro(python_class, name)) for name in SPECIAL_NAMES)
+
+
+def _changed_special(python_class: type, params: Params) -> str | None:
+    return next((n for n, found in params[0] if _in_mro(python_class, n) is not found), None)
+
+
+CLASS_SPECIALS = register(
+    Kind(
+        "CLASS_SPECIALS",
+        holds=lambda value, params: (
+            isinstance(value, type) and _changed_special(value, params) is None
+        ),
+        check=lambda params: ("TYPE_METHODS", params[0]),
+        expected=lambda params: "the special methods of before",
+        got=lambda value, params: f"another {_changed_special(value, params)}",
+        cost=2,
+        prepare=lambda params: (_special_methods(params[0]),),
+    )
+)
+
 CALL = register(
     Kind(
         "CALL",

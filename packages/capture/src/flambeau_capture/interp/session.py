@@ -37,6 +37,7 @@ from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
+from flambeau_capture.values.attributes import assume_special_methods
 from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
@@ -300,6 +301,7 @@ class Session(Tracer):
 
     def new_object(self, kind: Value) -> Value:
         assert isinstance(kind, ClassValue)
+        assume_special_methods(self, kind.python_class)
         return new_object(kind)
 
     def call_python(self, fn: Any, args: Args, kwargs: Kwargs | None = None) -> Value:

@@ -36,6 +36,12 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
     return None
 
 
+def assume_special_methods(tx: Tracer, python_class: type) -> None:
+    """Assume that a class of the program neither gains nor loses a special method."""
+    if not trusted_class(python_class):
+        tx.guard(Held(python_class, python_class.__name__), "CLASS_SPECIALS", python_class)
+
+
 def class_attribute(
     tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
 ) -> Value:

@@ -15,7 +15,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
-from flambeau_capture.values.attributes import find_in_class
+from flambeau_capture.values.attributes import assume_special_methods, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
@@ -181,6 +181,7 @@ def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     tx.guard(source, "TYPE_MATCH", type(obj))
+    assume_special_methods(tx, type(obj))
     known: Value | None = tx.heap.find(obj)
     if known is not None:
         return known

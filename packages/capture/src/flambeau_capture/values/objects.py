@@ -14,7 +14,12 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
-from flambeau_capture.values.attributes import SLOT_TYPES, class_attribute, find_in_class
+from flambeau_capture.values.attributes import (
+    SLOT_TYPES,
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+)
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -437,6 +442,7 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
             tx.guard_alias(source, found.source)
         return found
     tx.guard(source, "TYPE_MATCH", type(obj))
+    assume_special_methods(tx, type(obj))
     made: Value
     python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
     if python_made and not isinstance(obj, type):

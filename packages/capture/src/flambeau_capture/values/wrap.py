@@ -143,6 +143,8 @@ def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
     pinned = not _made_per_call(source)
     if pinned:
         tx.guard(source, "FUNCTION_MATCH", obj)
+        if not trusted_callable(obj):
+            tx.guard(Attr(Held(obj, obj.__qualname__), "__code__"), "ID_MATCH", obj.__code__)
     else:
         tx.guard(Attr(source, "__code__"), "ID_MATCH", obj.__code__)
     known: Value | None = tx.heap.find(obj)
