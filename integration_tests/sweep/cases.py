@@ -49,7 +49,7 @@ def runs(module: torch.nn.Module, inputs: Inputs) -> str | None:
 
 def positional(module: torch.nn.Module, *tensors: torch.Tensor) -> Inputs:
     """Tensors under the names of forward's first parameters."""
-    names = [name for name in inspect.signature(module.forward).parameters]
+    names = list(inspect.signature(module.forward).parameters)
     return dict(zip(names, tensors))
 
 

@@ -1,4 +1,4 @@
-"""Each model in a process of its own: what one does to torch, to memory or to the clock stays there.
+"""Each model in a process of its own: what one does to torch or to memory stays there.
 
 In: cases, modes, a system. Out: a row per case and mode. Invariant: a child that dies or runs out of
 time is a row too.
@@ -44,33 +44,42 @@ def run_case(case: Case, modes: Sequence[str], system: System, timeout: float) -
         os.close(reader)
         _child(case, modes, system, writer)
     os.close(writer)
-    text = _read(reader, time.monotonic() + timeout)
-    if text is None:
+    text, ended = _read(reader, time.monotonic() + timeout)
+    if not ended:
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    rows = [json.loads(line) for line in (text or "").splitlines() if line]
-    done = {row["mode"] for row in rows}
-    why = f"no answer in {timeout:.0f} s" if text is None else f"the process died ({status})"
-    for mode in modes:
-        if mode not in done and not any(row["status"] == "not built" for row in rows):
-            rows.append({"status": "timeout" if text is None else "crashed", "detail": why,
-                         "mode": mode})  # fmt: skip
+    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+    rows = [row for row in lines if row["status"] != BUILT]
+    built = {row["mode"] for row in lines if row["status"] == BUILT}
+    if not any(row["status"] == "not built" for row in rows):
+        rows += [_missing(mode, mode in built, ended, status, timeout) for mode in modes
+                 if mode not in {row["mode"] for row in rows}]  # fmt: skip
     for row in rows:
         row.update(name=case.name, family=case.family)
     return rows
 
 
-def _read(reader: int, deadline: float) -> str | None:
-    """All that the child writes; None when the time is over (what it wrote is lost with it)."""
+BUILT = "built"
+
+
+def _missing(mode: str, built: bool, ended: bool, status: int, timeout: float) -> Row:
+    """The row of a mode that the child has not told of."""
+    if ended:
+        return {"mode": mode, "status": "crashed", "detail": f"the process died ({status})"}
+    if built:
+        return {"mode": mode, "status": "timeout", "detail": f"no answer in {timeout:.0f} s"}
+    return {"mode": mode, "status": "not built", "detail": f"not built in {timeout:.0f} s"}
+
+
+def _read(reader: int, deadline: float) -> tuple[str, bool]:
+    """What the child writes, and whether it came to its end in time."""
     parts: list[bytes] = []
     with contextlib.closing(os.fdopen(reader, "rb", buffering=0)) as stream:
         while True:
             ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                return None
-            part = stream.read(65536)
+            part = stream.read(65536) if ready else b""
             if not part:
-                return b"".join(parts).decode()
+                return b"".join(parts).decode(), bool(ready)
             parts.append(part)
 
 
@@ -83,7 +92,9 @@ def _child(case: Case, modes: Sequence[str], system: System, writer: int) -> Non
         for mode in modes:
             try:
                 seed_all()
-                row = judge(case.build(), mode == "training", system).row()
+                subject = case.build()
+                print(json.dumps({"status": BUILT, "mode": mode}), file=stream, flush=True)
+                row = judge(subject, mode == "training", system).row()
             except NotBuilt as error:
                 row = {"status": "not built", "detail": str(error)}
             except BaseException:

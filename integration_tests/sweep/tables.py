@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 Row = dict[str, Any]
-STATUSES = ("one graph", "breaks", "eager", "wrong", "crashed", "timeout", "not run", "not built")
+STATUSES = (
+    "one graph", "breaks", "eager", "own branch", "wrong", "crashed", "timeout", "not run",
+    "not built",
+)  # fmt: skip
 
 
 def line(row: Row) -> str:
@@ -34,6 +37,12 @@ def markdown(rows: Sequence[Row], command: str) -> str:
         right = sum(count[status] for status in STATUSES[:3])
         cells = [family, mode, str(right), *(str(count[status]) for status in STATUSES)]
         lines.append("| " + " | ".join(cells) + " |")
+    lines += [
+        "",
+        "*right*: as eager to the bit, or with at most twice eager's error against float64. *own "
+        "branch*: the model does something else when torch.compiler.is_compiling() is True, in eager "
+        "as well.",
+    ]
     incumbent = any("incumbent" in row for row in rows)
     lines += ["", "## Each model", ""]
     lines += ["| model | mode | status | graphs | operations | first call, s | "
