@@ -29,6 +29,10 @@ from flambeau_capture.bytecode.opcodes import (
 )
 
 
+class UnknownOpcode(ValueError):
+    """Code of a newer Python than the tables of this package."""
+
+
 @dataclass(eq=False, slots=True)
 class Region:
     """Instructions whose exceptions go to `handler` (one row of the exception table).
@@ -100,7 +104,9 @@ def _operations(raw: bytes) -> Iterator[tuple[int, int, Spec, int]]:
     """(first byte, opcode's byte, row, operand) of each instruction, caches skipped."""
     offset, start, high = 0, 0, 0
     while offset < len(raw):
-        name, arg = NAMES[raw[offset]], high | raw[offset + 1]
+        name, arg = NAMES.get(raw[offset]), high | raw[offset + 1]
+        if name is None:
+            raise UnknownOpcode(f"instruction number {raw[offset]}, unknown to this package")
         if name == "EXTENDED_ARG":
             high = arg << 8
             offset += 2

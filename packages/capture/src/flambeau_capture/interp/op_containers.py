@@ -110,6 +110,11 @@ def call_intrinsic_1(frame: Frame, instruction: Instruction) -> None:
         raise Break("FB0008", name)
 
 
+@opcode("CALL_INTRINSIC_2", since=(3, 12), breaks="`except*` and type parameters")
+def call_intrinsic_2(frame: Frame, instruction: Instruction) -> None:
+    raise Break("FB0008", str(instruction.argval))
+
+
 def _stop_iteration_error(frame: Frame) -> None:
     """A StopIteration that leaves a generator's body becomes a RuntimeError."""
     from flambeau_capture.values.exceptions import new_exception

@@ -69,7 +69,7 @@ def check_exc_match(frame: Frame, instruction: Instruction) -> None:
     frame.push(Constant(any(issubclass(error.cls, class_of(kind)) for kind in kinds)))
 
 
-@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR")
+@opcode("CHECK_EG_MATCH", "PREP_RERAISE_STAR", breaks="`except*`")
 def exception_group(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0008", "except*")
 

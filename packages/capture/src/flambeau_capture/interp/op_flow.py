@@ -148,9 +148,20 @@ def end_send(frame: Frame, instruction: Instruction) -> None:
     frame.push(value)
 
 
+@opcode("CLEANUP_THROW", since=(3, 12))
+def cleanup_throw(frame: Frame, instruction: Instruction) -> None:
+    """A generator that `yield from` waits for was thrown into: has it returned, or raised?"""
+    error = frame.pop()
+    if not issubclass(error.cls, StopIteration):
+        raise UserError(error, frame.tx.raised_at)
+    frame.pop_many(2)
+    frame.push(Constant(None))
+    frame.push(frame.tx.get_attr(error, "value"))
+
+
 @opcode(
     "GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "END_ASYNC_FOR",
-    "ASYNC_GEN_WRAP", "CLEANUP_THROW",
+    "ASYNC_GEN_WRAP", breaks="coroutines, which are left alone",
 )  # fmt: skip
 def asynchronous(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0021", instruction.opname)

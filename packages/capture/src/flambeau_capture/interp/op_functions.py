@@ -105,6 +105,9 @@ def import_from(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.get_attr(module, name))
 
 
-@opcode("IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR")
+@opcode(
+    "IMPORT_STAR", "SETUP_ANNOTATIONS", "STORE_NAME", "DELETE_NAME", "PRINT_EXPR",
+    breaks="modules and class bodies, which are left alone",
+)  # fmt: skip
 def module_level(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0008", instruction.opname)

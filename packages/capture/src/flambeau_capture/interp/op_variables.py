@@ -237,7 +237,10 @@ def load_build_class(frame: Frame, instruction: Instruction) -> None:
     frame.push(frame.tx.wrap_new(builtins.__build_class__))
 
 
-@opcode("LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
+@opcode(
+    "LOAD_LOCALS", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+    breaks="class bodies, which are left alone",
+)  # fmt: skip
 def class_body(frame: Frame, instruction: Instruction) -> None:
     raise Break("FB0020", instruction.opname)
 

@@ -7,6 +7,7 @@ of the running version without a handler is a graph break, found by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from flambeau_capture.breaks import Break
@@ -22,12 +23,32 @@ H = TypeVar("H", bound=OpHandler)
 _HANDLERS: dict[str, OpHandler] = {}
 
 
+@dataclass(frozen=True)
+class Registration:
+    """A handler's row, whatever the running version. breaks: why the opcode ends the graph."""
+
+    since: tuple[int, int]
+    until: tuple[int, int]
+    breaks: str
+
+
+REGISTERED: dict[str, list[Registration]] = {}
+
+
 def opcode(
-    *names: str, since: tuple[int, int] = (3, 11), until: tuple[int, int] = (3, 13)
+    *names: str,
+    since: tuple[int, int] = (3, 11),
+    until: tuple[int, int] = (3, 13),
+    breaks: str = "",
 ) -> Callable[[H], H]:
-    """Register a handler for opcodes, from one version of Python to another, both included."""
+    """Register a handler for opcodes, from one version of Python to another, both included.
+
+    breaks: for opcodes that capture does not interpret, what they are for.
+    """
 
     def register(handler: H) -> H:
+        for name in names:
+            REGISTERED.setdefault(name, []).append(Registration(since, until, breaks))
         if since <= VERSION <= until:
             for name in names:
                 _HANDLERS[name] = handler

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import warnings
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -19,7 +20,9 @@ from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.creation import instantiate, new_object
 from flambeau_capture.dynamic import Dynamics
+from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.effects.heap import Heap
+from flambeau_capture.errors import CaptureWarning
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.identity import IdentityMap
@@ -103,7 +106,10 @@ class Session(Tracer):
     def prepared(self, code: CodeType) -> Prepared:
         found = self._bodies.find(code)
         if found is None:
-            found = prepare(code)
+            try:
+                found = prepare(code)
+            except UnknownOpcode as error:
+                raise self._unreadable(code, error) from None
             if logs.wanted("instructions"):
                 found = narrated(found)
             self._bodies[code] = found
@@ -119,6 +125,12 @@ class Session(Tracer):
             frame.current = frame.prepared.body.instructions[frame.position]
             raise Reached(self.chain())
         self._limit_steps()
+
+    def _unreadable(self, code: CodeType, error: UnknownOpcode) -> Exception:
+        if self.frames:
+            return Break("FB0008", f"{error} in {code.co_name}")
+        warnings.warn(f"{code.co_name} runs eagerly: {error}", CaptureWarning, stacklevel=2)
+        return SkipFrame(str(error))
 
     def _limit_steps(self) -> None:
         if self.graph.calls != self._calls_seen:

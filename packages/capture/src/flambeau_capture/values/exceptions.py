@@ -9,9 +9,12 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Attr, Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.registry import wraps_if
 
 
 class ExceptionValue(Value):
@@ -81,8 +84,6 @@ class ExceptionValue(Value):
         if name in ("__traceback__", "__suppress_context__"):
             return
         if name == "args":
-            from flambeau_capture.values.base import unpack
-
             self.args = unpack(tx, value)
             return
         self.attributes[name] = value
@@ -117,3 +118,65 @@ def _make_exception(kind: Any, *args: Any) -> BaseException:
 def new_exception(kind: type[BaseException], args: list[Value]) -> ExceptionValue:
     """An exception whose class has no `__init__` of its own."""
     return ExceptionValue(kind, list(args))
+
+
+class ExistingException(ExceptionValue):
+    """An exception object that existed before the frame."""
+
+    def __init__(self, real: BaseException, source: Source, tx: Tracer) -> None:
+        super().__init__(type(real), [])
+        self.real = real
+        self.source = source
+        self._tx = tx
+        self._given: list[Value] | None = None
+
+    @property
+    def args(self) -> list[Value]:
+        if self._given is None:
+            made = self._tx.wrap(self.real.args, Attr(self.source, "args"))
+            self._given = unpack(self._tx, made)
+        return self._given
+
+    @args.setter
+    def args(self, given: list[Value]) -> None:
+        self._given = given or None
+
+    def describe(self) -> str:
+        return f"{self.kind.__name__} object"
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        if name in _STATE or name in self.real.__dict__:
+            return tx.wrap(getattr(self.real, name), Attr(self.source, name))
+        if name == "value" and isinstance(self.real, StopIteration):
+            return tx.wrap(self.real.value, Attr(self.source, name))
+        return super().get_attr(tx, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        raise Break("FB0019", f"attribute {name!r} of an existing {self.kind.__name__} is set")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name in ("with_traceback", "__init__", "add_note"):
+            raise Break("FB0019", f"{name} of an existing {self.kind.__name__}")
+        return super().call_method(tx, name, args, kwargs)
+
+    def as_python(self) -> Any:
+        return self.real
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_source(self.source)
+
+
+_STATE = ("__cause__", "__context__", "__traceback__", "__suppress_context__", "__notes__")
+
+
+@wraps_if(lambda obj: isinstance(obj, BaseException), 30)
+def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
+    known: Value | None = tx.heap.find(obj)
+    if known is not None:
+        if known.source is not None and known.source != source:
+            tx.guard_alias(source, known.source)
+        return known
+    tx.guard(source, "TYPE_MATCH", type(obj))
+    made = ExistingException(obj, source, tx)
+    tx.heap.know(obj, made)
+    return made

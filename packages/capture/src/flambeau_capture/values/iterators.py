@@ -135,9 +135,11 @@ class ZipIterator(IteratorValue):
         return any(source.advance(tx) is not None for source in self.sources[1:])
 
     def reconstruct(self, writer: Any) -> None:
-        if self.strict:
-            raise Unreconstructible(self, "a strict zip")
-        writer.call(zip, self.sources)
+        writer.call(_zip_strict if self.strict else zip, self.sources)
+
+
+def _zip_strict(*iterators: Any) -> Any:
+    return zip(*iterators, strict=True)
 
 
 class EnumerateIterator(IteratorValue):
@@ -383,7 +385,9 @@ class GeneratorValue(IteratorValue):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name in ("send", "__next__", "throw"):
             if name == "throw":
-                error = args[-1] if len(args) > 1 else args[0]
+                error = args[0]
+                if len(args) > 1 and not (isinstance(args[1], Constant) and args[1].value is None):
+                    error = args[1]  # the type, the exception, its traceback
                 if isinstance(error.cls, type) and issubclass(error.cls, type):
                     error = tx.call(error, [], {})
                 item = self.throw(tx, error)
