@@ -1,0 +1,73 @@
+"""The kit as a pytest plugin: its tests, its shrinking, and that it costs nothing unasked."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import flambeau_prims
+import pytest
+
+SWAPPED = """
+from torch import fx
+
+def backend(gm, inputs):
+    class Run(fx.Interpreter):
+        def call_function(self, target, args, kwargs):
+            if "prims.sub." in str(target) and args[0].ndim > 0:
+                args = args[::-1]
+            return super().call_function(target, args, kwargs)
+
+    return lambda *tensors: Run(gm).run(*tensors)
+"""
+
+
+def run_pytest(folder, *arguments):
+    """pytest in `folder`, with the plugin also where the package is not installed."""
+    (folder / "swapped.py").write_text(SWAPPED)
+    source = str(Path(flambeau_prims.__file__).parents[1])
+    path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+    installed = any(e.value == "pytest_flambeau" for e in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "pytest_flambeau"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, *arguments],
+        cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+
+
+def test_a_wrong_backend_fails_where_it_is_wrong(tmp_path):
+    done = run_pytest(tmp_path, "--flambeau-backend", "swapped:backend", "-k", "sub-float32 or cos")
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert len(failed) == 1 and "test_primitive[sub-float32]" in failed[0]
+    assert (
+        "sub-float32-contiguous-0: wrong" in done.stdout
+        and "prims.sub.default(x0, x1)" in done.stdout
+    )
+
+
+def test_random_graphs_shrink_to_the_fault(tmp_path):
+    pytest.importorskip("hypothesis")
+    family = ("--flambeau-family", "random graphs", "--flambeau-graphs", "300")
+    done = run_pytest(tmp_path, "--flambeau-backend", "swapped:backend", *family)
+    assert done.returncode == 1, done.stdout + done.stderr
+    message = done.stdout[done.stdout.index("AssertionError") :]
+    graph = message[message.index("def forward") : message.index("return")]
+    assert graph.count("torch.ops.flambeau_prims") == 1, graph  # the one call that is wrong
+    assert "flambeau_prims.sub.default(x0, x1)" in graph
+
+
+def test_without_the_option_nothing_is_imported(tmp_path):
+    (tmp_path / "test_nothing.py").write_text(
+        "import sys\n\ndef test_it():\n    assert 'torch' not in sys.modules\n"
+    )
+    done = run_pytest(tmp_path, "test_nothing.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_backend_that_is_not_there(tmp_path):
+    done = run_pytest(tmp_path, "--flambeau-backend", "nowhere:backend", "-k", "cos-float32")
+    assert done.returncode != 0
+    assert "cannot load the backend 'nowhere:backend'" in done.stdout + done.stderr
