@@ -149,13 +149,15 @@ def new_full(
 
 def _with_strides(
     size: Sequence[Size], stride: Sequence[Size], dtype: Dtype, device: Device
-) -> Any:
-    if not is_dense(size, stride):
-        return NotImplemented
-    device = home(device)
-    dtype = dtype or torch.get_default_dtype()
-    order = dense_order(TensorMeta(tuple(size), tuple(stride), dtype, device))
-    return _permuted(size, order, dtype, device)
+) -> Tensor:
+    at, kind = home(device), dtype or torch.get_default_dtype()
+    if not is_dense(size, stride):  # elements are shared, or left out between others
+        empty = any(n == 0 for n in size)
+        last: Size = 0 if empty else sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+        storage = p.full([last + 1], 0, dtype=kind, device=at)
+        return p.as_strided(storage, list(size), list(stride), 0)
+    order = dense_order(TensorMeta(tuple(size), tuple(stride), kind, at))
+    return _permuted(size, order, kind, at)
 
 
 def _permuted(

@@ -17,7 +17,6 @@ from torch import Tensor
 from flambeau_prims.broadcast import broadcast_shapes
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
-from flambeau_prims.decomp.view import selected
 from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
@@ -88,12 +87,18 @@ def _at_home(x: Tensor, indices: Indices) -> list[Tensor | None]:
                 f" the shape of the indexed tensor {list(x.shape)} at index {len(result)}"
             )
         found = p.nonzero(index)
-        result += [selected(found, 1, d) for d in range(index.ndim)]
+        result += [_column(found, d) for d in range(index.ndim)]
     while result and result[-1] is None:
         result.pop()
     if len(result) > x.ndim:
         raise IndexError(f"too many indices for tensor of dimension {x.ndim}")
     return result
+
+
+def _column(found: Tensor, d: int) -> Tensor:
+    """Column `d` of a matrix of positions, without naming the number of its rows."""
+    at = p.full([], d, dtype=torch.int64, device=found.device)
+    return p.index(found, [None, at])
 
 
 @decomposition(aten.index.Tensor, aten._unsafe_index.Tensor)

@@ -86,9 +86,13 @@ def broadcast_index_shape(
     shape: list[Size] = [1] * ndim
     for index in tensors:
         for position, size in enumerate(index.shape, ndim - index.ndim):
-            if size != 1:
-                fits = shape[position] == 1 or shape[position] == size
-                require(bool(fits), f"{name}: index shapes do not broadcast")
+            known = shape[position]
+            # asked in this order, a size that depends on elements need not be known to be 1 or not
+            if isinstance(known, int) and known == 1:
+                shape[position] = size
+            elif not bool(known == size) and not bool(size == 1):
+                shapes = [i.shape for i in tensors]
+                require(bool(known == 1), f"{name}: index shapes {shapes} do not broadcast")
                 shape[position] = size
     adjacent = given == list(range(given[0], given[0] + len(given)))
     return tuple(shape), (given[0] if adjacent else 0), len(given)
