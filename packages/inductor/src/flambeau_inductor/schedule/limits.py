@@ -54,7 +54,7 @@ class Limits:
     split_length: int = 1024
     """Least number of elements of a part of a row."""
 
-    split_columns: int = 32
+    split_columns: int = 128
     """Columns that one program sums together where neighbours in memory are of different rows."""
 
     fusion: bool = True

@@ -96,10 +96,12 @@ def start(reduce: Reduce, operand: torch.dtype, name: str, shape: str) -> list[s
 def step(reduce: Reduce, name: str, value: str, mask: str | None) -> list[str]:
     """Lines inside the loop over blocks."""
     if reduce.kind == "welford":
+        # an element that is masked is so in the last step alone: all others have the same count
         update = [
             f"{name}_k = {name}_n + 1.0",
+            f"{name}_share = 1.0 / tl.cast(r_offset // RBLOCK + 1, {register(reduce.dtype)})",
             f"{name}_d = {value} - {name}_mean",
-            f"{name}_next = {name}_mean + {name}_d / {name}_k",
+            f"{name}_next = {name}_mean + {name}_d * {name}_share",
             f"{name}_sq = {name}_m2 + {name}_d * ({value} - {name}_next)",
         ]
         pairs = (("n", "k"), ("mean", "next"), ("m2", "sq"))

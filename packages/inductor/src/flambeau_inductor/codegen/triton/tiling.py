@@ -22,7 +22,12 @@ from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
 MAX_PERSISTENT = 16384
 POINTWISE_BLOCK = 1024
 REDUCTION_BLOCK = 4096
+OUTER_BLOCK = 8192
 STREAMING_MULTIPROCESSORS = 132
+OUTER_COLUMNS = 128
+"""Columns of a program that sums down them: neighbours in memory, which are read together."""
+WARP_ELEMENTS = 512
+"""Elements of a row that a warp holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,7 @@ def _reduction(loop: Loop) -> Tiling:
         together = max(1, min(REDUCTION_BLOCK // 2 // padded, next_power_of_two(rows)))
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
             together //= 2
-        warps = max(1, min(16, together * padded // 512))
+        warps = max(1, min(16, together * padded // WARP_ELEMENTS))
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, REDUCTION_BLOCK)), 8, looped=True
@@ -114,10 +119,10 @@ def _reduction(loop: Loop) -> Tiling:
 
 
 def _outer_reduction(loop: Loop, rows: int, length: int) -> Tiling:
-    columns = min(64, next_power_of_two(rows))
+    columns = min(OUTER_COLUMNS, next_power_of_two(rows))
     while columns > 16 and rows // columns < STREAMING_MULTIPROCESSORS:
         columns //= 2
-    depth = max(1, min(next_power_of_two(length), REDUCTION_BLOCK // columns))
+    depth = max(1, min(next_power_of_two(length), OUTER_BLOCK // columns))
     x, r = Dimension("x", loop.x, columns), Dimension("r", loop.r, depth)
     return Tiling((x, r), max(1, min(8, columns * depth // 512)), looped=depth < length)
 
