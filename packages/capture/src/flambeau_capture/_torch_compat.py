@@ -165,6 +165,29 @@ def nothing_under_capture() -> tuple[Any, ...]:
     return (torch._C._log_api_usage_once, torch._C._get_tracing_state)
 
 
+def scripted_from(fn: Any) -> Any:
+    """The Python function that torch.jit.script has made a function from, where it tells."""
+    return getattr(fn, "_torchdynamo_inline", None)
+
+
+def hidden_from_others(fn: Any) -> Any:
+    """What torch keeps another compiler from looking into, by a wrapper; None if it is none."""
+    if fn.__code__.co_filename == _COMPILE_FILE:
+        return getattr(fn, "__wrapped__", None)
+    return None
+
+
+_COMPILE_FILE = str(Path(torch.__file__).parent / "_compile.py")
+FOREIGN_MARKS = frozenset(
+    {"mark_static_address", "mark_static", "mark_dynamic", "maybe_mark_dynamic"}
+)
+
+
+def is_foreign_mark(fn: Any) -> bool:
+    """Whether a function does nothing but tell another compiler something about a tensor."""
+    return fn.__name__ in FOREIGN_MARKS and (fn.__module__ or "").startswith("torch._dynamo")
+
+
 # -- regions and functions with bodies ------------------------------------------------------------
 
 

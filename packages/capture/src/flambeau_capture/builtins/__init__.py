@@ -18,6 +18,7 @@ from flambeau_capture.values import (  # each registers what it handles
     autograd_functions,
     contexts,
     functional,
+    references,
     regions,
     scalars,
     transforms,

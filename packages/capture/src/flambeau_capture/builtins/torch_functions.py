@@ -100,6 +100,14 @@ def _backward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("FB0007", "call_method backward")
 
 
+@handles(torch._check)
+def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("cond", "message"), args)) | dict(kwargs)
+    if not given["cond"].truth(tx):
+        raise Break("FB0010", "torch._check fails")
+    return Constant(None)
+
+
 @handles(torch.numel)
 def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return args[0].call_method(tx, "numel", [], {})

@@ -10,6 +10,7 @@ from __future__ import annotations
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
+from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
 from flambeau_capture.values.constant import Constant
@@ -70,8 +71,12 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         raise Break(reason, f"call_function {describe_call(real, args)}")
     if mark == IN_GRAPH or is_graph_function(real):
         return graph_call(tx, "call_function", real, args, kwargs)
-    if compat.is_foreign_break(real, tx.frame_code().co_filename):
+    foreign = compat.is_foreign_break(real, tx.frame_code().co_filename)
+    if foreign or compat.is_foreign_mark(real):
         return Constant(None)
+    hidden = compat.hidden_from_others(real)
+    if hidden is not None:
+        return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
     module = real.__module__ or ""
     while module:
         reason = NOT_INTERPRETED.get(module)

@@ -47,6 +47,7 @@ class TensorValue(Value):
         self._class = python_class
         self.source = source
         self.real = real
+        self.written_grad: Value | None = None
 
     @property
     def node(self) -> fx.Node:
@@ -101,12 +102,35 @@ class TensorValue(Value):
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
             raise Break("FB0016", "assignment to .data of a tensor")
+        if name == "grad" and self.source is not None and self.real is not None:
+            _ = self.cls  # that it is a tensor is assumed from here on
+            if not self._may_be_grad(value):
+                raise Break("FB0007", f".grad of a tensor is set to {value.describe()}")
+            self.written_grad = value
+            tx.heap.changed(self)
+            return
         if name in ("grad", "requires_grad"):
             raise Break("FB0007", f"assignment to .{name} of a tensor")
         self.unknown(f"assignment to attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         return _method(self, tx, name, args, kwargs)
+
+    def _may_be_grad(self, value: Value) -> bool:
+        """Whether torch accepts a value as `.grad`."""
+        if isinstance(value, Constant):
+            return value.value is None
+        if not isinstance(value, TensorValue):
+            return False
+        mine, other = self.fake, value.fake
+        return (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
+
+    def replay(self, writer: Any) -> None:
+        """Set `.grad`, the one attribute of an existing tensor that is written."""
+        assert self.written_grad is not None
+        writer.load(self.written_grad)
+        writer.load(self)
+        writer.store_attr("grad")
 
     def reconstruct(self, writer: Any) -> None:
         if self.source is not None:
@@ -161,6 +185,8 @@ def _attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if name in GRAPH_ATTRIBUTES:
         return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
     if name == "grad":
+        if tensor.written_grad is not None:
+            return tensor.written_grad
         if tensor.source is not None and tensor.real is not None:
             return tx.wrap(tensor.real.grad, Attr(tensor.source, "grad"))
         if not tensor.fake.requires_grad or not tensor.fake.is_leaf:
@@ -190,6 +216,8 @@ _MISSING = object()
 
 
 def _method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+    if name == "requires_grad_" and _asks_what_is(tensor, tx, args, kwargs):
+        return tensor
     if name in _BREAK_OF:
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
     if name in CONSTANT_METHODS and not (name == "type" and args):
@@ -208,6 +236,12 @@ def _method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwar
     if name == "size_":
         tensor.unknown("size_")
     return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _asks_what_is(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
+    """Whether `requires_grad_` would change nothing."""
+    flag = [*args, *kwargs.values(), Constant(True)][0]
+    return bool(tensor.fake.requires_grad) == flag.truth(tx)
 
 
 def _query(tx: Tracer, tensor: TensorValue, name: str, args: Args, kwargs: Kwargs) -> Any:

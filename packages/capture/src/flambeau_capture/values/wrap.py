@@ -337,7 +337,17 @@ _TYPING = (types.GenericAlias, types.UnionType)
 @wraps_if(lambda obj: isinstance(obj, _TYPING) or type(obj).__module__ == "typing", 80)
 def wrap_typing(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
-    return FrozenValue(obj, Held(obj, str(obj)))
+    return TypingValue(obj, Held(obj, str(obj)))
+
+
+class TypingValue(FrozenValue):
+    """What typing makes: `List[int]` is evaluated."""
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        try:
+            return tx.wrap_new(self.real[key.as_python()])
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.real}[{error}]") from None
 
 
 @wraps_if(lambda obj: isinstance(obj, property | classmethod | staticmethod), 90)

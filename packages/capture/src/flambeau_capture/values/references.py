@@ -1,0 +1,57 @@
+"""Weak references, and functions that torch.jit has scripted.
+
+In: objects of those types. Out: their values. Invariant: what a weak reference answers is guarded;
+a scripted function is the Python function that it was made from.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.source import Held, Source
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.opaque import OpaqueValue
+from flambeau_capture.values.registry import wraps_type
+
+
+class WeakReference(OpaqueValue):
+    """weakref.ref."""
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        target = self.real()
+        tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
+        return Constant(None) if target is None else tx.wrap(target, Held(target, "referent"))
+
+
+class _Refers:
+    """A guard's question: does a weak reference still refer to an object?"""
+
+    def __init__(self, target: Any) -> None:
+        self._target = None if target is None else weakref.ref(target)
+
+    def __call__(self, reference: Any) -> bool:
+        expected = None if self._target is None else self._target()
+        return reference() is expected and (expected is not None or self._target is None)
+
+
+@wraps_type(weakref.ReferenceType)
+def wrap_reference(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "TYPE_MATCH", weakref.ReferenceType)
+    return WeakReference(obj, source)
+
+
+@wraps_type(torch.jit.ScriptFunction)
+def wrap_scripted(tx: Tracer, obj: Any, source: Source) -> Value:
+    tx.guard(source, "ID_MATCH", obj)
+    original = compat.scripted_from(obj)
+    if original is None:
+        return OpaqueValue(obj, source)
+    return tx.wrap(original, Held(original, original.__name__))
