@@ -421,6 +421,13 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
         thread->direct = NULL;
         return evaluate_original(thread, tstate, frame, throwflag);
     }
+    _PyFrameEvalFunction installed = _PyInterpreterState_GetEvalFrameFunc(tstate->interp);
+    if (installed != evaluate) {
+        /* a hook that came over ours passes frames on: they are its own business */
+        return installed == previous_eval
+                   ? evaluate_default(thread, tstate, frame, throwflag)
+                   : evaluate_original(thread, tstate, frame, throwflag);
+    }
     if (cache == NULL || throwflag || mode_in_force(cache) == MODE_OFF ||
         !frame_is_on_thread(frame)) {
         return evaluate_original(thread, tstate, frame, throwflag);

@@ -14,10 +14,23 @@ import torch
 
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import dynamic_dims, static_dims
-from flambeau_capture.source import Source
+from flambeau_capture.source import (
+    ClosureCell,
+    Default,
+    Free,
+    Global,
+    GlobalOf,
+    InstanceAttr,
+    Item,
+    KwDefault,
+    Local,
+    Source,
+)
 
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
+#: steps to a number that run none of the program's code and mean the same whoever takes them
+_PLAIN_STEPS = (Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault)
 
 
 class Dynamics:
@@ -61,7 +74,7 @@ class Dynamics:
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
-        if not self._allowed(code):
+        if not self._allowed(code) or not all(isinstance(n, _PLAIN_STEPS) for n in source.path()):
             return False
         name = source.name()
         varying = self._varying.find(code)

@@ -94,10 +94,11 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
 
 def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
     """The entries of a dict of the program."""
-    keys = tuple(dict.keys(obj))
+    keys = tuple(obj) if type(obj) is collections.OrderedDict else tuple(dict.keys(obj))
     tx.guard(source, "DICT_KEYS", keys, True)
     entries: list[tuple[Value, Value | Pending]] = []
-    for index, (key, value) in enumerate(dict.items(obj)):
+    for index, key in enumerate(keys):
+        value = dict.__getitem__(obj, key)
         entries.append((_key(tx, key, source, index), Pending(value, Item(source, key, "dict"))))
     return DictValue(entries, kind, None, tx)
 
