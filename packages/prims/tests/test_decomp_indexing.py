@@ -14,6 +14,7 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
 
 ROWS = torch.tensor([3, 0, -1])
 COLUMNS = torch.tensor([[1], [-2]])
+FEW = torch.tensor([0, 2, 0])
 MASK = torch.tensor([True, False, True, True])
 WIDE_MASK = torch.arange(24).reshape(4, 6) % 3 == 0
 INDEX = torch.tensor([[0, 3, 2, 1, 1, 0], [2, 2, 0, 0, 3, 1]])
@@ -121,8 +122,7 @@ def test_scatter_reduce(reduce, include_self):
         check(lambda y: y[0, 0].scatter_reduce(0, torch.tensor(0), y[1, 1], reduce,
                                                include_self=include_self), x)  # fmt: skip
         if reduce != "sum":
-            index = torch.tensor([0, 2, 0])
-            check(lambda y: y.index_reduce(0, index, y[:3], reduce,
+            check(lambda y: y.index_reduce(0, FEW, y[:3], reduce,
                                            include_self=include_self), x)  # fmt: skip
 
 

@@ -116,7 +116,7 @@ def test_failures_are_raised(call):
     operands = matrices(torch.float32)
     with pytest.raises(RuntimeError):
         call(*operands)
-    with pytest.raises(RuntimeError, match="singular|positive-definite|diagonal"), Decomposing():
+    with pytest.raises(RuntimeError, match=r"singular|positive-definite|diagonal"), Decomposing():
         call(*operands)
 
 

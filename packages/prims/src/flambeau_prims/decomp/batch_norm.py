@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.normalization import affine, rstd_of, stat_dtype
@@ -90,119 +91,57 @@ def _write_back(running: Tensor | None, new: Tensor | None) -> None:
         p.copy_(running, new)
 
 
-@decomposition(
-    aten.native_batch_norm.default, aten._native_batch_norm_legit.default, keep="batch_norm"
-)
-def native_batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, training, momentum, eps)
-    _write_back(running_mean, done.running_mean)
-    _write_back(running_var, done.running_var)
-    return (done.out, *_saved(x, weight, done, training))
-
-
-@decomposition(aten._native_batch_norm_legit.no_stats, keep="batch_norm")
-def no_stats(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, None, None, training, momentum, eps)
-    return (done.out, *_saved(x, weight, done, training))
-
-
-@decomposition(aten._native_batch_norm_legit_no_training.default, keep="batch_norm")
-def no_training(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, False, momentum, eps)
-    return (done.out, *_saved(x, weight, done, False))
-
-
-@decomposition(aten._native_batch_norm_legit_functional.default, keep="batch_norm")
-def functional(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, training, momentum, eps)
-    after = (_or_copy(done.running_mean, running_mean), _or_copy(done.running_var, running_var))
-    return (done.out, *_saved(x, weight, done, training), *after)
-
-
-def _or_copy(new: Tensor | None, old: Tensor) -> Tensor:
-    return p.clone(old) if new is None else new
-
-
 def _reserve(x: Tensor) -> Tensor:
     return p.full([0], 0, dtype=torch.uint8, device=x.device)
 
 
-@decomposition(aten._batch_norm_with_update_functional.default, keep="batch_norm")
-def with_update_functional(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    saved = _saved(x, weight, done, True)
-    return (done.out, *saved, _reserve(x), done.running_mean, done.running_var)
+def _or_copy(new: Tensor | None, old: Tensor | None) -> Tensor | None:
+    return p.clone(old) if new is None and old is not None else new
 
 
-@decomposition(aten._batch_norm_with_update.default, keep="batch_norm")
-def with_update(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    _write_back(running_mean, done.running_mean)
-    _write_back(running_var, done.running_var)
-    return (done.out, *_saved(x, weight, done, True), _reserve(x))
+def _register_forward(
+    op: OpOverload, training: bool | None, *, writes: bool, after: str, statistics: bool = True
+) -> None:
+    """A forward overload: (x, weight, bias[, running statistics][, training], momentum, eps).
+
+    `training` is given where the overload does not take it. `writes` says that the running
+    statistics are written in place; `after` what is returned behind the result and the saved
+    statistics: "running" ones, a "reserve" for another library, both in that order, or nothing.
+    """
+
+    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Any:
+        running = (rest[0], rest[1]) if statistics else (None, None)
+        rest = rest[2:] if statistics else rest
+        flag, momentum, eps = rest if training is None else (training, *rest)
+        done = normalize(x, weight, bias, running[0], running[1], flag, momentum, eps)
+        new = (done.running_mean, done.running_var)
+        results: list[Any] = [done.out, *_saved(x, weight, done, flag)]
+        if writes:
+            for old, value in zip(running, new, strict=True):
+                _write_back(old, value)
+        if "reserve" in after:
+            results.append(_reserve(x))
+        if "running" in after:
+            results += map(_or_copy, new, running)
+        return tuple(results)
+
+    decomposition(op, keep="batch_norm")(forward)
 
 
-@decomposition(aten._batch_norm_no_update.default, keep="batch_norm")
-def no_update(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: float,
-    eps: float,
-) -> Any:
-    done = normalize(x, weight, bias, running_mean, running_var, False, momentum, eps)
-    return (done.out, *_saved(x, weight, done, False), _reserve(x))
+for _op, _training, _writes, _after in (
+    (aten.native_batch_norm.default, None, True, ""),
+    (aten._native_batch_norm_legit.default, None, True, ""),
+    (aten._native_batch_norm_legit_no_training.default, False, False, ""),
+    (aten._native_batch_norm_legit_functional.default, None, False, "running"),
+    (aten._batch_norm_with_update_functional.default, True, False, "reserve running"),
+    (aten._batch_norm_with_update.default, True, True, "reserve"),
+    (aten._batch_norm_no_update.default, False, False, "reserve"),
+):
+    _register_forward(_op, _training, writes=_writes, after=_after)
+
+_register_forward(
+    aten._native_batch_norm_legit.no_stats, None, writes=False, after="", statistics=False
+)
 
 
 @decomposition(aten.cudnn_batch_norm.default, keep="batch_norm")

@@ -6,7 +6,8 @@ Invariant: half precision is summed in float32; the result is real.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,13 +22,36 @@ from flambeau_prims.promotion import compute_dtype, is_inexact
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
+_INFINITE = (float("inf"), float("-inf"))
 
 
-def _operand(x: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, torch.dtype]:
-    """`x` in the dtype it is computed in, and the (real) dtype of the result."""
+def _reduced(
+    row_of: Callable[[Tensor, Number, list[int]], Tensor],
+    x: Tensor,
+    ord: Number = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """A reduction of moduli over `dim`, computed wide; the result is in the real dtype."""
     wanted = dtype or x.dtype
-    wide = e.cast(x, compute_dtype(wanted))
-    return wide, REAL_OF.get(wanted, wanted)
+    where = canonical_dims(dim, x.ndim)
+    if not is_inexact(wanted) or isinstance(ord, complex):
+        return NotImplemented
+    if ord in _INFINITE and e.count(x.shape, where) == 0:
+        return NotImplemented
+    row = row_of(e.cast(x, compute_dtype(wanted)), ord, where)
+    return e.cast(keep_dims(row, x.shape, where, keepdim), REAL_OF.get(wanted, wanted))
+
+
+def _norm_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
+    if ord in _INFINITE:
+        return (p.amax if ord > 0 else p.amin)(p.abs(x), where)  # type: ignore[operator]
+    row = _power_sum(x, ord, where)
+    if ord == 2:
+        return p.sqrt(row)
+    return row if ord in (0, 1) else p.pow(*e.meet(row, 1.0 / float(ord)))  # type: ignore[arg-type]
 
 
 @decomposition(aten.linalg_vector_norm.default)
@@ -39,22 +63,7 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    if not is_inexact(dtype or x.dtype) or isinstance(ord, complex):
-        return NotImplemented
-    where = canonical_dims(dim, x.ndim)
-    infinite = ord in (float("inf"), float("-inf"))
-    if infinite and e.count(x.shape, where) == 0:
-        return NotImplemented
-    wide, result = _operand(x, dtype)
-    if infinite:
-        row = (p.amax if ord > 0 else p.amin)(p.abs(wide), where)
-    elif ord == 2:
-        row = p.sqrt(p.sum(squared_modulus(wide), where))
-    else:
-        row = _power_sum(wide, ord, where)
-        if ord not in (0, 1):
-            row = p.pow(*e.meet(row, 1.0 / float(ord)))
-    return e.cast(keep_dims(row, x.shape, where, keepdim), result)
+    return _reduced(_norm_row, x, ord, dim, keepdim, dtype=dtype)
 
 
 def _power_sum(x: Tensor, ord: Number, where: list[int]) -> Tensor:
@@ -69,30 +78,8 @@ def _power_sum(x: Tensor, ord: Number, where: list[int]) -> Tensor:
     return p.sum(p.pow(*e.meet(size, float(ord))), where)  # type: ignore[arg-type]
 
 
-def _register_power_sum() -> None:
-    packet = getattr(aten, "linalg__powsum", None)
-    if packet is None:  # torch 2.11 has it not
-        return
-
-    def power_sum(
-        x: Tensor,
-        ord: Number = 2,
-        dim: Dims = None,
-        keepdim: bool = False,
-        *,
-        dtype: torch.dtype | None = None,
-    ) -> Any:
-        if not is_inexact(dtype or x.dtype) or isinstance(ord, complex):
-            return NotImplemented
-        where = canonical_dims(dim, x.ndim)
-        wide, result = _operand(x, dtype)
-        row = _power_sum(wide, ord, where)
-        return e.cast(keep_dims(row, x.shape, where, keepdim), result)
-
-    decomposition(packet.default)(power_sum)
-
-
-_register_power_sum()
+if hasattr(aten, "linalg__powsum"):  # torch 2.11 has it not
+    decomposition(aten.linalg__powsum.default)(functools.partial(_reduced, _power_sum))
 
 
 def _norm(x: Tensor, p: Number | None, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> Any:

@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import factory, home
 from flambeau_prims.decomp.emit import p
 from flambeau_prims.layout import Size
-from flambeau_prims.promotion import compute_dtype
+from flambeau_prims.promotion import compute_dtype, to_float
 from flambeau_prims.table import PHILOX_TABLE, decomposition
 
 aten = torch.ops.aten
@@ -87,10 +88,9 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
 
 @decomposition(aten.native_dropout_backward.default)
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Any:
-    if not grad.dtype.is_floating_point:
-        return NotImplemented
-    g = e.widen(grad)
-    return e.cast(p.mul(g, e.mul(e.cast(mask, g.dtype), scale)), grad.dtype)
+    dtype = to_float(grad.dtype)
+    g = e.cast(grad, compute_dtype(dtype))
+    return e.cast(p.mul(g, e.mul(e.cast(mask, g.dtype), scale)), dtype)
 
 
 @decomposition(aten.bernoulli.p, table=PHILOX_TABLE)
@@ -137,69 +137,48 @@ def _whole(
     return e.cast(e.add(p.remainder(*e.meet(positive, high - low)), low), dtype)
 
 
-def _span_is_known(low: Any, high: Any) -> bool:
-    return not all(isinstance(n, int) for n in (low, high)) or 0 < high - low <= 2**40
-
-
-def _randint(
-    low: Size,
-    high: Size,
-    size: Sequence[Size],
-    dtype: torch.dtype | None = torch.int64,
-    device: torch.device | None = None,
+def _drawn(
+    low: Size, high: Size, shape: Sequence[Size], dtype: torch.dtype, device: torch.device
 ) -> Any:
-    if not _span_is_known(low, high):
+    known = isinstance(low, int) and isinstance(high, int)
+    if known and not 0 < high - low <= 2**40:
         return NotImplemented
-    return _whole(size, low, high, dtype or torch.int64, home(device))
+    return _whole(shape, low, high, dtype, device)
 
 
-@factory(aten.randint.low, table=PHILOX_TABLE)
-def randint_low(
-    low: Size,
-    high: Size,
-    size: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = torch.int64,
-    device: torch.device | None = None,
-) -> Any:
-    return _randint(low, high, size, dtype, device)
+def _register_randint(op: OpOverload, bounds: int) -> None:
+    """(high, size) or (low, high, size)."""
+
+    def call(
+        *args: Any, dtype: torch.dtype | None = torch.int64, device: torch.device | None = None
+    ) -> Any:
+        low, high = args[:2] if bounds == 2 else (0, args[0])
+        return _drawn(low, high, args[bounds], dtype or torch.int64, home(device))
+
+    factory(op, table=PHILOX_TABLE)(call)
 
 
-@factory(aten.randint.default, table=PHILOX_TABLE)
-def randint(
-    high: Size,
-    size: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = torch.int64,
-    device: torch.device | None = None,
-) -> Any:
-    return _randint(0, high, size, dtype, device)
+def _register_randint_like(op: OpOverload, bounds: int) -> None:
+    """(model, high) or (model, low, high)."""
+
+    def call(
+        x: Tensor,
+        *args: Size,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+        memory_format: torch.memory_format | None = None,
+    ) -> Any:
+        low, high = args if bounds == 2 else (0, *args)
+        drawn = _drawn(low, high, x.shape, dtype or x.dtype, device or x.device)
+        return drawn if drawn is NotImplemented else _laid_out(drawn, x, memory_format)
+
+    factory(op, table=PHILOX_TABLE)(call)
 
 
-@factory(aten.randint_like.low_dtype, table=PHILOX_TABLE)
-def randint_like_low(
-    x: Tensor,
-    low: Size,
-    high: Size,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    drawn = _randint(low, high, x.shape, dtype or x.dtype, device or x.device)
-    return drawn if drawn is NotImplemented else _laid_out(drawn, x, memory_format)
-
-
-@factory(aten.randint_like.default, table=PHILOX_TABLE)
-def randint_like(
-    x: Tensor,
-    high: Size,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    return randint_like_low(x, 0, high, dtype=dtype, device=device, memory_format=memory_format)
+_register_randint(aten.randint.default, 1)
+_register_randint(aten.randint.low, 2)
+_register_randint_like(aten.randint_like.default, 1)
+_register_randint_like(aten.randint_like.low_dtype, 2)
 
 
 @factory(aten.randperm.default, table=PHILOX_TABLE)
@@ -221,7 +200,7 @@ def random_to(x: Tensor, to: int, *, generator: Any = None) -> Any:
 def random_from(x: Tensor, low: int, to: int | None, *, generator: Any = None) -> Any:
     if generator is not None or to is None:
         return NotImplemented
-    drawn = _randint(low, to, x.shape, x.dtype, x.device)
+    drawn = _drawn(low, to, x.shape, x.dtype, x.device)
     return drawn if drawn is NotImplemented else _laid_out(drawn, x, None)
 
 
