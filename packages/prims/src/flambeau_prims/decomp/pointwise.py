@@ -322,8 +322,10 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
 def nan_to_num(
     x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Any:
-    if not x.dtype.is_floating_point:
+    if x.dtype.is_complex:
         return NotImplemented
+    if not x.dtype.is_floating_point:
+        return x
     limits = torch.finfo(x.dtype)
     high = limits.max if posinf is None else posinf
     low = limits.min if neginf is None else neginf
@@ -350,8 +352,17 @@ def _log_of_sum(power: Callable[..., Tensor], scale: float) -> Callable[..., Ten
 @decomposition(aten.logaddexp.default)
 def logaddexp(a: Tensor, b: Tensor) -> Any:
     if result_type((a, b)).is_complex:
-        return NotImplemented  # eager orders complex numbers by their real parts
+        return elementwise(_complex_log_of_sum, (a, b))
     return elementwise(_log_of_sum(p.exp, 1.0), (a, b), FLOAT)
+
+
+def _complex_log_of_sum(x: Tensor, y: Tensor) -> Tensor:
+    """log(exp(x) + exp(y)), shifted by the operand of the greater real part."""
+    first = p.ge(p.clone(p.real(x)), p.clone(p.real(y)))
+    top, low = p.where(first, x, y), p.where(first, y, x)
+    soft = p.add(top, p.log1p(p.exp(p.sub(low, top))))
+    # equal infinite numbers have no difference
+    return p.where(p.logical_and(p.isinf(x), p.eq(x, y)), x, soft)
 
 
 @decomposition(aten.logaddexp2.default)

@@ -8,7 +8,7 @@ returns is what its own backward here reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -73,11 +73,20 @@ def lstm_cell_backward(
     if grad_hy is None and grad_cy is None:
         return None, None, None
     old, new, kept = e.widen(cx, cy, workspace)
-    i, f, g, o = chunks(kept, 4)
-    top = p.tanh(new)
     zero = e.const(0.0, new)
     dh = zero if grad_hy is None else e.cast(grad_hy, new.dtype)
     dc = zero if grad_cy is None else e.cast(grad_cy, new.dtype)
+    gates, state = _lstm_slopes(dh, dc, old, new, chunks(kept, 4))
+    bias = e.cast(p.sum(gates, [0]), cx.dtype) if has_bias else None
+    return e.cast(gates, workspace.dtype), e.cast(state, cx.dtype), bias
+
+
+def _lstm_slopes(
+    dh: Tensor, dc: Tensor, old: Tensor, new: Tensor, gates: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
+    """(gradient of what enters the gates, of the cell state before), given the activated gates."""
+    i, f, g, o = gates
+    top = p.tanh(new)
     dc = p.add(dc, p.mul(p.mul(dh, o), e.sub(1.0, p.mul(top, top))))
     slopes = [
         p.mul(p.mul(dc, g), _sigmoid_slope(i)),
@@ -85,9 +94,7 @@ def lstm_cell_backward(
         p.mul(p.mul(dc, i), e.sub(1.0, p.mul(g, g))),
         p.mul(p.mul(dh, top), _sigmoid_slope(o)),
     ]
-    gates = p.cat(slopes, 1)
-    bias = e.cast(p.sum(gates, [0]), cx.dtype) if has_bias else None
-    return e.cast(gates, workspace.dtype), e.cast(p.mul(dc, f), cx.dtype), bias
+    return p.cat(slopes, 1), p.mul(dc, f)
 
 
 def _sigmoid_slope(s: Tensor) -> Tensor:
@@ -129,6 +136,61 @@ def gru_cell_backward(grad_hy: Tensor, workspace: Tensor, has_bias: bool) -> Any
     return (*both, e.cast(p.mul(dh, z), dtype), *biases)
 
 
+class Step(NamedTuple):
+    """One step of a layer: the states it met, the gates it opened, the cell it left."""
+
+    before: Tensor
+    cell_before: Tensor
+    gates: list[Tensor]
+    cell: Tensor
+    after: Tensor
+
+
+def _flat(x: Tensor) -> Tensor:
+    """[T, N, C] as [T * N, C]."""
+    return p.reshape(x, [x.shape[0] * x.shape[1], x.shape[2]])
+
+
+def _at(x: Tensor, step: int) -> Tensor:
+    _, batch, width = x.shape
+    part = p.slice(x, [step, 0, 0], [step + 1, batch, width], [1, 1, 1])
+    return p.reshape(part, [batch, width])
+
+
+def _steps(
+    x: Tensor, weights: Sequence[Tensor], hx: Tensor, cx: Tensor, reverse: bool, biased: bool
+) -> list[Step]:
+    """All steps of one direction of an LSTM layer, in the order of time, computed wide."""
+    steps, batch, _ = x.shape
+    wide = e.widen(x)
+    dtype = wide.dtype
+    into = p.mm(_flat(wide), _turned(weights[0], dtype))
+    for bias in weights[2:] if biased else ():
+        into = e.add(into, e.cast(bias, dtype))
+    into = p.reshape(into, [steps, batch, into.shape[1]])
+    again = _turned(weights[1], dtype)
+    state, cell = (p.reshape(e.cast(t, dtype), [batch, t.shape[-1]]) for t in (hx, cx))
+    done: list[Step] = []
+    for step in reversed(range(steps)) if reverse else range(steps):
+        entering = p.add(_at(into, step), p.mm(state, again))
+        after, left, gates = lstm_step(entering, cell)
+        done.append(Step(state, cell, gates, left, after))
+        state, cell = after, left
+    return done[::-1] if reverse else done
+
+
+def _turned(weight: Tensor, dtype: torch.dtype) -> Tensor:
+    return p.permute(e.cast(weight, dtype), [1, 0])
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    return p.cat([p.reshape(t, [1, *t.shape]) for t in parts], 0)
+
+
+def _is_plain_lstm(x: Tensor, mode: int, batch_sizes: Sequence[int]) -> bool:
+    return mode == LSTM and len(batch_sizes) == 0 and x.ndim == 3 and x.shape[0] > 0
+
+
 @decomposition(*overloads("mkldnn_rnn_layer", "default"))
 def rnn_layer(
     x: Tensor,
@@ -148,32 +210,78 @@ def rnn_layer(
     batch_first: bool,
     train: bool,
 ) -> Any:
-    """One direction of one LSTM layer over [T, N, C], without gradient."""
-    del bidirectional, batch_first, hidden_size
-    if mode != LSTM or train or len(batch_sizes) or num_layers != 1 or x.ndim != 3:
+    """One direction of one layer over [T, N, C]; the backward needs no workspace."""
+    del bidirectional, batch_first, hidden_size, num_layers, train
+    if not _is_plain_lstm(x, mode, batch_sizes):
         return NotImplemented
-    wide = e.widen(x)
-    steps, batch, width = wide.shape
-    dtype = wide.dtype
-    into = p.mm(p.reshape(wide, [steps * batch, width]), _turned(weight_ih, dtype))
-    if has_biases:
-        into = e.add(into, e.cast(bias_ih, dtype))
-        into = e.add(into, e.cast(bias_hh, dtype))
-    into = p.reshape(into, [steps, batch, into.shape[1]])
-    again = _turned(weight_hh, dtype)
-    state, cell = (p.reshape(e.cast(t, dtype), [batch, t.shape[-1]]) for t in (hx, cx))
-    outputs: list[Tensor] = []
-    for place in range(steps):
-        at = steps - 1 - place if reverse else place
-        entering = p.slice(into, [at, 0, 0], [at + 1, batch, into.shape[2]], [1, 1, 1])
-        gates = p.add(p.reshape(entering, [batch, into.shape[2]]), p.mm(state, again))
-        state, cell, _ = lstm_step(gates, cell)
-        outputs.append(p.reshape(state, [1, *state.shape]))
-    out = p.cat(outputs[::-1] if reverse else outputs, 0)
-    last = [e.cast(p.reshape(t, list(s.shape)), x.dtype) for t, s in ((state, hx), (cell, cx))]
+    weights = (weight_ih, weight_hh, bias_ih, bias_hh)
+    done = _steps(x, weights, hx, cx, reverse, has_biases)
+    last = done[0] if reverse else done[-1]
+    states = [
+        e.cast(p.reshape(t, list(s.shape)), x.dtype) for t, s in ((last.after, hx), (last.cell, cx))
+    ]
     workspace = p.full([0], 0, dtype=torch.uint8, device=x.device)
-    return e.cast(out, x.dtype), *last, workspace
+    return e.cast(_stacked([s.after for s in done]), x.dtype), *states, workspace
 
 
-def _turned(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    return p.permute(e.cast(weight, dtype), [1, 0])
+@decomposition(*overloads("mkldnn_rnn_layer_backward", "default"))
+def rnn_layer_backward(
+    x: Tensor,
+    weight_ih: Tensor,
+    weight_hh: Tensor,
+    bias_ih: Tensor,
+    bias_hh: Tensor,
+    hx: Tensor,
+    cx: Tensor,
+    output: Tensor,
+    hy: Tensor,
+    cy: Tensor,
+    grad_output: Tensor | None,
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    reverse: bool,
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    batch_first: bool,
+    workspace: Tensor,
+) -> Any:
+    """Gradients of the input, of four weights, of both first states; the steps run again."""
+    del output, hy, cy, hidden_size, num_layers, train, bidirectional, batch_first
+    if not _is_plain_lstm(x, mode, batch_sizes) or workspace.numel() != 0:
+        return NotImplemented  # with a workspace, the forward was oneDNN's own
+    weights = (weight_ih, weight_hh, bias_ih, bias_hh)
+    done = _steps(x, weights, hx, cx, reverse, has_biases)
+    dtype = done[0].after.dtype
+    shape = list(done[0].after.shape)
+    into, again = e.cast(weight_ih, dtype), e.cast(weight_hh, dtype)
+    zero = p.full(shape, 0, dtype=dtype, device=x.device)
+    dh = zero if grad_hy is None else p.reshape(e.cast(grad_hy, dtype), shape)
+    dc = zero if grad_cy is None else p.reshape(e.cast(grad_cy, dtype), shape)
+    gates: list[Tensor] = []
+    for step in range(len(done)) if reverse else reversed(range(len(done))):
+        at = done[step]
+        if grad_output is not None:
+            dh = p.add(dh, e.cast(_at(grad_output, step), dtype))
+        slope, dc = _lstm_slopes(dh, dc, at.cell_before, at.cell, at.gates)
+        dh = p.mm(slope, again)
+        gates.append(slope)
+    entered = _stacked(gates if reverse else gates[::-1])
+    flat = _flat(entered)
+    across = p.permute(flat, [1, 0])
+    dx = p.reshape(p.mm(flat, into), list(x.shape))
+    weight_grads = [
+        p.mm(across, _flat(e.widen(x))),
+        p.mm(across, _flat(_stacked([s.before for s in done]))),
+        *[p.sum(flat, [0])] * 2,
+    ]
+    return (
+        e.cast(dx, x.dtype),
+        *(e.cast(g, w.dtype) for g, w in zip(weight_grads, weights, strict=True)),
+        e.cast(p.reshape(dh, list(hx.shape)), hx.dtype),
+        e.cast(p.reshape(dc, list(cx.shape)), cx.dtype),
+    )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, canonical_dims, keep_dims, p, spread
+from flambeau_prims.promotion import compute_dtype, to_float
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -100,14 +101,22 @@ def log_softmax_backward(
 @decomposition(aten.logsumexp.default)
 def logsumexp(x: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Any:
     dims = canonical_dims(dim, x.ndim)
-    if not x.dtype.is_floating_point or x.numel() == 0 or x.ndim == 0:
-        return NotImplemented
-    wide = e.widen(x)
-    top = p.amax(wide, dims)
-    top = e.where(p.isinf(top), 0.0, top)  # inf - inf would be NaN
-    powers = p.exp(p.sub(wide, spread(top, x.shape, dims)))
-    row = p.add(p.log(p.sum(powers, dims)), top)
-    return e.cast(keep_dims(row, x.shape, dims, keepdim), x.dtype)
+    dtype = to_float(x.dtype)
+    wide = e.cast(x, compute_dtype(dtype))
+    if e.count(x.shape, dims) == 0:
+        shape = [n for d, n in enumerate(x.shape) if d not in dims]
+        row = p.full(shape, float("-inf"), dtype=wide.dtype, device=x.device)
+    else:
+        row = _log_of_sum(wide, dims)
+    return e.cast(keep_dims(row, x.shape, dims, keepdim), dtype)
+
+
+def _log_of_sum(x: Tensor, dims: list[int]) -> Tensor:
+    """log(sum(exp(x))), shifted by the greatest real part, so that nothing overflows."""
+    top = p.amax(p.clone(p.real(x)) if x.dtype.is_complex else x, dims)
+    top = e.cast(e.where(p.isinf(top), 0.0, top), x.dtype)  # inf - inf would be NaN
+    powers = p.exp(p.sub(x, spread(top, x.shape, dims)))
+    return p.add(p.log(p.sum(powers, dims)), top)
 
 
 @decomposition(aten._masked_softmax.default)

@@ -40,8 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*(f"layout: {v.name} {v.dtype}: {v.layout}" for v in verdicts if v.layout), sep="\n")
     if options.json:
         record = {"versions": run.versions(), "seconds": round(seconds), "plan": asdict(plan)}
-        record["verdicts"] = [asdict(v) for v in verdicts]
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        record["verdicts"] = [as_json(v) for v in verdicts]
+        lines = json.dumps(record).replace('{"name"', '\n{"name"')
+        options.json.write_text(lines + "\n")
     if options.markdown:
         options.markdown.write_text(page(verdicts, seconds, options.samples))
     return 1 if any(v.status == "wrong" for v in verdicts) else 0
@@ -62,6 +63,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=Path, help="write all verdicts to this file")
     add("--markdown", type=Path, help="write the tables to this file")
     return parser
+
+
+def as_json(verdict: Verdict) -> dict[str, object]:
+    """A verdict as plain data, without what is empty."""
+    data = asdict(verdict)
+    data["ratio"] = round(verdict.ratio, 3)
+    return {key: value for key, value in data.items() if value}
 
 
 def page(verdicts: Sequence[Verdict], seconds: float, samples: int) -> str:

@@ -49,14 +49,16 @@ def entries() -> tuple[Any, ...]:
 
 @functools.cache
 def by_name() -> dict[str, Any]:
-    """Entries by name; a variant's is `name.variant`."""
-    return {label(entry): entry for entry in entries()}
-
-
-def label(entry: Any) -> str:
-    """The name of an entry with its variant."""
-    variant = entry.variant_test_name
-    return f"{entry.name}.{variant}" if variant else str(entry.name)
+    """Entries by name: `name.variant`, with a number where the database has one name twice."""
+    named: dict[str, Any] = {}
+    for entry in entries():
+        variant = entry.variant_test_name
+        label = f"{entry.name}.{variant}" if variant else str(entry.name)
+        while label in named:
+            base, _, number = label.partition("#")
+            label = f"{base}#{int(number or 1) + 1}"
+        named[label] = entry
+    return named
 
 
 def takes(entry: Any, dtype: torch.dtype) -> bool:

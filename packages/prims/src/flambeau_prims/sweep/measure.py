@@ -152,7 +152,7 @@ def _errors(x: torch.Tensor, y: torch.Tensor, reference: Any, layout: str | None
             return Measured(layout=layout)
         return Measured(differs=f"differs from eager by {ours:.2e} of {size:.2e} (rms)")
     # Below the size of one rounding, an error says nothing about a method.
-    floor = torch.finfo(dtype).eps / 4 * max(size, 1e-3)
+    floor = torch.finfo(dtype).eps / 2 * max(size, 1e-3)
     ratio = ours / max(theirs, floor)
     factor = 3 if dtype in HALVES else 2
     if ours <= factor * theirs + _NOISE[dtype] * max(size, 1e-3):

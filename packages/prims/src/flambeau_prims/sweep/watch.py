@@ -65,7 +65,8 @@ class _Observing(TorchDispatchMode):
         kwargs = kwargs or {}
         prim = prim_of(func)
         if prim is None:
-            self._seen.left[str(func)] += 1
+            sparse = any(getattr(arg, "layout", torch.strided) != torch.strided for arg in args)
+            self._seen.left[f"sparse {func}" if sparse else str(func)] += 1
             return func(*args, **kwargs)
         self._seen.prims[prim.name] += 1
         result = func(*args, **kwargs)

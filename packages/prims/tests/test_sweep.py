@@ -1,0 +1,120 @@
+"""A part of the sweep, another one each day; and that the sweep sees what it is for.
+
+`FLAMBEAU_SWEEP_PART` picks the part; a failure names the command that repeats it.
+"""
+
+import datetime
+import os
+
+import pytest
+import torch
+from flambeau_prims import decompositions
+from flambeau_prims.sweep import Plan, judge, sweep
+from flambeau_prims.sweep.__main__ import main
+from flambeau_prims.sweep.differences import DIFFERENCES
+from flambeau_prims.sweep.measure import compare
+from flambeau_prims.sweep.run import pairs
+from flambeau_prims.sweep.watch import WithWriting
+
+aten = torch.ops.aten
+PARTS = 12
+PART = int(os.environ.get("FLAMBEAU_SWEEP_PART", datetime.date.today().toordinal() % PARTS))
+
+
+def test_part():
+    plan = Plan(samples=2, part=PART, parts=PARTS)
+    verdicts = list(sweep(plan))
+    wrong = [f"{v.name} {v.dtype}: {v.message}" for v in verdicts if v.status == "wrong"]
+    again = f"python -m flambeau_prims.sweep --samples 2 --part {PART} --parts {PARTS}"
+    assert wrong == [], f"repeat with: {again}"
+    assert len(verdicts) > 150 and sum(v.samples for v in verdicts) > 250
+    assert sum(v.gradients for v in verdicts) > 50
+
+
+def test_parts_are_the_whole():
+    whole = sorted(pairs(Plan()))
+    parts = [pair for part in range(PARTS) for pair in pairs(Plan(part=part, parts=PARTS))]
+    assert sorted(parts) == whole and len(set(whole)) == len(whole) > 3000
+
+
+def verdict(changes, name="exp", dtype="float32"):
+    return judge(name, dtype, WithWriting({**decompositions(), **changes}), 2)
+
+
+def test_a_wrong_value_is_seen():
+    assert verdict({}).status == "right"
+    wrong = verdict({aten.exp.default: lambda x: torch.exp(x) * 1.001})
+    assert wrong.status == "wrong" and "error" in wrong.message
+
+
+def test_a_wrong_gradient_is_seen():
+    bent = {aten.sigmoid_backward.default: lambda g, y: g * y}
+    assert verdict(bent, "sigmoid").status == "wrong"
+    assert "gradient" in verdict(bent, "sigmoid").message
+
+
+def test_a_wrong_dtype_or_shape_is_seen():
+    assert "instead of" in verdict({aten.exp.default: lambda x: torch.exp(x).double()}).message
+    assert verdict({aten.exp.default: lambda x: torch.exp(x)[None]}).status == "wrong"
+
+
+def test_an_exception_is_seen():
+    def refuse(x):
+        raise RuntimeError("no")
+
+    assert "RuntimeError: no" in verdict({aten.exp.default: refuse}).message
+
+
+def test_an_undeclared_leaf_is_seen():
+    left = verdict({aten.exp.default: lambda x: NotImplemented})
+    assert left.status == "wrong" and "aten.exp.default" in left.message
+    assert verdict({}, "poisson").status == "leaf"
+
+
+def test_a_broken_rule_is_seen(monkeypatch):
+    from flambeau_prims import PRIMS, TensorMeta
+    from flambeau_prims.sweep import watch
+
+    class Bent:
+        name, tags = "exp", frozenset()
+
+        @staticmethod
+        def rule(a: TensorMeta) -> TensorMeta:
+            return a.like(dtype=torch.float64)
+
+    known = watch.prim_of
+    exp = PRIMS["exp"].overload
+    monkeypatch.setattr(watch, "prim_of", lambda op: Bent if op is exp else known(op))
+    assert "the rule gives" in verdict({}).message
+
+
+def test_a_difference_hides_values_alone():
+    name = "empty"
+    assert (name, "*") in DIFFERENCES
+    assert verdict({}, name).status == "different"
+    raised = verdict({aten.empty.memory_format: lambda *a, **k: torch.zeros(1, 2, 3)}, name)
+    assert raised.status == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("ours", "eager"),
+    [
+        (torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])),
+        (torch.tensor([float("inf")]), torch.tensor([float("-inf")])),
+        (torch.tensor([1, 2]), torch.tensor([1, 3])),
+        (torch.tensor([1.0]), torch.tensor([1.01])),
+    ],
+)
+def test_compare_refuses(ours, eager):
+    assert compare(ours, eager, None).differs
+    assert compare(eager, eager, None).differs is None
+
+
+def test_command(capsys, tmp_path):
+    page = tmp_path / "page.md"
+    record = tmp_path / "record.json"
+    arguments = ["^erf$", "--samples", "2", "--worst", "--layouts"]
+    assert main([*arguments, "--markdown", str(page), "--json", str(record)]) == 0
+    out = capsys.readouterr().out
+    assert "| right |" in out and "our error / eager's" in out
+    assert "## Different" in page.read_text() and '"status": "right"' in record.read_text()
