@@ -15,6 +15,7 @@ __all__ = [
     "overload_of",
     "qualified_name",
     "returns_sequence",
+    "storage_handle",
     "storage_users",
     "writes",
 ]
@@ -30,9 +31,14 @@ def current_raw_stream(device: int) -> int:
     return int(torch._C._cuda_getCurrentRawStream(device))
 
 
-def storage_users(tensor: torch.Tensor) -> int:
-    """How many references there are to the memory of `tensor`, this look at it among them."""
-    return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata))
+def storage_handle(tensor: torch.Tensor) -> int:
+    """What `storage_users` knows the memory of `tensor` by, for as long as the tensor lives."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def storage_users(handle: int) -> int:
+    """How many references there are to a tensor's memory."""
+    return int(torch._C._storage_Use_Count(handle))
 
 
 def qualified_name(op: OpOverload) -> str:

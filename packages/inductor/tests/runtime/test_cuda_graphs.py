@@ -10,7 +10,7 @@ import torch
 from flambeau_inductor.runtime import cuda_graphs
 from flambeau_inductor.runtime.cuda_graphs import MOST_RECORDINGS, PATIENCE, WARM_UP, Recorded
 
-LARGE = cuda_graphs.SMALL // 4 + 1  # float32 elements
+SIZE = 1000
 
 
 class Recorder:
@@ -60,7 +60,7 @@ def _check(recorded: Recorded, x: torch.Tensor, w: torch.Tensor) -> tuple[Any, .
 
 
 def _inputs() -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(LARGE), torch.randn(LARGE)
+    return torch.randn(SIZE), torch.randn(SIZE)
 
 
 def test_calls_are_replays_after_warming_up() -> None:
@@ -101,14 +101,14 @@ def test_a_view_of_an_output_counts_as_held() -> None:
 
 def test_a_parameter_is_read_in_place_and_its_address_checked() -> None:
     recorded, recorder = _made(static=(1,))
-    w = torch.randn(LARGE)
+    w = torch.randn(SIZE)
     for _ in range(WARM_UP + 2):
-        _check(recorded, torch.randn(LARGE), w)
+        _check(recorded, torch.randn(SIZE), w)
         w.add_(1)  # an optimizer's step
     assert recorded.replays == 2
-    moved = torch.randn(LARGE)
+    moved = torch.randn(SIZE)
     for _ in range(PATIENCE + WARM_UP + 2):
-        _check(recorded, torch.randn(LARGE), moved)
+        _check(recorded, torch.randn(SIZE), moved)
     assert recorded.plain["input 1 has moved"] == PATIENCE
     assert recorder.recordings == 2 and recorded.replays == 4
 
@@ -116,9 +116,9 @@ def test_a_parameter_is_read_in_place_and_its_address_checked() -> None:
 def test_the_output_of_another_recording_is_read_in_place() -> None:
     first, _ = _made()
     second, _ = _made()
-    w = torch.randn(LARGE)
+    w = torch.randn(SIZE)
     for _ in range(WARM_UP + 1):
-        middle = first([torch.randn(LARGE), w])[0]
+        middle = first([torch.randn(SIZE), w])[0]
         _check(second, middle, w)
     assert cuda_graphs.is_recorded(middle) and not cuda_graphs.is_recorded(w)
     assert second._recording is not None
@@ -145,7 +145,7 @@ def test_what_keeps_changing_is_given_up() -> None:
     assert any("recordings did not fit" in reason for reason in recorded.plain)
 
 
-@pytest.mark.parametrize("other", [3, torch.randn(LARGE, device="meta")])
+@pytest.mark.parametrize("other", [3, torch.randn(SIZE, device="meta")])
 def test_what_cannot_be_recorded_runs_plainly(other: Any) -> None:
     recorded = Recorded(lambda args: (args[0] + 1,), (), Recorder())
     for _ in range(WARM_UP + 2):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from flambeau_inductor.indexing import Expr, as_expr
 from flambeau_inductor.ir.tensors import Literal, Lookup, Node, Position, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
@@ -81,7 +83,25 @@ def scatter_add(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Lowe
 def index_put(
     ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> Lowered:
+    rows = indices[0]
+    by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
+    if accumulate and by_rows and rows is not None and _adds_by_atomics(a, rows, values):
+        size = ctx.like(a.shape[0], rows)
+        wrapped = ctx.point("add", (rows, size))
+        negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
+        at = ctx.point("where", (negative, wrapped, rows), rows.dtype)
+        return single(ctx.call("aten.index_add.default", (a, 0, at, values)))
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _adds_by_atomics(a: Node, rows: Node, values: Node) -> bool:
+    """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
+
+    Half precision would round after each addition; the program may ask for a fixed order.
+    """
+    whole = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
+    fixed = torch.are_deterministic_algorithms_enabled()
+    return a.device.type == "cuda" and a.dtype == torch.float32 and whole and not fixed
 
 
 def _whole(ctx: Context, index: Node) -> Node:

@@ -7,9 +7,10 @@ without one, and is counted with its reason.
 
 The rules: an input with a stable address (a parameter, or the output of another recording) is read
 where it is, and its address is checked at each call; any other input is copied into a buffer of the
-recording. Small outputs are copied out. Large ones are handed out as they are: the next replay
-first makes sure that nobody holds their memory any more. Recordings of a device share one memory
-pool, which is sound because they run one after another on one stream.
+recording. Outputs are handed out as they are: the next replay first makes sure that nobody holds
+their memory any more. One that callers keep holding (a loss in a list) is copied out by the next
+recording. Recordings of a device share one memory pool, which is sound because they run one after
+another on one stream.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, Protocol
 
 import torch
 
-from flambeau_inductor._torch_compat import current_raw_stream, storage_users
+from flambeau_inductor._torch_compat import current_raw_stream, storage_handle, storage_users
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -31,8 +32,6 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
-SMALL = 64 * 1024
-"""Bytes up to which an output is copied out."""
 
 
 class Recorder(Protocol):
@@ -53,12 +52,14 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Recording:
-    """`pinned` holds the address of each input that is read in place; `buffers` are the others."""
+    """`pinned` holds the address of each input that is read in place, `buffers` are the others;
+    `users` counts the references to the memory of each output that is handed out, by handle."""
 
     replay: Callable[[], None]
     stream: int
     outputs: tuple[Any, ...]
-    users: tuple[int, ...]
+    users: tuple[tuple[int, int, int], ...]
+    copied_out: frozenset[int]
     pinned: tuple[tuple[int, int], ...]
     copied: tuple[int, ...]
     buffers: tuple[torch.Tensor, ...]
@@ -83,7 +84,7 @@ class Recorded:
         self._recording: Recording | None = None
         self._made = 0
         self._misfits = 0
-        self._copy_out = False
+        self._copied_out: set[int] = set()
         self._refusal: str | None = None
         self._lock = threading.Lock()
 
@@ -101,8 +102,7 @@ class Recorded:
             self._misfits += 1
             if self._misfits >= PATIENCE:
                 self._misfits, self._recording = 0, None
-                if reason == HELD:
-                    self._copy_out = True
+                self._copied_out.update(_held(recording))
                 if self._made >= MOST_RECORDINGS:
                     self._refusal = f"{MOST_RECORDINGS} recordings did not fit: {reason}"
         return self._run(args, reason)
@@ -149,7 +149,13 @@ class Recorded:
             replay=replay,
             stream=stream,
             outputs=outputs,
-            users=tuple(_users(output) for output in outputs),
+            users=tuple(
+                (position, handle, storage_users(handle))
+                for position, output in enumerate(outputs)
+                if isinstance(output, torch.Tensor) and position not in self._copied_out
+                for handle in [storage_handle(output)]
+            ),
+            copied_out=frozenset(self._copied_out),
             pinned=tuple(pinned),
             copied=tuple(copied),
             buffers=buffers,
@@ -162,10 +168,7 @@ class Recorded:
         for position, address in recording.pinned:
             if args[position].data_ptr() != address:
                 return f"input {position} has moved"
-        for output, users in zip(recording.outputs, recording.users, strict=True):
-            if users and _users(output) != users:
-                return HELD
-        return None
+        return HELD if _held(recording) else None
 
     def _replay(self, recording: Recording, args: list[Any]) -> tuple[Any, ...]:
         if recording.buffers:
@@ -173,14 +176,11 @@ class Recorded:
         args.clear()
         recording.replay()
         self.replays += 1
-        return tuple(self._handed_out(output) for output in recording.outputs)
-
-    def _handed_out(self, output: Any) -> Any:
-        if not isinstance(output, torch.Tensor):
-            return output
-        if self._copy_out or output.nbytes <= SMALL:
-            return output.clone()
-        return output.detach()
+        copied = recording.copied_out
+        return tuple(
+            _handed_out(output, position in copied)
+            for position, output in enumerate(recording.outputs)
+        )
 
 
 HELD = "an output of the last replay is still held"
@@ -209,11 +209,15 @@ def is_recorded(tensor: torch.Tensor) -> bool:
     return tensor.untyped_storage().data_ptr() in _RECORDED
 
 
-def _users(output: Any) -> int:
-    """References to an output's memory; 0 where nobody counts them."""
-    if not isinstance(output, torch.Tensor) or output.nbytes <= SMALL:
-        return 0
-    return storage_users(output)
+def _held(recording: Recording) -> list[int]:
+    """Outputs of the last replay whose memory somebody still refers to."""
+    return [p for p, handle, users in recording.users if storage_users(handle) != users]
+
+
+def _handed_out(output: Any, copied: bool) -> Any:
+    if not isinstance(output, torch.Tensor):
+        return output
+    return output.clone() if copied else output.detach()
 
 
 def _buffer_like(value: torch.Tensor) -> torch.Tensor:

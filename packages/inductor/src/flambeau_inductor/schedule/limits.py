@@ -51,7 +51,7 @@ class Limits:
     split_programs: int = 264
     """Programs that a GPU wants of a reduction; with fewer, its rows are split."""
 
-    split_length: int = 1024
+    split_length: int = 4096
     """Least number of elements of a part of a row."""
 
     split_columns: int = 128
