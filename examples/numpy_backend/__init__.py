@@ -3,14 +3,14 @@
 In: a graph of `flambeau_prims` and its inputs. Out: a function of tensors that returns a tuple.
 Invariant: between primitives a value is an array in the strides that the graph promises for it.
 """
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN201
 
 import operator
 
 from flambeau_prims import prim_of, verify
 from torch import fx
 
-from numpy_backend import arrays, library, linalg, moves, pointwise, reductions
+from numpy_backend import arrays, images, library, linalg, moves, pointwise, reductions, rows
 
 FUNCTIONS = {
     **pointwise.FUNCTIONS,
@@ -18,6 +18,8 @@ FUNCTIONS = {
     **reductions.FUNCTIONS,
     **library.FUNCTIONS,
     **linalg.FUNCTIONS,
+    **images.FUNCTIONS,
+    **rows.FUNCTIONS,
 }
 # what reinterprets bits must know which dtype an array stands for
 TYPED = {"bitcast", "nextafter"}

@@ -4,7 +4,7 @@ In: tensors. Out: arrays that see the whole storage through `.base`, so that `as
 Invariant: NumPy has no bfloat16, and sums float16 carelessly: both are carried as float32 arrays
 whose values are rounded to the dtype after every primitive.
 """
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN201
 
 import numpy as np
 import torch
@@ -41,11 +41,10 @@ def from_torch(tensor):
 def to_torch(x, dtype):
     """The tensor of an array, in its strides."""
     flat = root(x)
-    offset = (x.ctypes.data - flat.ctypes.data) // x.itemsize if x.size else 0
     strides = [s // x.itemsize if n > 1 else 1 for n, s in zip(x.shape, x.strides)]
     if not flat.flags.writeable:
         flat = flat.copy()
-    return torch.from_numpy(flat).to(dtype).as_strided(x.shape, strides, offset)
+    return torch.from_numpy(flat).to(dtype).as_strided(x.shape, strides, begin(x))
 
 
 def root(x):
@@ -55,6 +54,11 @@ def root(x):
         owner = base if isinstance(base, np.ndarray) else owner
         base = getattr(base, "base", None)
     return owner.ravel("K").view(x.dtype)
+
+
+def begin(x):
+    """Where in that memory `x` begins, in elements."""
+    return (x.ctypes.data - root(x).ctypes.data) // x.itemsize if x.size else 0
 
 
 def rounded(x, dtype):

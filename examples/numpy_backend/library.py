@@ -2,7 +2,7 @@
 
 Windows are visited one place of the kernel at a time: a strided slice of the padded image.
 """
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN202
 
 import itertools
 
@@ -239,8 +239,12 @@ FUNCTIONS = {
     "convolution_backward": _convolution_backward,
     "max_pool2d_with_indices": _max_pool,
     "max_pool2d_with_indices_backward": _max_pool_backward,
+    "max_pool3d_with_indices": _max_pool,
+    "max_pool3d_with_indices_backward": _max_pool_backward,
     "avg_pool2d": _avg_pool,
     "avg_pool2d_backward": _avg_pool_backward,
+    "avg_pool3d": _avg_pool,
+    "avg_pool3d_backward": _avg_pool_backward,
     "attention": _attention,
     "attention_backward": _attention_backward,
 }

@@ -1,5 +1,5 @@
 """Linear algebra: NumPy's and SciPy's LAPACK, matrix by matrix."""
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN002, ANN202
 
 import itertools
 

@@ -1,5 +1,5 @@
 """Shapes, copies, creation, random numbers, and reading and writing by positions."""
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN002, ANN202
 
 import itertools
 import math
@@ -7,7 +7,7 @@ import math
 import numpy as np
 import torch
 
-from numpy_backend.arrays import root, strided
+from numpy_backend.arrays import begin, root, strided
 
 
 def _region(start, stop, step):
@@ -36,11 +36,9 @@ def _diagonal(x, offset, dim1, dim2):
     return out
 
 
-def _as_strided_scatter(x, src, size, stride, offset):
-    flat = root(x)
-    at = (x.ctypes.data - flat.ctypes.data) // x.itemsize
-    flat = flat.copy()
-    strided(flat, size, stride, offset)[...] = src
+def _as_strided_scatter(x, src, size, stride, start):
+    flat, at = root(x).copy(), begin(x)
+    strided(flat, size, stride, start)[...] = src
     return strided(flat, x.shape, [s // x.itemsize for s in x.strides], at)
 
 
@@ -188,7 +186,8 @@ FUNCTIONS = {
     "clone": lambda x, *, order=None: np.array(x),
     "device_put": lambda x, *, device: np.array(x),
     "copy_": None,  # in `run`, which has the caller's tensors
-    "as_strided": lambda x, size, stride, offset: strided(root(x), size, stride, offset),
+    "as_strided": lambda x, size, stride, start: strided(root(x), size, stride, start),
+    "restride": lambda x, size, stride: strided(root(x), size, stride, begin(x)),
     "as_strided_scatter": _as_strided_scatter,
     "diagonal": _diagonal,
     "diagonal_scatter": _replaced(_diagonal),

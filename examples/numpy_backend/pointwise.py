@@ -1,5 +1,5 @@
 """Pointwise primitives: most have NumPy's name; special functions are SciPy's."""
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN202
 
 import numpy as np
 import torch

@@ -1,5 +1,5 @@
 """Reductions, scans, sorting and counting; sums are formed in double precision."""
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
+# ruff: noqa: ANN001, ANN202
 
 import numpy as np
 
