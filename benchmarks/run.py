@@ -34,9 +34,9 @@ from benchmarks.zoo import KERNELS, MODELS
 Case = dict[str, Any]
 
 
-def run_case(arguments: list[str], caches: str, timeout: float) -> Case:
-    """The JSON that `case.py` prints, or what went wrong."""
-    command = [sys.executable, str(ROOT / "benchmarks" / "case.py"), *arguments]
+def run_case(arguments: list[str], caches: str, timeout: float, script: str = "case.py") -> Case:
+    """The JSON that a script prints on its last line, or what went wrong."""
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *arguments]
     environment = os.environ | cache_environment(caches)
     try:
         done = subprocess.run(

@@ -35,6 +35,29 @@ SYSTEMS: dict[str, Callable[[Function], Function]] = {
 }
 
 
+def ahead_of_time(timed: Callable[[Any, Any], Any] | None = None) -> dict[str, Any]:
+    """The layer of ahead-of-time autograd alone, its graphs run operator by operator.
+
+    By name, a function that wraps another; `timed(name, backend)` may stand around each backend.
+    "incumbent default" is its partitioner that saves what the program saves.
+    """
+    import flambeau_aot  # not needed by the other cases, which it would slow down
+
+    import flambeau
+
+    around = timed or (lambda name, backend: backend)
+    own = around("flambeau", flambeau_aot.aot_eager)
+    names = {"incumbent": "aot_eager", "incumbent default": "aot_eager_default_partitioner"}
+    found: dict[str, Any] = {
+        "eager": _eager,
+        "flambeau": lambda fn: flambeau.compile(fn, backend=own),
+    }
+    for name, backend in names.items():
+        looked_up = around(name, torch._dynamo.lookup_backend(backend))
+        found[name] = lambda fn, chosen=looked_up: torch.compile(fn, backend=chosen)
+    return found
+
+
 def cache_environment(folder: str) -> dict[str, str]:
     """Environment that gives every system its own cache under `folder`."""
     return {
