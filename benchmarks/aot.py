@@ -199,7 +199,9 @@ def main() -> int:
             title, form = TABLES[table]
             more = ["--device", a.device, *(["--quick"] if a.quick else [])]
 
-            def measure(row: tuple[str, list[str]], table: str = table) -> Case:
+            def measure(
+                row: tuple[str, list[str]], table: str = table, more: list[str] = more
+            ) -> Case:
                 name, arguments = row
                 command = [table, *arguments, *([] if table == "partition" else more)]
                 case = run_case(command, caches, a.timeout, "aot_case.py")

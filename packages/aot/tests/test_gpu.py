@@ -1,0 +1,69 @@
+"""What differs on a GPU: the engine's own threads, generators of the device, its allocator.
+
+Each of these has a form without a GPU: see test_higher_order.py and partition/test_memory.py.
+"""
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.nn import functional as F
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="a GPU is missing")
+
+
+def network(x, w):
+    for _ in range(2):
+        x = F.dropout(F.gelu(F.layer_norm(x @ w, (64,))), 0.3)
+    return x.square().mean()
+
+
+def values():
+    torch.manual_seed(0)
+    x = torch.randn(32, 64, device="cuda", dtype=torch.double, requires_grad=True)
+    return x, (torch.randn(64, 64, device="cuda").double() / 8).requires_grad_()
+
+
+def test_second_derivatives_and_random_streams() -> None:
+    found = []
+    for fn in (network, aot.aot_function(network, aot.run_as_is)):
+        x, w = values()
+        torch.manual_seed(5)
+        grads = torch.autograd.grad(fn(x, w), (x, w), create_graph=True)
+        again = torch.autograd.grad(sum(g.square().sum() for g in grads), (x, w))
+        found.append([*grads, *again, torch.rand(3, device="cuda")])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_whole_step_is_traced_in_one_thread() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    module.cuda().double()
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = module(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    compiled = aot.aot_step(step, [module], [optimizer], aot.run_as_is)
+    x = torch.randn(16, 8, device="cuda").double()
+    losses = [float(compiled(x)) for _ in range(5)]
+    assert losses == sorted(losses, reverse=True)
+    assert len(compiled.compiled) == 1
+
+
+def test_saved_bytes_are_what_the_device_holds() -> None:
+    x, w = values()
+    compiled = aot.aot_function(network, aot.run_as_is)
+    compiled(x, w)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    result = compiled(x, w)
+    held = torch.cuda.memory_allocated() - before
+    (entry,) = compiled.compiled.values()
+    granule = 512
+    most = (entry.report.saved_tensors + 1) * granule
+    assert entry.report.saved_bytes <= held <= entry.report.saved_bytes + most
+    del result
