@@ -19,8 +19,8 @@ from flambeau_capture import logs
 from flambeau_capture.breaks import Break, SkipFrame, UserLine
 from flambeau_capture.builtins import operators
 from flambeau_capture.builtins.creation import instantiate, new_object
-from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.bytecode.decode import UnknownOpcode
+from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.errors import CaptureWarning
 from flambeau_capture.graph import GraphBuilder
