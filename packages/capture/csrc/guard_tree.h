@@ -27,6 +27,7 @@ typedef struct {
 
 #define SIZE_OPS(X)                                                                               \
     X(CONST, 1) X(SIZE, 2) X(STRIDE, 2) X(VALUE, 1) X(ADD, 0) X(MUL, 0) X(FLOORDIV, 0) X(MOD, 0)  \
+    X(REM, 0)                                                                                     \
     X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)
 #define OP_NAME(name, operands) OP_##name,
 enum size_op { SIZE_OPS(OP_NAME) OP_COUNT };

@@ -41,6 +41,12 @@ two_operands(enum size_op op, int64_t a, int64_t b, int64_t *out)
         }
         *out = op == OP_FLOORDIV ? floor_div(a, b) : a - floor_div(a, b) * b;
         return 0;
+    case OP_REM: /* of numbers that are not negative, the only ones it is made for */
+        if (a < 0 || b <= 0) {
+            return -1;
+        }
+        *out = a % b;
+        return 0;
     case OP_MAX:
         *out = a > b ? a : b;
         return 0;

@@ -29,6 +29,7 @@ from flambeau_capture.source import (
 
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
+_LARGEST = 2**62  # what the native guards compute with, and room
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault)
 
@@ -74,6 +75,8 @@ class Dynamics:
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
+        if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+            return False
         if not self._allowed(code) or not all(isinstance(n, _PLAIN_STEPS) for n in source.path()):
             return False
         name = source.name()

@@ -277,6 +277,8 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     fn, name = UNARY[symbol]
     if isinstance(value, TensorValue):
         return graph_call(tx, "call_function", fn, [value], {})
+    if isinstance(value, SymbolValue) and symbol == "-":
+        return binary(tx, "*", value, Constant(-1))
     if isinstance(value, Constant):
         return tx.wrap_new(evaluate(tx, fn, value.value))
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:

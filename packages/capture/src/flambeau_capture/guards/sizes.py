@@ -46,12 +46,20 @@ class Inexpressible(Exception):
     """A condition that the operations of size programs cannot say."""
 
 
+def _remainder(left: int, right: int) -> int:
+    """Of numbers that are not negative, the only ones it is made for."""
+    if left < 0 or right <= 0:
+        raise ArithmeticError(f"{left} % {right}")
+    return left % right
+
+
 #: operations on two numbers: what the machine does, and how they read
 _BINARY: dict[str, tuple[Callable[[int, int], int], str]] = {
     "ADD": (operator.add, "+"),
     "MUL": (operator.mul, "*"),
     "FLOORDIV": (operator.floordiv, "//"),
     "MOD": (operator.mod, "%"),
+    "REM": (_remainder, "%"),
     "MAX": (max, "max"),
     "MIN": (min, "min"),
     "EQ": (lambda a, b: int(a == b), "=="),
@@ -69,6 +77,7 @@ _OPERATIONS: dict[str, tuple[str, bool]] = {
     "FloorDiv": ("FLOORDIV", False),
     "CleanDiv": ("FLOORDIV", False),
     "PythonMod": ("MOD", False),
+    "Mod": ("REM", False),
     "Max": ("MAX", False),
     "Min": ("MIN", False),
     "Equality": ("EQ", False),
@@ -149,8 +158,6 @@ def _compile(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
         return f"not {text}"
     if kind == "Pow":
         return _power(expr, places, code)
-    if kind == "Mod":
-        return _modulo(expr, places, code)
     if kind not in _OPERATIONS:
         raise Inexpressible(f"{kind} in {expr}")
     op, swapped = _OPERATIONS[kind]
@@ -181,17 +188,6 @@ def _power(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
         _compile(base, places, code)
         code.append("MUL")
     return f"{text} ** {exponent}"
-
-
-def _modulo(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
-    """Of numbers that are not negative, the only ones that this kind of remainder is made for."""
-    left, right = expr.args
-    if not (getattr(left, "is_nonnegative", False) and getattr(right, "is_positive", False)):
-        raise Inexpressible(f"{expr}")
-    first = _compile(left, places, code)
-    second = _compile(right, places, code)
-    code.append("MOD")
-    return f"({first} % {second})"
 
 
 def _got(values: Any, params: Params) -> str:
