@@ -103,23 +103,13 @@ def any_library(x: Tensor, weight: Tensor, bias: Tensor | None, *geometry: Any) 
     return convolution(x, weight, bias, *geometry[:6])
 
 
-@decomposition(aten._slow_conv2d_forward.default, aten.slow_conv3d_forward.default)
+@decomposition(
+    aten._slow_conv2d_forward.default,
+    aten.slow_conv3d_forward.default,
+    aten.slow_conv_dilated2d.default,
+    aten.slow_conv_dilated3d.default,
+)
 def slow(
-    x: Tensor,
-    weight: Tensor,
-    kernel_size: Sequence[Size],
-    bias: Tensor | None,
-    stride: Sequence[Size],
-    padding: Sequence[Size],
-) -> Any:
-    del kernel_size  # as the weights have it
-    if weight.ndim == 2:  # unfolded weights of the kernel's internals
-        return NotImplemented
-    return _plain(x, weight, bias, stride, padding)
-
-
-@decomposition(aten.slow_conv_dilated2d.default, aten.slow_conv_dilated3d.default)
-def slow_dilated(
     x: Tensor,
     weight: Tensor,
     kernel_size: Sequence[Size],
@@ -128,7 +118,9 @@ def slow_dilated(
     padding: Sequence[Size] = (0,),
     dilation: Sequence[Size] = (1,),
 ) -> Any:
-    del kernel_size
+    del kernel_size  # as the weights have it
+    if weight.ndim == 2:  # unfolded weights of the kernel's internals
+        return NotImplemented
     return _plain(x, weight, bias, stride, padding, dilation)
 
 

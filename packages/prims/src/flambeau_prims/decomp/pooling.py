@@ -24,9 +24,35 @@ aten = torch.ops.aten
 Ints = Sequence[int]
 
 
-def _window(n: int, kernel: Ints, stride: Ints, padding: Ints) -> tuple[list[int], ...]:
-    size = full(kernel, n)
+def _window(
+    n: int, kernel_size: Ints, stride: Ints = (), padding: Ints = (0,)
+) -> tuple[list[int], ...]:
+    size = full(kernel_size, n)
     return size, full(stride, n) if len(stride) else size, full(padding, n)
+
+
+def _max_geometry(
+    n: int,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Any, ...]:
+    return (*_window(n, kernel_size, stride, padding), full(dilation, n), ceil_mode)
+
+
+def _avg_geometry(
+    n: int,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> tuple[Any, ...]:
+    window = _window(n, kernel_size, stride, padding)
+    return (*window, ceil_mode, count_include_pad, divisor_override)
 
 
 def _register_max(n: int) -> None:
@@ -34,31 +60,14 @@ def _register_max(n: int) -> None:
     prim, back = getattr(p, name), getattr(p, f"{name}_backward")
 
     @decomposition(getattr(aten, name).default)
-    def forward(
-        x: Tensor,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = (0,),
-        dilation: Ints = (1,),
-        ceil_mode: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        window = _window(n, kernel_size, stride, padding)
-        result = prim(x, *window, full(dilation, n), ceil_mode)
+    def forward(x: Tensor, *geometry: Any, **named: Any) -> tuple[Tensor, Tensor]:
+        result = prim(x, *_max_geometry(n, *geometry, **named))
         return result[0], result[1]
 
     @decomposition(getattr(aten, f"{name}_backward").default)
-    def backward(
-        grad: Tensor,
-        x: Tensor,
-        kernel_size: Ints,
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints,
-        ceil_mode: bool,
-        indices: Tensor,
-    ) -> Any:
-        window = _window(n, kernel_size, stride, padding)
-        return back(grad, x, *window, full(dilation, n), ceil_mode, indices)
+    def backward(grad: Tensor, x: Tensor, *rest: Any) -> Any:
+        *geometry, indices = rest
+        return back(grad, x, *_max_geometry(n, *geometry), indices)
 
 
 def _register_avg(n: int) -> None:
@@ -66,31 +75,12 @@ def _register_avg(n: int) -> None:
     prim, back = getattr(p, name), getattr(p, f"{name}_backward")
 
     @decomposition(getattr(aten, name).default)
-    def forward(
-        x: Tensor,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = (0,),
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Any:
-        window = _window(n, kernel_size, stride, padding)
-        return prim(x, *window, ceil_mode, count_include_pad, divisor_override)
+    def forward(x: Tensor, *geometry: Any, **named: Any) -> Any:
+        return prim(x, *_avg_geometry(n, *geometry, **named))
 
     @decomposition(getattr(aten, f"{name}_backward").default)
-    def backward(
-        grad: Tensor,
-        x: Tensor,
-        kernel_size: Ints,
-        stride: Ints,
-        padding: Ints,
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor_override: int | None,
-    ) -> Any:
-        window = _window(n, kernel_size, stride, padding)
-        return back(grad, x, *window, ceil_mode, count_include_pad, divisor_override)
+    def backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
+        return back(grad, x, *_avg_geometry(n, *geometry, **named))
 
 
 for _n in (2, 3):
@@ -99,18 +89,10 @@ for _n in (2, 3):
 
 
 @decomposition(*overloads("max_pool2d_backward", "default"))
-def max_pool2d_backward(
-    grad: Tensor,
-    x: Tensor,
-    kernel_size: Ints,
-    stride: Ints = (),
-    padding: Ints = (0,),
-    dilation: Ints = (1,),
-    ceil_mode: bool = False,
-) -> Any:
-    geometry = (*_window(2, kernel_size, stride, padding), full(dilation, 2), ceil_mode)
-    indices = p.max_pool2d_with_indices(x, *geometry)[1]
-    return p.max_pool2d_with_indices_backward(grad, x, *geometry, indices)
+def max_pool2d_backward(grad: Tensor, x: Tensor, *geometry: Any, **named: Any) -> Any:
+    written = _max_geometry(2, *geometry, **named)
+    indices = p.max_pool2d_with_indices(x, *written)[1]
+    return p.max_pool2d_with_indices_backward(grad, x, *written, indices)
 
 
 def _even_windows(size: Sequence[Size], output: Sequence[Size]) -> list[Size] | None:

@@ -66,21 +66,18 @@ def _places(
     return e.sub(e.mul(e.add(at, 0.5), _ratio(size, output, scale)), 0.5)
 
 
-def _linear(
-    size: Size,
-    output: Size,
-    align_corners: bool,
-    scale: float | None,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Taps:
-    at = _places(size, output, align_corners, scale, dtype, device)
+def _linear(at: Tensor, size: Size, align_corners: bool) -> Taps:
     if not align_corners:
         at = e.maximum(at, 0.0)
-    floor = e.minimum(p.floor(at), float(size - 1))
-    weight = e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
+    floor, weight = _split(at, size)
     upper = _index(e.add(floor, 1.0), size)
     return [(_index(floor, size), e.sub(1.0, weight)), (upper, weight)]
+
+
+def _split(at: Tensor, size: Size) -> tuple[Tensor, Tensor]:
+    """(the entry at or before each place, how far the place is from it)."""
+    floor = e.minimum(p.floor(at), float(size - 1))
+    return floor, e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
 
 
 def _near(x: Tensor) -> Tensor:
@@ -95,17 +92,9 @@ def _far(x: Tensor) -> Tensor:
     return e.sub(p.mul(inner, x), 4.0 * CUBIC)
 
 
-def _cubic(
-    size: Size,
-    output: Size,
-    align_corners: bool,
-    scale: float | None,
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Taps:
-    at = _places(size, output, align_corners, scale, dtype, device)
-    floor = e.minimum(p.floor(at), float(size - 1))
-    t = e.minimum(e.maximum(p.sub(at, floor), 0.0), 1.0)
+def _cubic(at: Tensor, size: Size, align_corners: bool) -> Taps:
+    del align_corners  # the places tell
+    floor, t = _split(at, size)
     rest = e.sub(1.0, t)
     weights = [_far(e.add(t, 1.0)), _near(t), _near(rest), _far(e.add(rest, 1.0))]
     return [(_index(e.add(floor, k - 1.0), size), weight) for k, weight in enumerate(weights)]
@@ -172,9 +161,13 @@ def _weighing_taps(
     scales: Sequence[float | None],
 ) -> MakeTaps:
     dtype = compute_dtype(like.dtype)
-    return lambda size, output, place: kind(
-        size, output, align_corners, _scale(scales, place), dtype, like.device
-    )
+
+    def taps(size: Size, output: Size, place: int) -> Taps:
+        scale = _scale(scales, place)
+        at = _places(size, output, align_corners, scale, dtype, like.device)
+        return kind(at, size, align_corners)
+
+    return taps
 
 
 def _register_nearest(name: str, exact: bool) -> None:

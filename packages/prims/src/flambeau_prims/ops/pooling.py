@@ -132,24 +132,13 @@ def _define_max(n: int) -> None:
     name = f"max_pool{n}d_with_indices"
     back = f"{name}_backward"
 
-    def rule(
-        a: TensorMeta, kernel: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
-    ) -> tuple[TensorMeta, TensorMeta]:
-        values = _pooled(name, n, a, kernel, stride, padding, dilation, ceil_mode)
+    def rule(a: TensorMeta, *geometry: Any) -> tuple[TensorMeta, TensorMeta]:
+        values = _pooled(name, n, a, *geometry)
         return values, values.like(dtype=torch.int64)
 
-    def backward_rule(
-        grad: TensorMeta,
-        a: TensorMeta,
-        kernel: Ints,
-        stride: Ints,
-        padding: Ints,
-        dilation: Ints,
-        ceil_mode: bool,
-        indices: TensorMeta,
-    ) -> TensorMeta:
-        pooled = _pooled(back, n, a, kernel, stride, padding, dilation, ceil_mode)
-        _require_gradient(back, grad, a, pooled.shape)
+    def backward_rule(grad: TensorMeta, a: TensorMeta, *rest: Any) -> TensorMeta:
+        *geometry, indices = rest
+        _require_gradient(back, grad, a, _pooled(back, n, a, *geometry).shape)
         _require_positions(back, indices, grad)
         return in_format_of(a, a.shape)
 
@@ -198,18 +187,8 @@ def _define_avg(n: int) -> None:
         require(a.dtype in FLOATS | {torch.int64}, f"{name}: not defined on {a.dtype}")
         return _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
 
-    def backward_rule(
-        grad: TensorMeta,
-        a: TensorMeta,
-        kernel: Ints,
-        stride: Ints,
-        padding: Ints,
-        ceil_mode: bool,
-        count_include_pad: bool,
-        divisor: int | None,
-    ) -> TensorMeta:
-        pooled = rule(a, kernel, stride, padding, ceil_mode, count_include_pad, divisor)
-        _require_gradient(back, grad, a, pooled.shape)
+    def backward_rule(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
+        _require_gradient(back, grad, a, rule(a, *geometry).shape)
         return in_format_of(a, a.shape)
 
     geometry = (
