@@ -242,8 +242,7 @@ def events_of(run: Callable[[], None]) -> tuple[int, int]:
 def own_report(name: str, device: str, quick: bool) -> Row:
     """What ours says of the graphs of this model: bytes, peaks, work done twice."""
     import flambeau_aot
-
-    import flambeau
+    import flambeau_capture
 
     reports: list[Any] = []
 
@@ -253,7 +252,7 @@ def own_report(name: str, device: str, quick: bool) -> Row:
         return compiled
 
     work = workload(name, device, quick)
-    flambeau.compile(work.fn, backend=backend)(*work.inputs)
+    flambeau_capture.compile(work.fn, backend=backend)(*work.inputs)
     return {
         "graphs": len(reports),
         "saved": sum(item.saved_bytes for item in reports),
@@ -285,8 +284,7 @@ def losses(name: str, device: str, quick: bool, steps: int) -> Row:
 def curve(name: str, device: str, quick: bool) -> Row:
     """The points of memory for work of a model's largest graph."""
     import flambeau_aot
-
-    import flambeau
+    import flambeau_capture
 
     found: list[Any] = []
 
@@ -295,7 +293,7 @@ def curve(name: str, device: str, quick: bool) -> Row:
         return found[-1]
 
     work = workload(name, device, quick)
-    flambeau.compile(work.fn, backend=backend)(*work.inputs)
+    flambeau_capture.compile(work.fn, backend=backend)(*work.inputs)
     largest = max(found, key=lambda item: item.report.joint_nodes)
     started = time.perf_counter()
     points = flambeau_aot.memory_curve(largest.joint)

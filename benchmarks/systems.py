@@ -41,16 +41,16 @@ def ahead_of_time(timed: Callable[[Any, Any], Any] | None = None) -> dict[str, A
     By name, a function that wraps another; `timed(name, backend)` may stand around each backend.
     "incumbent default" is its partitioner that saves what the program saves.
     """
-    import flambeau_aot  # not needed by the other cases, which it would slow down
-
-    import flambeau
+    # Not needed by the other cases, whose first calls they would slow down.
+    import flambeau_aot
+    import flambeau_capture
 
     around = timed or (lambda name, backend: backend)
     own = around("flambeau", flambeau_aot.aot_eager)
     names = {"incumbent": "aot_eager", "incumbent default": "aot_eager_default_partitioner"}
     found: dict[str, Any] = {
         "eager": _eager,
-        "flambeau": lambda fn: flambeau.compile(fn, backend=own),
+        "flambeau": lambda fn: flambeau_capture.compile(fn, backend=own),
     }
     for name, backend in names.items():
         looked_up = around(name, torch._dynamo.lookup_backend(backend))
