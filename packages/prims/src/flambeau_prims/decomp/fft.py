@@ -2,8 +2,7 @@
 
 In: ATen's transforms, which name a normalization by a number. Out: the transforms of the dialect,
 which apply none, and a product with the scale.
-Invariant: the scale is formed in double precision and applied once, after all transforms; results
-are row-major.
+Invariant: the scale is formed in double precision and applied once, after all transforms.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def _dims(x: Tensor, dim: Sequence[int]) -> list[int]:
 def c2c(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
     dims = _dims(x, dim)
     if not dims:
-        return p.clone(x)
+        return e.copy_in_format(x, None)
     return _scaled(p.fft_c2c(x, dims, forward), [x.shape[d] for d in dims], normalization)
 
 

@@ -1,7 +1,7 @@
 """Discrete Fourier transforms, not normalized.
 
-In: a tensor and the dimensions to transform, in the order of the transforms. Out: a contiguous
-tensor.
+In: a tensor and the dimensions to transform, in the order of the transforms. Out: a dense tensor,
+the transformed dimensions innermost, as libraries work on them.
 Invariant: no scale is applied; a transform and its inverse multiply by the number of elements.
 
 With w = exp(-2 pi i / n): forward X[k] = sum_j x[j] w^(jk), backward x[j] = sum_k X[k] w^(-jk).
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
-from flambeau_prims.layout import Size, TensorMeta
+from flambeau_prims.layout import Shape, Size, TensorMeta, ordered_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
 
 aten = torch.ops.aten
@@ -33,9 +33,24 @@ def _check(name: str, a: TensorMeta, dims: Sequence[int], kind: frozenset[torch.
     require(all(bool(a.shape[d] >= 1) for d in dims), f"{name}: nothing to transform in {a.shape}")
 
 
+def _strides(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> Shape:
+    """Dense strides: the rest of the dimensions in the order of their strides, then `dims`."""
+    rest = sorted((d for d in range(a.ndim) if d not in dims), key=lambda d: -a.stride[d])
+    return ordered_strides(shape, [*rest, *dims])
+
+
+def _by_stride(a: TensorMeta, dims: Sequence[int]) -> list[int]:
+    return sorted(dims, key=lambda d: -a.stride[d])
+
+
+_LAYOUT = "; the transformed dimensions innermost, in the order of the operand's strides"
+
+
 def _run(call: Callable[[], torch.Tensor], a: torch.Tensor, expected: TensorMeta) -> Any:
     if a.numel() == 0:  # an empty batch, for which the library has no plan
-        return torch.empty(expected.shape, dtype=expected.dtype, device=a.device)
+        return torch.empty_strided(
+            expected.shape, expected.stride, dtype=expected.dtype, device=a.device
+        )
     return in_layout(call(), expected)
 
 
@@ -49,7 +64,7 @@ def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
 def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
     del forward
     _check("fft_c2c", a, dims, _WIDE)
-    return a.like(a.shape)
+    return a.like(a.shape, _strides(a, _by_stride(a, dims), a.shape))
 
 
 def _c2c(a: torch.Tensor, dims: Sequence[int], forward: bool) -> Any:
@@ -63,7 +78,7 @@ fft_c2c = define(
     eager=_c2c,
     tags=("fft", "library"),
     doc="The transform of complex numbers along `dims`, forward or backward, not normalized.",
-    shape="that of the operand",
+    shape=f"that of the operand{_LAYOUT}",
     edge_cases=_EDGES,
     source=_COOLEY,
     flops=_flops,
@@ -76,7 +91,8 @@ def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
     shape = list(a.shape)
     if onesided:
         shape[dims[-1]] = shape[dims[-1]] // 2 + 1
-    return a.like(shape, dtype=COMPLEX_OF[a.dtype])
+    order = [*_by_stride(a, dims[:-1]), dims[-1]]
+    return a.like(shape, _strides(a, order, shape), COMPLEX_OF[a.dtype])
 
 
 def _r2c(a: torch.Tensor, dims: Sequence[int], onesided: bool) -> Any:
@@ -91,7 +107,7 @@ fft_r2c = define(
     tags=("fft", "library"),
     doc="The forward transform of real numbers; `onesided` leaves out the half of the last of"
     " `dims` that is the conjugate of the other.",
-    shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex",
+    shape="the operand's; with `onesided` n // 2 + 1 in the last of `dims`; complex" + _LAYOUT,
     edge_cases=_EDGES,
     source=_COOLEY,
     flops=_flops,
@@ -107,7 +123,9 @@ def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta
     )
     shape = list(a.shape)
     shape[dims[-1]] = last_size
-    return a.like(shape, dtype=REAL_OF[a.dtype])
+    if len(dims) > 1:  # the others first, among complex numbers
+        a = _c2c_rule(a, dims[:-1], False)
+    return a.like(shape, _strides(a, dims[-1:], shape), REAL_OF[a.dtype])
 
 
 def _c2r(a: torch.Tensor, dims: Sequence[int], last_size: Size) -> Any:
@@ -121,7 +139,7 @@ fft_c2r = define(
     eager=_c2r,
     tags=("fft", "library"),
     doc="The backward transform to real numbers of the half that a one-sided `fft_r2c` gives.",
-    shape="the operand's with `last_size` in the last of `dims`; real",
+    shape="the operand's with `last_size` in the last of `dims`; real" + _LAYOUT,
     edge_cases={**_EDGES, "complex": "imaginary parts that symmetry forbids are ignored"},
     source=_COOLEY,
     flops=_flops,
