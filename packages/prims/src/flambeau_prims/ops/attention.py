@@ -121,6 +121,13 @@ attention = define(
     tags=("library", "matmul"),
     doc="softmax(q k^T * scale + bias) v; `scale` is 1/sqrt(E) if None; `dropout_p` must be 0.",
     flops=_scores_flops(2),
+    shape="[B, H, Lq, Ev] in the layout of the queries, and the logarithms of the rows' sums",
+    edge_cases={
+        "infinity": "a bias of -inf masks; a row that is masked throughout gives 0 or NaN",
+        "note": "if causal, query i sees keys up to i; the second result is for the backward alone",
+    },
+    source="Vaswani et al.: Attention is all you need, 2017; Dao et al.: FlashAttention, 2022",
+    differentiable="by attention_backward, but not by the bias",
 )
 
 
@@ -181,6 +188,9 @@ attention_backward = define(
     rule=_backward_rule,
     eager=_backward,
     tags=("library", "matmul"),
-    doc="Gradients of q, k and v; the bias gets none.",
+    doc="Gradients of q, k and v, given both results of the forward; the bias gets none.",
     flops=_scores_flops(5),
+    shape="those of q, k and v, stored as [B, L, H, E]",
+    edge_cases="the scores are computed again from q, k and the logarithms of the sums",
+    source="Dao et al.: FlashAttention, 2022",
 )

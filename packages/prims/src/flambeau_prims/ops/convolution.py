@@ -81,8 +81,19 @@ convolution = define(
     rule=_convolution_rule,
     eager=_convolution,
     tags=("library",),
-    doc="1-d to 3-d (transposed) convolution of a batch.",
+    doc="out[n, o] = bias[o] + the sum over channels c of the group and window places k of"
+    " w[o, c, k] a[n, c, stride i + dilation k - padding], i the output place; transposed: the"
+    " gradient of that by `a`. 1-d to 3-d.",
     flops=_convolution_flops,
+    shape="[N, output channels, windows along each spatial dimension]; channels-last if image or"
+    " weights are",
+    edge_cases={
+        "nan": "spreads to every window that meets it",
+        "empty": "an empty batch gives an empty result",
+        "note": "padding counts as 0; `output_padding` adds places at the end of a transposed one",
+    },
+    source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
+    differentiable="by convolution_backward",
 )
 
 
@@ -135,4 +146,7 @@ convolution_backward = define(
     tags=("library",),
     doc="Gradients of image, weights and bias; None where `output_mask` does not ask.",
     flops=_backward_flops,
+    shape="those of `a`, `w` and [output channels]; channels-last if image or weights are",
+    edge_cases={"empty": "an empty batch gives zeros for the weights"},
+    source="Dumoulin and Visin: A guide to convolution arithmetic, 2016",
 )

@@ -90,6 +90,9 @@ class Function:
 _NAN = {"nan": "gives NaN"}
 _WRAP = {"integers": "wrap around, modulo 2**bits"}
 _IEEE = "IEEE 754-2019"
+_C11_BITS = "C11, clauses 6.5.3.3 and 6.5.7 to 6.5.12, on two's complement"
+_LOGIC = "propositional logic"
+_TRUTH = {"note": "operands are bool; a number is true where it is not 0, which `ne` says first"}
 _C11 = "C11, clause 7.12 and annex F"
 _AS_C = {"nan": "gives NaN", "complex": "branch cuts as in C11, annex G"}
 _SAME = "that of the operand; strides by torch's elementwise rule"
@@ -135,7 +138,7 @@ UNARY: dict[str, Function] = {
         1,
         "-1, 0 or 1 with the sign of `a`; of a complex number `a / |a|`, or 0.",
         {"nan": "gives NaN", "signed zero": "the sign of both zeros is 0"},
-        "",
+        "the signum function; for complex numbers as in the NumPy reference",
     ),
     "ceil": _steps(torch.ceil, "The least integer not below `a`."),
     "floor": _steps(torch.floor, "The greatest integer not above `a`."),
@@ -202,11 +205,11 @@ UNARY: dict[str, Function] = {
         1,
         "Every bit inverted; of bool, the negation.",
         {"integers": "two's complement: `-a - 1` where signed"},
-        "",
+        _C11_BITS,
         False,
     ),
     "logical_not": Function(
-        torch.logical_not, BOOL, 1, "True where `a` is false.", {}, "", False, torch.bool
+        torch.logical_not, BOOL, 1, "True where `a` is false.", _TRUTH, _LOGIC, False, torch.bool
     ),
     "isnan": Function(
         torch.isnan,
@@ -267,11 +270,11 @@ def _test(eager: Callable[..., Any], kind: Kind, doc: str, nan: str) -> Function
 
 
 def _bits(eager: Callable[..., Any], doc: str) -> Function:
-    return Function(eager, INTS | BOOL, 1, doc, _BITS, "", False)
+    return Function(eager, INTS | BOOL, 1, doc, _BITS, _C11_BITS, False)
 
 
 def _logic(eager: Callable[..., Any], doc: str) -> Function:
-    return Function(eager, BOOL, 1, doc, {}, "", False, torch.bool)
+    return Function(eager, BOOL, 1, doc, _TRUTH, _LOGIC, False, torch.bool)
 
 
 BINARY: dict[str, Function] = {
@@ -371,7 +374,7 @@ BINARY: dict[str, Function] = {
     "bitwise_or": _bits(torch.bitwise_or, "The bits that are set in either."),
     "bitwise_xor": _bits(torch.bitwise_xor, "The bits that are set in just one."),
     "shift_left": Function(
-        torch.bitwise_left_shift, INTS, 1, "`a * 2**b`, modulo 2**bits.", _SHIFT, "", False
+        torch.bitwise_left_shift, INTS, 1, "`a * 2**b`, modulo 2**bits.", _SHIFT, _C11_BITS, False
     ),
     "shift_right": Function(
         torch.bitwise_right_shift,
@@ -379,7 +382,7 @@ BINARY: dict[str, Function] = {
         1,
         "`floor(a / 2**b)`: arithmetic where signed.",
         _SHIFT,
-        "",
+        _C11_BITS,
         False,
     ),
     "logical_and": _logic(torch.logical_and, "Whether both are true."),
@@ -441,6 +444,7 @@ where: OpOverload = define(
     doc="`a` where `cond` (bool), else `b`; the one not chosen does not matter.",
     shape=_SAME_TWO,
     edge_cases={"nan": "in the operand not chosen has no effect"},
+    source="the conditional operator of C11, clause 6.5.15, element by element",
     flops=flops_per_output(1),
 )
 
