@@ -6,7 +6,7 @@ The same matters have tests without a device in test_rules.py and test_decomp_*.
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_prims import PRIMS, philox
+from flambeau_prims import PRIMS, TensorMeta, philox
 from flambeau_prims._op import is_same_layout, metas_of
 from flambeau_prims.conformance import Decomposing, cases
 
@@ -26,15 +26,40 @@ def move(x):
 
 
 def results(value):
+    if value is None:
+        return ()
     return value if isinstance(value, (tuple, list)) else (value,)
+
+
+# Signs, phases, orders and pivots that are a library's choice: the metadata alone is compared.
+CHOSEN = {"qr", "svd", "eigh", "eig", "eigvals", "geqrf", "householder_product", "ormqr"} | {
+    "ldl_factor",
+    "ldl_solve",
+    "seed",
+}
+
+
+def taken(case):
+    """Whether CUDA's libraries have a kernel for the call."""
+    args = case.args
+    if case.prim.name in ("mm", "bmm"):  # cuBLAS has no product of integers
+        return inexact(args[0])
+    if case.prim.name == "lstsq":
+        return args[3] == "gels" and args[0].shape[-2] >= args[0].shape[-1]
+    if case.prim.name == "int_mm":
+        return args[0].shape[0] > 16 and args[1].stride(0) == 1
+    return True
+
+
+def inexact(x):
+    return x.is_floating_point() or x.is_complex()
 
 
 @pytest.mark.parametrize("name", sorted(PRIMS))
 def test_rule_and_value(name):
-    for case in cases():
-        if case.prim.name != name:
-            continue
-        if name == "mm" and not case.args[0].is_floating_point():  # cuBLAS has no such product
+    compared = 0
+    for case in cases(names=[name]):
+        if not taken(case):
             continue
         args = [move(a) for a in case.args]
         kwargs = {k: move(v) for k, v in case.kwargs.items()}
@@ -43,19 +68,25 @@ def test_rule_and_value(name):
             out, lse = PRIMS["attention"].overload(q, k, v, bias, *rest, **kwargs)
             args[4:6] = out, lse
         got = results(case.prim.overload(*args, **kwargs))
-        metas = {k: metas_of(v) for k, v in kwargs.items()}
-        promised = results(case.prim.rule(*map(metas_of, args), **metas))
         expected = results(case.run())
+        metas = {k: metas_of(v) for k, v in kwargs.items()}
+        promised = expected
+        if "data_dependent" not in PRIMS[name].tags:
+            promised = results(case.prim.rule(*map(metas_of, args), **metas))
         for tensor, meta, cpu in zip(got, promised, expected, strict=True):
+            compared += 1
             if meta is None:
                 assert tensor is None
                 continue
-            assert (tuple(tensor.shape), tensor.dtype) == (meta.shape, meta.dtype), case.label
-            assert tensor.device.type == "cuda" and is_same_layout(tensor, meta), case.label
-            if name != "seed" and tensor.shape == cpu.shape:
+            assert (tuple(tensor.shape), tensor.dtype) == (tuple(meta.shape), meta.dtype)
+            assert tensor.device.type == "cuda", case.label
+            if isinstance(meta, TensorMeta):
+                assert is_same_layout(tensor, meta), case.label
+            if name not in CHOSEN and tensor.shape == cpu.shape:
                 torch.testing.assert_close(
                     tensor.cpu(), cpu, rtol=2e-2, atol=2e-3, equal_nan=True, msg=case.label
                 )
+    assert compared or name == "assert_true"
 
 
 def test_philox_is_the_same_everywhere():
