@@ -29,6 +29,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.constant import evaluate
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
@@ -42,8 +43,10 @@ from flambeau_capture.values.tuples import TupleValue, make_tuple
 from flambeau_capture.values.wrap import PartialValue
 
 
-def instantiate(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
-    """`kind(*args, **kwargs)`."""
+def instantiate(
+    tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs, plain: bool = False
+) -> Value:
+    """`kind(*args, **kwargs)`; `plain`: by `type.__call__`, past the metaclass's own."""
     python_class = kind.python_class
     handler = find(HANDLERS, python_class)
     if handler is not None:
@@ -57,7 +60,7 @@ def instantiate(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Val
     if isinstance(python_class, enum.EnumMeta):
         return evaluate_call(tx, python_class, args, kwargs)
     meta_call = find_in_class(type(python_class), "__call__")
-    if meta_call is not None and isinstance(meta_call[1], types.FunctionType):
+    if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):
         fn = meta_call[1]
         return tx.call(MethodValue(kind, tx.wrap(fn, Held(fn, "__call__"))), args, kwargs)
     if issubclass(python_class, BaseException):
@@ -88,6 +91,7 @@ def made_by_init(python_class: type) -> bool:
         and find(HANDLERS, python_class) is None
         and find(BREAKS, python_class) is None
         and not is_pure(python_class)
+        and not inspect.isabstract(python_class)
         and not issubclass(python_class, torch.overrides.TorchFunctionMode)
     )
 
@@ -96,6 +100,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     python_class = kind.python_class
     new = find_in_class(python_class, "__new__")
     assert new is not None
+    if inspect.isabstract(python_class) and new[0] is object:
+        evaluate(tx, object.__new__, python_class)  # raises, and says which methods are missing
     maker = new[1].__func__ if isinstance(new[1], staticmethod) else new[1]
     made: Value
     if isinstance(maker, types.FunctionType):

@@ -25,11 +25,11 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.opaque import OpaqueValue, PyModuleValue
+from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -288,6 +288,12 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
             tx.raise_error(type(error), *error.args)
     if isinstance(value, ObjectValue) and value.special("__format__"):
         return str(constant_of(tx.call(tx.get_attr(value, "__format__"), [Constant(spec)], {})))
+    if isinstance(value, FrozenValue):
+        found = find_in_class(value.cls, "__format__")
+        if found is not None and (
+            not isinstance(found[1], types.FunctionType) or found[0].__module__ == "enum"
+        ):
+            return str(evaluate(tx, format, value.as_python(), spec))
     return format(text_of(tx, value, "__str__"), spec)
 
 

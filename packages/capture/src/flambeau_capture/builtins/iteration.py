@@ -5,13 +5,14 @@ In: values. Out: iterators and lists. Invariant: nothing is iterated further tha
 
 from __future__ import annotations
 
+import bisect
+import collections
 import functools
 import itertools
 import operator
 from typing import Any
 
-from flambeau_capture.breaks import Break
-from flambeau_capture.polyfills import iterating
+from flambeau_capture.polyfills import calling, iterating
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -21,7 +22,7 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.callables import HANDLERS, evaluate_call, handles
+from flambeau_capture.values.callables import HANDLERS, POLYFILLS, evaluate_call, handles
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.iterators import (
     CallIterator,
@@ -43,7 +44,9 @@ from flambeau_capture.values.tuples import TupleValue
 @handles(iter)
 def _iter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) == 2:
-        raise Break("FB0014", "iter() with a sentinel")
+        made = tx.call_python(calling.iter_until, args)
+        assert isinstance(made, IteratorValue)
+        return made
     return args[0].iterate(tx)
 
 
@@ -131,11 +134,15 @@ def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return CountIterator(args[0], None, None if times is None else constant_of(times))
 
 
+COUNT_ELEMENTS: Any = vars(collections)["_count_elements"]  # Counter's own, in C where there is one
+
+
 def _polyfill(original: Any, python: Any) -> None:
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call_python(python, args, kwargs)
 
     HANDLERS[original] = handler
+    POLYFILLS[original] = python
 
 
 for _original, _python in {
@@ -150,14 +157,17 @@ for _original, _python in {
     itertools.combinations: iterating.combinations,
     itertools.permutations: iterating.permutations,
     itertools.compress: iterating.compress,
+    itertools.groupby: calling.groupby,
     functools.reduce: iterating.reduce,
+    functools.cmp_to_key: calling.cmp_to_key,
+    operator.itemgetter: calling.itemgetter,
+    operator.attrgetter: calling.attrgetter,
+    operator.methodcaller: calling.methodcaller,
+    bisect.bisect_left: calling.bisect_left,
+    bisect.bisect_right: calling.bisect_right,
+    COUNT_ELEMENTS: calling.count_elements,
 }.items():
     _polyfill(_original, _python)
-
-
-@handles(operator.itemgetter, operator.attrgetter, operator.methodcaller)
-def _getter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0005", "operator.itemgetter and its like")
 
 
 __all__ = ["UserError"]

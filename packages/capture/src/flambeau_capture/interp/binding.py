@@ -1,10 +1,12 @@
 """Bind arguments to the parameters of a function.
 
 In: a function value and the arguments of a call. Out: its variables by name. Invariant: a call that
-Python would refuse raises the program's TypeError.
+Python would refuse raises the program's TypeError, in CPython's words.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
@@ -20,27 +22,10 @@ def bind(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> dict[str,
     positional = code.co_varnames[: code.co_argcount]
     keyword_only = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
     found: dict[str, Value] = dict(zip(positional, args))
+    rest = _keywords(tx, fn, found, (*positional[code.co_posonlyargcount :], *keyword_only), kwargs)
     extra = list(args[len(positional) :])
-    rest = dict(kwargs)
     if extra and not code.co_flags & VARARGS:
-        tx.raise_error(
-            TypeError,
-            f"{fn.qualname}() takes {len(positional)} positional arguments but {len(args)} "
-            f"were given",
-        )
-    by_name = (*positional[code.co_posonlyargcount :], *keyword_only)
-    for name in by_name:
-        if name in rest:
-            if name in found:
-                tx.raise_error(
-                    TypeError, f"{fn.qualname}() got multiple values for argument '{name}'"
-                )
-            found[name] = rest.pop(name)
-    if rest and not code.co_flags & VARKEYWORDS:
-        tx.raise_error(
-            TypeError,
-            f"{fn.qualname}() got an unexpected keyword argument '{next(iter(rest))}'",
-        )
+        _too_many(tx, fn, len(args), sum(name in found for name in keyword_only))
     _defaults(tx, fn, found, positional, keyword_only)
     index = code.co_argcount + code.co_kwonlyargcount
     if code.co_flags & VARARGS:
@@ -50,6 +35,53 @@ def bind(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> dict[str,
         entries = [(Constant(name), value) for name, value in rest.items()]
         found[code.co_varnames[index]] = DictValue(entries, tx=tx)
     return found
+
+
+def _keywords(
+    tx: Tracer, fn: FunctionValue, found: dict[str, Value], by_name: Sequence[str], kwargs: Kwargs
+) -> dict[str, Value]:
+    """Bind keyword arguments; the rest is what `**` takes."""
+    code = fn.code
+    rest: dict[str, Value] = {}
+    for name, value in kwargs.items():
+        if name not in by_name:
+            rest[name] = value
+        elif name in found:
+            tx.raise_error(TypeError, f"{fn.qualname}() got multiple values for argument '{name}'")
+        else:
+            found[name] = value
+    if rest and not code.co_flags & VARKEYWORDS:
+        wrong = [name for name in code.co_varnames[: code.co_posonlyargcount] if name in rest]
+        if wrong:
+            tx.raise_error(
+                TypeError,
+                f"{fn.qualname}() got some positional-only arguments passed as keyword "
+                f"arguments: '{', '.join(wrong)}'",
+            )
+        tx.raise_error(
+            TypeError, f"{fn.qualname}() got an unexpected keyword argument '{next(iter(rest))}'"
+        )
+    return rest
+
+
+def _too_many(tx: Tracer, fn: FunctionValue, given: int, keyword_only: int) -> None:
+    most = fn.code.co_argcount
+    least = most - len(fn.defaults())
+    takes = str(most) if least == most else f"from {least} to {most}"
+    plural = "s" if most != 1 or least != most else ""
+    more = ""
+    if keyword_only:
+        one = "s" if keyword_only != 1 else ""
+        more = (
+            f" positional argument{'s' if given != 1 else ''} "
+            f"(and {keyword_only} keyword-only argument{one})"
+        )
+    verb = "was" if given == 1 and not keyword_only else "were"
+    tx.raise_error(
+        TypeError,
+        f"{fn.qualname}() takes {takes} positional argument{plural} but {given}{more} "
+        f"{verb} given",
+    )
 
 
 def _defaults(
@@ -63,15 +95,28 @@ def _defaults(
     if missing:
         defaults = fn.defaults()
         first = len(positional) - len(defaults)
+        _refuse(tx, fn, "positional", [n for n in missing if positional.index(n) < first])
         for name in missing:
-            place = positional.index(name) - first
-            if place < 0:
-                tx.raise_error(TypeError, f"{fn.qualname}() missing a required argument: '{name}'")
-            found[name] = defaults[place]
+            found[name] = defaults[positional.index(name) - first]
     missing = [name for name in keyword_only if name not in found]
     if missing:
         named = fn.kwdefaults()
+        _refuse(tx, fn, "keyword-only", [name for name in missing if name not in named])
         for name in missing:
-            if name not in named:
-                tx.raise_error(TypeError, f"{fn.qualname}() missing a required argument: '{name}'")
             found[name] = named[name]
+
+
+def _refuse(tx: Tracer, fn: FunctionValue, kind: str, missing: list[str]) -> None:
+    if not missing:
+        return
+    quoted = [f"'{name}'" for name in missing]
+    names = quoted[0]
+    if len(quoted) == 2:
+        names = " and ".join(quoted)
+    elif len(quoted) > 2:
+        names = f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
+    tx.raise_error(
+        TypeError,
+        f"{fn.qualname}() missing {len(missing)} required {kind} "
+        f"argument{'s' if len(missing) != 1 else ''}: {names}",
+    )

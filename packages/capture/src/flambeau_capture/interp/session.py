@@ -307,9 +307,11 @@ class Session(Tracer):
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return fn.call(self, args, kwargs)
 
-    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs) -> Value:
+    def instantiate(
+        self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False
+    ) -> Value:
         assert isinstance(kind, ClassValue)
-        return instantiate(self, kind, args, kwargs)
+        return instantiate(self, kind, args, kwargs, plain)
 
     def new_object(self, kind: Value) -> Value:
         assert isinstance(kind, ClassValue)

@@ -91,7 +91,7 @@ def class_attribute(
     getter = find_in_class(type(found), "__get__")
     if getter is not None:
         if isinstance(found, functools.partialmethod):
-            raise Break("FB0009", f"partialmethod {name!r}")
+            return _partial_method(tx, receiver, found, name)
         if isinstance(getter[1], types.FunctionType):
             descriptor = tx.wrap(found, Held(found, name))
             owner_value = tx.wrap(python_class, Held(python_class, python_class.__name__))
@@ -104,6 +104,18 @@ def class_attribute(
             return MethodValue(receiver, tx.wrap(found, Held(found, name)))
         raise Break("FB0009", f"descriptor {type(found).__name__} {name!r}")
     return tx.wrap(found, Held(found, name) if trusted and callable(found) else where)
+
+
+def _partial_method(
+    tx: Tracer, receiver: Value, found: functools.partialmethod[Any], name: str
+) -> Value:
+    inner = found.func
+    if not isinstance(inner, types.FunctionType):
+        raise Break("FB0009", f"partialmethod {name!r} of a {type(inner).__name__}")
+    method = MethodValue(receiver, tx.wrap(inner, Held(inner, name)))
+    given = [tx.wrap(arg, Held(arg, name)) for arg in found.args]
+    named = {key: tx.wrap(arg, Held(arg, name)) for key, arg in found.keywords.items()}
+    return tx.call(tx.wrap_new(functools.partial), [method, *given], named)
 
 
 def _cached_property(

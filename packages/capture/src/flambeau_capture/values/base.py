@@ -76,8 +76,10 @@ class Tracer(Protocol):
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         """Call a value."""
 
-    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs) -> Value:
-        """Call a class."""
+    def instantiate(
+        self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False
+    ) -> Value:
+        """Call a class; `plain`: as `type` does, whatever its metaclass does."""
 
     def new_object(self, kind: Value) -> Value:
         """An instance of a class, before its `__init__`."""

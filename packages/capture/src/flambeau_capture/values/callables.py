@@ -26,6 +26,7 @@ Handler = Callable[[Tracer, Args, Kwargs], Value]
 H = TypeVar("H", bound=Handler)
 
 HANDLERS: dict[Any, Handler] = {}
+POLYFILLS: dict[Any, Any] = {}  # functions in C, and Python that does the same
 PURE: set[Any] = set()
 BREAKS: dict[Any, str] = {}
 
@@ -90,6 +91,14 @@ class BuiltinValue(Value):
         source = self.source or Held(self.fn, "callable")
         return tx.wrap(found, Attr(source, name))
 
+    def forwards(
+        self, tx: Tracer, args: Args, kwargs: Kwargs
+    ) -> tuple[Value, Args, Kwargs] | None:
+        python = find(POLYFILLS, self.fn)
+        if python is None:
+            return None
+        return tx.wrap(python, Held(python, python.__name__)), args, kwargs
+
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return call_callable(tx, self.fn, args, kwargs)
 
@@ -100,7 +109,7 @@ class BuiltinValue(Value):
             from flambeau_capture.values.methods import MethodValue
 
             return MethodValue(args[0], self)
-        return super().call_method(tx, name, args, kwargs)
+        raise Break("FB0005", f"call_method {name} of {self.describe()}")
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.fn)

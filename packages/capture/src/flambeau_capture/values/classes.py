@@ -40,7 +40,8 @@ class ClassValue(Value):
     def length(self, tx: Tracer) -> int:
         if isinstance(self.python_class, enum.EnumMeta):
             return len(self.python_class)
-        self.unknown("len")
+        found = self._by_metaclass(tx, "__len__", [])
+        return super().length(tx) if found is None else int(found.as_python())
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.iterators import SequenceIterator
@@ -49,14 +50,31 @@ class ClassValue(Value):
         if isinstance(self.python_class, enum.EnumMeta):
             members: list[Any] = list(self.python_class)
             return SequenceIterator(TupleValue([tx.wrap_new(m) for m in members]))
-        return super().iterate(tx)
+        found = self._by_metaclass(tx, "__iter__", [])
+        return super().iterate(tx) if found is None else found.iterate(tx)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         if isinstance(self.python_class, enum.EnumMeta):
             return item.as_python() in self.python_class
-        return super().contains(tx, item)
+        found = self._by_metaclass(tx, "__contains__", [item])
+        return super().contains(tx, item) if found is None else found.truth(tx)
+
+    def mro(self) -> tuple[type, ...]:
+        return self.python_class.__mro__
+
+    def _by_metaclass(self, tx: Tracer, name: str, args: list[Value]) -> Value | None:
+        """A special method that the metaclass defines in Python."""
+        for owner in type(self.python_class).__mro__:
+            found = owner.__dict__.get(name)
+            if isinstance(found, types.FunctionType):
+                return tx.call(tx.wrap(found, Held(found, name)), [self, *args], {})
+        return None
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
+        if not isinstance(self.python_class, enum.EnumMeta):
+            found = self._by_metaclass(tx, "__getitem__", [key])
+            if found is not None:
+                return found
         return tx.wrap_new(self.python_class[key.as_python()])  # type: ignore[index]
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
@@ -100,6 +118,8 @@ class ClassValue(Value):
         found = owner.__dict__[name]
         if isinstance(found, types.FunctionType):
             return MethodValue(self, tx.wrap(found, Held(found, name)))
+        if isinstance(found, property) and found.fget is not None:
+            return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [self], {})
         if owner in (type, object) and callable(found):
             return BoundMethod(self, name)
         self.unknown(f"attribute {name!r} of the metaclass")

@@ -107,7 +107,7 @@ class Constant(Value):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         method = getattr(self.value, name)
         try:
-            plain = [arg.as_python() for arg in args]
+            plain = [_all_of(tx, arg) for arg in args]
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             if name in _REFLECTED and len(args) == 1:
@@ -123,6 +123,13 @@ class Constant(Value):
             writer.load_source(self.source)
         else:
             writer.load_const(self._value)
+
+
+def _all_of(tx: Tracer, value: Value) -> Any:
+    """A value's object; of an iterator, its items: `",".join(map(str, items))`."""
+    if isinstance(value, IteratorValue):
+        return [item.as_python() for item in value.drain(tx)]
+    return value.as_python()
 
 
 _REFLECTED = frozenset(

@@ -8,9 +8,10 @@ the program; what was assumed about classes and instances is guarded.
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
@@ -190,7 +191,19 @@ class ObjectValue(Value):
             descriptor = tx.wrap(in_class[1], Held(in_class[1], name))  # type: ignore[index]
             tx.call(tx.wrap(setter, Held(setter, "__set__")), [descriptor, self, value], {})
             return
+        if not self.python_class.__dictoffset__ and not (
+            in_class is not None and isinstance(in_class[1], types.MemberDescriptorType)
+        ):
+            self._refuse(tx, name, in_class is not None)
         self.write(tx, name, value)
+
+    def _refuse(self, tx: Tracer, name: str, in_class: bool) -> NoReturn:
+        """The instance has no place for an attribute."""
+        shown = f"'{self.python_class.__name__}' object"
+        if in_class:
+            tx.raise_error(AttributeError, f"{shown} attribute '{name}' is read-only")
+        more = " and no __dict__ for setting new attributes" if sys.version_info >= (3, 13) else ""
+        tx.raise_error(AttributeError, f"{shown} has no attribute '{name}'{more}")
 
     def del_attr(self, tx: Tracer, name: str) -> None:
         hook = find_in_class(self.python_class, "__delattr__")

@@ -7,13 +7,15 @@ operation is a graph break.
 
 from __future__ import annotations
 
+import operator
 import types
+import typing
 from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_name
@@ -63,6 +65,27 @@ class FrozenValue(OpaqueValue):
     def truth(self, tx: Tracer) -> bool:
         return bool(self.real)
 
+    def length(self, tx: Tracer) -> int:
+        return int(evaluate(tx, len, self.real))
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        try:
+            return bool(evaluate(tx, operator.contains, self.real, item.as_python()))
+        except NotConcrete as error:
+            raise Break("FB0009", f"{error} in {self.describe()}") from None
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        try:
+            return tx.wrap_new(evaluate(tx, operator.getitem, self.real, key.as_python()))
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}[{error}]") from None
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        origin = typing.get_origin(self.real)
+        if isinstance(origin, type):  # Generic[int](...)
+            return tx.call(tx.wrap_new(origin), args, kwargs)
+        return super().call(tx, args, kwargs)
+
     def get_attr(self, tx: Tracer, name: str) -> Value:
         if not hasattr(self.real, name):
             tx.raise_error(
@@ -77,8 +100,6 @@ class FrozenValue(OpaqueValue):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
-        from flambeau_capture.values.constant import evaluate
-
         return tx.wrap_new(evaluate(tx, getattr(self.real, name), *plain, **named))
 
 

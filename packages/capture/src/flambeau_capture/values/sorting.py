@@ -13,18 +13,31 @@ from flambeau_capture.values.base import Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 
 
+class _ByComparison:
+    """A key that the program's own `<` compares."""
+
+    def __init__(self, tx: Tracer, value: Value) -> None:
+        self.tx = tx
+        self.value = value
+
+    def __lt__(self, other: _ByComparison) -> bool:
+        return self.tx.binary("<", self.value, other.value).truth(self.tx)
+
+
 def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
     key, reverse = kwargs.get("key"), kwargs.get("reverse")
     no_key = key is None or (isinstance(key, Constant) and key.value is None)
     keys = items if no_key or key is None else [tx.call(key, [item], {}) for item in items]
     try:
-        plain = [one.as_python() for one in keys]
+        plain: list[Any] = [one.as_python() for one in keys]
     except NotConcrete as error:
-        raise Break("FB0001", f"sorting by {error}") from None
+        if any(hasattr(one, "fake") for one in keys):
+            raise Break("FB0001", f"sorting by {error}") from None
+        plain = [_ByComparison(tx, one) for one in keys]
     backwards = reverse is not None and reverse.truth(tx)
 
     def sort() -> list[int]:
         return sorted(range(len(items)), key=lambda index: plain[index], reverse=backwards)
 
-    order: Any = evaluate(tx, sort)
+    order: Any = sort() if plain and isinstance(plain[0], _ByComparison) else evaluate(tx, sort)
     return [items[index] for index in order]

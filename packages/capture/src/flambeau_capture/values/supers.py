@@ -44,16 +44,14 @@ class SuperValue(Value):
 def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Value:
     """`super(owner, receiver).name`."""
     assert isinstance(owner, ClassValue)
-    if isinstance(receiver, ClassValue):
-        start = receiver.python_class
-    else:
-        start = receiver.cls
+    as_class = isinstance(receiver, ClassValue) and owner.python_class in receiver.mro()
+    start = receiver.python_class if as_class else receiver.cls  # type: ignore[attr-defined]
     if name == "__class__":
         return tx.wrap_new(super)
     found = class_attribute(tx, receiver, start, name, after=owner.python_class)
     if isinstance(found, BoundMethod):
         return SlotOfBase(owner, receiver, name)
-    if isinstance(receiver, ClassValue):
+    if as_class:
         from flambeau_capture.values.methods import MethodValue
 
         # a function found on a class through a class is not bound, a classmethod is to the class
@@ -77,6 +75,8 @@ class SlotOfBase(BoundMethod):
         receiver = self.receiver
         if self.name == "__new__":
             return tx.new_object(args[0])
+        if isinstance(receiver, ClassValue) and self.name == "__call__":
+            return tx.instantiate(receiver, args, kwargs, plain=True)
         if isinstance(receiver, ObjectValue):
             if self.name in ("__init_subclass__", "__init__") and receiver.payload is None:
                 return Constant(None)

@@ -44,6 +44,7 @@ _FROZEN: tuple[type, ...] = (
     torch.finfo,
     torch.iinfo,
     re.Pattern,
+    re.Match,
     inspect.Signature,
     inspect.Parameter,
     types.CodeType,

@@ -1,0 +1,129 @@
+"""Callables that the standard library makes: getters, keys to sort by, iterators over calls.
+
+In, out: what the functions of the same name take and give. Invariant: an argument is used as often
+and in the order that the original uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+_NOTHING = object()
+
+
+def itemgetter(item: Any, *items: Any) -> Callable[[Any], Any]:
+    if not items:
+        return lambda obj: obj[item]
+    return lambda obj: tuple([obj[one] for one in (item, *items)])
+
+
+def attrgetter(name: str, *names: str) -> Callable[[Any], Any]:
+    if not names:
+        return lambda obj: _dotted(obj, name)
+    return lambda obj: tuple([_dotted(obj, one) for one in (name, *names)])
+
+
+def _dotted(obj: Any, path: str) -> Any:
+    for part in path.split("."):
+        obj = getattr(obj, part)
+    return obj
+
+
+def methodcaller(name: str, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
+    return lambda obj: getattr(obj, name)(*args, **kwargs)
+
+
+class Ordered:
+    """A key that sorts by a comparison function."""
+
+    def __init__(self, compare: Callable[[Any, Any], int], obj: Any) -> None:
+        self.compare = compare
+        self.obj = obj
+
+    def __lt__(self, other: Ordered) -> bool:
+        return self.compare(self.obj, other.obj) < 0
+
+
+def cmp_to_key(compare: Callable[[Any, Any], int]) -> Callable[[Any], Ordered]:
+    return lambda obj: Ordered(compare, obj)
+
+
+def iter_until(function: Callable[[], Any], sentinel: Any) -> Iterator[Any]:
+    """`iter(function, sentinel)`."""
+    while True:
+        item = function()
+        if item == sentinel:
+            return
+        yield item
+
+
+def groupby(
+    iterable: Iterable[Any], key: Callable[[Any], Any] | None = None
+) -> Iterator[tuple[Any, Iterator[Any]]]:
+    items = iter(iterable)
+    waiting: Any = _NOTHING  # the first item of the next group, with its key
+    current: Any = _NOTHING
+    number = 0
+
+    def group(mine: int) -> Iterator[Any]:
+        nonlocal waiting, number
+        while mine == number and waiting is not _NOTHING:
+            item = waiting[1]
+            waiting = _NOTHING
+            yield item
+            if mine != number:
+                return
+            for following in items:
+                found = following if key is None else key(following)
+                waiting = (found, following)
+                if found != current:
+                    return
+                break
+
+    for first in items:
+        waiting = (first if key is None else key(first), first)
+        break
+    while waiting is not _NOTHING:
+        current = waiting[0]
+        number += 1
+        made = group(number)
+        yield current, made
+        for _ in made:  # what the program has not taken is passed over
+            pass
+        if waiting is not _NOTHING and waiting[0] == current:
+            for following in items:
+                found = following if key is None else key(following)
+                waiting = (found, following)
+                if found != current:
+                    break
+            else:
+                waiting = _NOTHING
+
+
+def count_elements(counts: Any, iterable: Iterable[Any]) -> None:
+    """What `collections.Counter` counts with."""
+    for item in iterable:
+        counts[item] = counts.get(item, 0) + 1
+
+
+def bisect_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if x < (a[middle] if key is None else key(a[middle])):
+            hi = middle
+        else:
+            lo = middle + 1
+    return lo
+
+
+def bisect_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> int:
+    hi = len(a) if hi is None else hi
+    while lo < hi:
+        middle = (lo + hi) // 2
+        if (a[middle] if key is None else key(a[middle])) < x:
+            lo = middle + 1
+        else:
+            hi = middle
+    return lo
