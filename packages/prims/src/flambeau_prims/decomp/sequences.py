@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import Device, Dtype, factory, home
 from flambeau_prims.decomp.emit import Operand, is_number, p
-from flambeau_prims.promotion import result_type, to_float
+from flambeau_prims.promotion import is_inexact, result_type, to_float
 
 aten = torch.ops.aten
 
@@ -53,6 +53,8 @@ def linspace(
     start: Operand, end: Operand, steps: int, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     kind = _dtype_of(start, end, dtype)
+    if not is_inexact(kind):  # whole numbers run from one whole number to another
+        start, end = (int(x) if is_number(x) else e.cast(x, kind) for x in (start, end))
     return p.cast(_spaced(start, end, steps, kind, home(device)), dtype=kind)
 
 
