@@ -39,6 +39,10 @@ def _spaced(start: Operand, end: Operand, steps: int, dtype: torch.dtype, at: to
     return p.where(near, rising, falling)
 
 
+def _whole(x: Any, dtype: torch.dtype) -> Any:
+    return int(x) if is_number(x) else e.cast(x, dtype)
+
+
 def _dtype_of(start: Operand, end: Operand, dtype: Dtype) -> torch.dtype:
     return dtype or to_float(result_type((start, end)))
 
@@ -54,7 +58,7 @@ def linspace(
 ) -> Any:
     kind = _dtype_of(start, end, dtype)
     if not is_inexact(kind):  # whole numbers run from one whole number to another
-        start, end = (int(x) if is_number(x) else e.cast(x, kind) for x in (start, end))
+        start, end = (_whole(x, kind) for x in (start, end))
     return p.cast(_spaced(start, end, steps, kind, home(device)), dtype=kind)
 
 
