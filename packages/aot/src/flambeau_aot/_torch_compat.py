@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 __all__ = [
     "DATA_DEPENDENT_ERRORS",
@@ -259,3 +259,43 @@ def compiling() -> Iterator[None]:
         yield
     finally:
         torch.compiler._is_compiling_flag = before
+
+
+def checkpoint_hooks_on_top() -> bool:
+    """Whether the hooks on saved tensors in force are those of `torch.utils.checkpoint`."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if top is None:
+        return False
+    pack = top[0]
+    return pack.__module__ == "torch.utils.checkpoint" and "_checkpoint_hook" in pack.__qualname__
+
+
+def top_hooks_are(pack: Any) -> bool:
+    """Whether the hooks on saved tensors in force begin with this function."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return top is not None and top[0] is pack
+
+
+def swap_top_hooks(pack: Any, unpack: Any) -> None:
+    """Put these hooks on saved tensors in place of those in force."""
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def watch_checkpoint_policy(note: Any) -> None:
+    """Let `note(policy)` be told, for every operator, what the policy of the checkpoint around it
+    says: the name of a `CheckpointPolicy`, in lower case."""
+    for mode in _get_current_dispatch_mode_stack():
+        asked = getattr(mode, "policy_fn", None)
+        if asked is None or type(mode).__name__ != "_CachingTorchDispatchMode":
+            continue
+
+        def policy(*args: Any, _asked: Any = asked, **kwargs: Any) -> Any:
+            given = _asked(*args, **kwargs)
+            if isinstance(given, bool):
+                note("must_save" if given else "prefer_recompute")
+            else:
+                note(given.name.lower())
+            return given
+
+        mode.policy_fn = policy  # type: ignore[attr-defined]

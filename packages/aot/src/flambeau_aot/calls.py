@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of
+from flambeau_aot._torch_compat import base_of, has_metadata_mutation
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -68,27 +68,35 @@ _ASKED_OF_INPUTS: dict[Any, str] = {
 _IS_LEAF = _getter("is_leaf")
 
 
+def _nothing() -> None:
+    """Where nobody looks."""
+
+
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
-    leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What its stand-in would
-    answer wrongly is answered for an input here, or refused. hooked: where the tensors are noted
-    on whose gradients the program puts hooks.
+    leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What
+    its stand-in would answer wrongly is answered for an input here, or refused. hooked: where the
+    tensors are noted on whose gradients the program puts hooks. look: called before every call of
+    the program.
     """
 
     def __init__(
         self,
         leaves: Mapping[int, bool] | None = None,
         hooked: list[torch.Tensor] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
         self.hooked = [] if hooked is None else hooked
+        self.look = look or _nothing
         self.reshaped: list[torch.Tensor] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        self.look()
         kwargs = kwargs or {}
         rewrite = REWRITES.get(func)
         if rewrite is not None:
@@ -120,6 +128,8 @@ class RewriteCalls(TorchFunctionMode):
             if func in _ASKED_OF_INPUTS and target.requires_grad:
                 raise Unsupported(_ASKED_OF_INPUTS[func])
             if func is torch.Tensor.detach_:
+                if has_metadata_mutation(target):
+                    raise Unsupported("detach_ on an input that was given another shape in place")
                 return target
             if func == _IS_LEAF and self.leaves[id(target)]:
                 return True

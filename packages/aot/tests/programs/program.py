@@ -77,7 +77,10 @@ def build(draft: Draft) -> Program:
     torch.manual_seed(draft.seed)
     with grad_mode(draft.mode):
         for family, statement, one, other, i, j in draft.steps:
-            a, b = names[one % len(names)], names[other % len(names)]
+            if draft.mode == "inference" and "hook" in statement:
+                # torch crashes on a hook for a view that inference mode has taken the history of.
+                continue
+            a, b = _picked(names, one), _picked(names, other)
             code = FAMILIES[family][statement](Operands(a, b, scope[a], scope[b], i, j))
             if code is None:
                 continue
@@ -99,7 +102,7 @@ def build(draft: Draft) -> Program:
                     body.pop()
                     continue
                 names.append(fresh)
-    results = [names[pick % len(names)] for pick in draft.results]
+    results = [_picked(names, pick + 1) for pick in draft.results]
     text = ", ".join(results)
     if draft.extras == 1:
         text = f"{text}, None, 3"
@@ -110,3 +113,9 @@ def build(draft: Draft) -> Program:
     text = f"({text},)" if draft.extras < 2 else text
     source = "\n    ".join([f"def program({arguments}):", *lines, f"return {text}"])
     return Program(source, draft, raises)
+
+
+def _picked(names: list[str], number: int) -> str:
+    """Even numbers count from the first name, odd ones from the last."""
+    place = (number // 2) % len(names)
+    return names[-1 - place if number % 2 else place]

@@ -28,6 +28,7 @@ from flambeau_aot.calls import RewriteCalls
 from flambeau_aot.errors import AotError, TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
+from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import InputPlan, Plan, shifted
@@ -61,16 +62,29 @@ class Joint:
         return bool(self.tangents)
 
 
+REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
+"""What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
+
+
+class _NeedsAccumulation(Exception):
+    """The program has such a checkpoint; trace it again, accumulating."""
+
+
 def trace(program: Program, inputs: Sequence[Any], decompositions: Decompositions) -> Joint:
     """Trace a program at the metadata of its example inputs."""
     with no_saved_tensor_hooks():
         grad_mode = torch.is_grad_enabled()
         # Leaving inference mode sets the grad mode too.
         overlapping: frozenset[int] = frozenset()
+        accumulate = False
         with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
             while True:
                 try:
-                    return _trace(program, inputs, decompositions, grad_mode, overlapping)
+                    return _trace(
+                        program, inputs, decompositions, grad_mode, overlapping, accumulate
+                    )
+                except _NeedsAccumulation:
+                    accumulate = True
                 except WritesOverlap as found:
                     if found.storage in overlapping:
                         raise Unsupported(
@@ -86,6 +100,7 @@ def _trace(
     decompositions: Decompositions,
     grad_mode: bool,
     overlapping: frozenset[int],
+    accumulate: bool,
 ) -> Joint:
     primals, input_plan = bind_inputs(program, inputs, overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
@@ -111,15 +126,17 @@ def _trace(
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
+        tracer.regions.leave()
         flat, structure = pytree.tree_flatten(results)
         effects = _effects(tracer, primals, stand_ins, flat, parts)
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
+    mark(tracer.graph, outputs)
     differentiable = tuple(
         index for index, item in enumerate(effects.returned) if item.differentiable
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
-    tangents, grads = _backward(tracer, effects, differentiable, stand_ins)
+    tangents, grads = _backward(tracer, effects, differentiable, stand_ins, accumulate)
     count, extra = input_plan.static, len(tracer.constants)
     plan = Plan(
         inputs=input_plan,
@@ -180,7 +197,8 @@ def run_program(
     static = [item.wrapper for item in stand_ins[: plan.static]]
     leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
-    with RewriteCalls(leaves, tracer.hooked), torch.autograd.set_multithreading_enabled(False):
+    calls = RewriteCalls(leaves, tracer.hooked, tracer.regions.look)
+    with calls, torch.autograd.set_multithreading_enabled(False):
         return program.run(static, args, tracer)
 
 
@@ -189,6 +207,7 @@ def _backward(
     effects: Effects,
     differentiable: tuple[int, ...],
     stand_ins: Sequence[StandIn],
+    accumulate: bool,
 ) -> tuple[tuple[fx.Node, ...], list[fx.Node | None]]:
     none: list[fx.Node | None] = [None] * len(stand_ins)
     if not differentiable:
@@ -211,12 +230,18 @@ def _backward(
         torch.autograd.set_multithreading_enabled(False),
     ):
         try:
-            grads = torch.autograd.grad(
-                wrappers, [leaf for _, leaf in wanted], tangents, allow_unused=True
-            )
+            leaves = [leaf for _, leaf in wanted]
+            if accumulate:
+                tracer.draws_in_backward = False
+                torch.autograd.backward(wrappers, tangents)
+                grads: Sequence[torch.Tensor | None] = [leaf.grad for leaf in leaves]
+            else:
+                grads = torch.autograd.grad(wrappers, leaves, tangents, allow_unused=True)
         except AotError:
             raise
         except RuntimeError as error:
+            if REENTRANT in str(error) and not accumulate:
+                raise _NeedsAccumulation from error
             raise TraceError(f"the backward part cannot be traced: {error}") from error
         for (place, _), grad in zip(wanted, grads, strict=True):
             if grad is not None:

@@ -29,6 +29,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
+from flambeau_aot.joint.regions import REGION, Regions
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -69,6 +70,9 @@ class Tracer(TorchDispatchMode):
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
+        self.regions = Regions()
+        # Whether a random operator may be met in the backward pass.
+        self.draws_in_backward = True
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
         # Whether a view reaches memory that is none of the elements of what it is a view of.
@@ -203,11 +207,18 @@ class Tracer(TorchDispatchMode):
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = self._lift_constants(args)
+        if not self.draws_in_backward and torch.Tag.nondeterministic_seeded in func.tags:
+            raise Unsupported(
+                "a random operator inside a checkpoint with use_reentrant=True would draw again "
+                "in the backward pass; call checkpoint with use_reentrant=False",
+                self._meta.get("stack_trace", ""),
+            )
         result = self.fakes.run(func, args, kwargs)
         node = self.graph.create_node(
             "call_function", func, self._to_nodes(args), self._to_nodes(kwargs)
         )
         node.meta.update(self._meta)
+        self.regions.recorded(node)
         self._bind(node, result)
         return result
 
@@ -221,6 +232,8 @@ class Tracer(TorchDispatchMode):
                     continue
                 item = self.graph.create_node("call_function", operator.getitem, (node, index))
                 item.meta.update(self._meta)
+                if REGION in node.meta:
+                    item.meta[REGION] = node.meta[REGION]
                 self._bind(item, part)
 
     def _to_nodes(self, value: Any) -> Any:
