@@ -26,7 +26,13 @@ _POWERS = {0: 0.0, 1: 0.5, 2: 1.0}
 
 def _scaled(x: Tensor, lengths: Sequence[Size], normalization: int) -> Tensor:
     power = _POWERS[normalization]
-    return e.mul(x, math.prod(int(n) for n in lengths) ** -power) if power else x
+    if not power:
+        return x
+    scale = math.prod(int(n) for n in lengths) ** -power
+    if not x.dtype.is_complex:
+        return e.mul(x, scale)
+    # both parts by a real number: a complex one would make NaN of an infinite part
+    return p.view_as_complex(e.mul(p.view_as_real(x), scale))
 
 
 def _dims(x: Tensor, dim: Sequence[int]) -> list[int]:
