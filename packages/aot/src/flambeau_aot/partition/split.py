@@ -9,7 +9,7 @@ program writes to is saved as a copy, for its own memory will hold another value
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,7 +124,10 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     forward, ran = _extract(joint.primals, outputs, joint.graph, _draws(joint), copies)
     wanted = [node for node in joint.grads if node is not None]
     distinct = list(dict.fromkeys(wanted))
-    backward, again = _extract([*crossing, *joint.tangents], distinct, joint.graph)
+    late = backward_only(joint)
+    backward, again = _extract(
+        [*crossing, *joint.tangents], distinct, joint.graph, asked=lambda node: node not in late
+    )
     place_of = {node: index for index, node in enumerate(distinct)}
     twice = [node for node in joint.graph.nodes if node in ran and node in again]
     all_work = sum(_work(node, known) for node in joint.graph.nodes)
@@ -137,6 +140,21 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
         recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
+
+
+def _put(node: fx.Node, made: dict[fx.Node, fx.Node], graph: fx.Graph) -> None:
+    """Copy a node and what it reads, as far as that is not there yet."""
+    stack = [node]
+    while stack:
+        top = stack[-1]
+        missing = [item for item in top.all_input_nodes if item not in made]
+        if top in made:
+            stack.pop()
+        elif missing:
+            stack.extend(reversed(missing))
+        else:
+            made[top] = graph.node_copy(top, made.__getitem__)
+            stack.pop()
 
 
 def _views(node: fx.Node) -> fx.Node:
@@ -156,8 +174,13 @@ def _extract(
     source: fx.Graph,
     also: Sequence[fx.Node] = (),
     copies: Iterable[int] = (),
+    asked: Callable[[fx.Node], bool] = lambda node: False,
 ) -> tuple[fx.Graph, set[fx.Node]]:
-    """The subgraph that computes `outputs` and `also` from `inputs`, and the operators in it."""
+    """The subgraph that computes `outputs` and `also` from `inputs`, and the operators in it.
+
+    An operator that is `asked` for stands just before the first that reads it, so that its value
+    lives no longer than it must; the others keep their order.
+    """
     needed: set[fx.Node] = set()
     given = set(inputs)
     stack = [node for node in (*outputs, *also) if node not in given]
@@ -178,8 +201,10 @@ def _extract(
         copy.meta = dict(node.meta)
         made[node] = copy
     for node in source.nodes:
-        if node in needed:
-            made[node] = graph.node_copy(node, made.__getitem__)
+        if node in needed and not asked(node):
+            _put(node, made, graph)
+    for node in outputs:
+        _put(node, made, graph)
     results: list[Any] = [made[node] for node in outputs]
     for index in copies:
         clone = graph.call_function(torch.ops.aten.clone.default, (results[index],))
