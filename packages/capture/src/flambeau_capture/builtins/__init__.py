@@ -9,6 +9,7 @@ from flambeau_capture.builtins import (
     creation,
     inspecting,
     iteration,
+    messages,
     numbers,
     operators,
     stdlib,

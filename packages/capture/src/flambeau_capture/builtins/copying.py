@@ -10,6 +10,8 @@ import copy
 import types
 from typing import Any
 
+import torch
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -25,6 +27,7 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, PyModuleValue
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tensor import TensorValue, graph_call
 from flambeau_capture.values.tuples import TupleValue
 
 _SHARED = (
@@ -89,12 +92,23 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         made = DictValue([(key, part(item)) for key, item in value.entries(tx)], tx=tx)
     elif isinstance(value, SetValue):
         made = SetValue([part(item) for item in value.parts()], value.cls, tx=tx)
+    elif isinstance(value, TensorValue):
+        made = _tensor(tx, value)
     elif isinstance(value, ObjectValue):
         return _instance(tx, value, part, memo)
     else:
         raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
     memo[id(value)] = made
     return made
+
+
+def _tensor(tx: Tracer, value: TensorValue) -> Value:
+    """A copy of a plain tensor that fills its memory and has no gradient to be carried over."""
+    fake = value.fake
+    dense = sum((size - 1) * step for size, step in zip(fake.shape, fake.stride())) + 1
+    if value.cls is not torch.Tensor or fake.requires_grad or dense != fake.numel():
+        raise Break("FB0005", f"copy.deepcopy of {value.describe()}")
+    return graph_call(tx, "call_method", "clone", [value], {})
 
 
 def _instance(

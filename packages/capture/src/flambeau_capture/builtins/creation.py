@@ -114,6 +114,9 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     if not issubclass(made.cls, python_class):
         return made
     init = find_in_class(python_class, "__init__")
+    for slot in (new, init):
+        if slot is not None and slot[0] not in _KNOWN_MAKERS and not _in_python(slot[1]):
+            raise Break("FB0005", f"call of {kind.describe()}")
     if init is not None and isinstance(init[1], types.FunctionType):
         tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
     elif isinstance(made, ObjectValue) and made.payload is not None:
@@ -121,6 +124,13 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     elif (args or kwargs) and not isinstance(maker, types.FunctionType):
         tx.raise_error(TypeError, f"{python_class.__name__}() takes no arguments")
     return made
+
+
+_KNOWN_MAKERS = frozenset({object, dict, collections.OrderedDict, list, set, tuple})
+
+
+def _in_python(found: Any) -> bool:
+    return isinstance(found, types.FunctionType | staticmethod)
 
 
 def new_object(kind: ClassValue) -> Value:

@@ -208,7 +208,7 @@ def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(id)
 def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
-    real = getattr(value, "real", None)
+    real = value.module if isinstance(value, PyModuleValue) else getattr(value, "real", None)
     if real is None or value.source is None:
         raise Break("FB0009", f"id of {value.describe()}")
     tx.guard(value.source, "ID_MATCH", real)

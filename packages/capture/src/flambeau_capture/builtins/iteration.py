@@ -157,6 +157,8 @@ for _original, _python in {
     itertools.combinations: iterating.combinations,
     itertools.permutations: iterating.permutations,
     itertools.compress: iterating.compress,
+    itertools.filterfalse: iterating.filterfalse,
+    itertools.combinations_with_replacement: iterating.combinations_with_replacement,
     itertools.groupby: calling.groupby,
     functools.reduce: iterating.reduce,
     functools.cmp_to_key: calling.cmp_to_key,

@@ -11,8 +11,10 @@ import collections
 import dataclasses
 import functools
 import inspect
+import json
 import os
 import re
+import reprlib
 import sys
 import time
 import types
@@ -30,6 +32,12 @@ from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tuples import TupleValue
+
+
+def _inner_codes(code: types.CodeType) -> list[types.CodeType]:
+    """The code of functions made inside, at any depth."""
+    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return [*inner, *(deeper for one in inner for deeper in _inner_codes(one))]
 
 
 @handles(dataclasses.fields)
@@ -51,6 +59,22 @@ def _cast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return args[1]
 
 
+def _new_signature(target: Value) -> inspect.Signature:
+    """The signature of a function that the program has made under capture."""
+    fn = target.function if isinstance(target, MethodValue) else target
+    if not isinstance(fn, FunctionValue) or "__wrapped__" in fn.attributes:
+        raise Break("FB0005", f"inspect.signature of {target.describe()}")
+    try:
+        defaults = tuple(value.as_python() for value in fn.defaults())
+        named = {name: value.as_python() for name, value in fn.kwdefaults().items()}
+    except NotConcrete:
+        raise Break("FB0005", f"inspect.signature of {target.describe()}") from None
+    cells = tuple(types.CellType() for _ in fn.code.co_freevars)
+    made = types.FunctionType(fn.code, {}, fn.name, defaults or None, cells or None)
+    made.__kwdefaults__ = named or None
+    return inspect.signature(made)
+
+
 @handles(inspect.signature)
 def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
@@ -59,15 +83,33 @@ def _signature(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     try:
         found = inspect.signature(fn.as_python())
     except NotConcrete:
-        raise Break("FB0005", f"inspect.signature of {target.describe()}") from None
+        found = _new_signature(target)
     if bound:
         found = found.replace(parameters=list(found.parameters.values())[1:])
     return tx.wrap(found, Held(found, "signature"))
 
 
-@handles(os.environ.get, os.getenv)
+class _Variable:
+    """A guard's question: an environment variable is as it was."""
+
+    def __init__(self, name: str, value: str | None) -> None:
+        self.name = name
+        self.value = value
+
+    def __call__(self, environment: Any) -> bool:
+        return bool(environment.get(self.name) == self.value)
+
+
+@handles(os.environ.get, os.getenv, os.environ.__getitem__)
 def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0005", "an environment variable is read")
+    """A variable of the environment, which a guard watches."""
+    name = constant_of(args[0])
+    found = os.environ.get(name)
+    question = _Variable(name, found)
+    tx.guard(Held(os.environ, "os.environ"), "CALL", question, f".get({name!r}) == {found!r}")
+    if found is not None:
+        return Constant(found)
+    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
 
 
 @handles(functools.wraps)
@@ -113,13 +155,58 @@ def _intern(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(constant_of(args[0]))
 
 
+_REPR_WRAPPERS = frozenset(
+    code
+    for maker in (reprlib.recursive_repr, getattr(dataclasses, "_recursive_repr", None))
+    if maker is not None
+    for code in _inner_codes(maker.__code__)
+    if code.co_name == "wrapper"
+)
+
+
+def without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """`__repr__` behind reprlib.recursive_repr, which asks whether it is running already."""
+    if fn.code not in _REPR_WRAPPERS:
+        return None
+    return tx.call(fn.get_attr(tx, "__wrapped__"), args, kwargs)
+
+
+_DISPATCHERS = frozenset(
+    code for code in _inner_codes(functools.singledispatch.__code__) if code.co_name == "wrapper"
+)
+
+
+class _Registry:
+    """A guard's question: nothing was registered with a singledispatch function since."""
+
+    def __init__(self, known: dict[type, Any]) -> None:
+        self.known = known
+
+    def __call__(self, registry: Any) -> bool:
+        return len(registry) == len(self.known) and all(
+            registry.get(kind) is function for kind, function in self.known.items()
+        )
+
+
+def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """A call of a functools.singledispatch function: of what is registered for the class."""
+    real: Any = fn.real
+    if fn.code not in _DISPATCHERS or not args:
+        return None
+    registry = real.registry
+    known = dict(registry)
+    tx.guard(Held(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was")
+    chosen = real.dispatch(args[0].cls)
+    return tx.call(tx.wrap(chosen, Held(chosen, fn.name)), args, kwargs)
+
+
 @handles(collections.namedtuple)
 def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("FB0020", "collections.namedtuple")
 
 
 breaks("FB0020", builtins.__build_class__)
-breaks("FB0023", warnings.warn, warnings.warn_explicit)
+breaks("FB0023", warnings.warn_explicit)
 breaks(
     "FB0005", time.time, time.perf_counter, time.monotonic, time.sleep, time.process_time,
     time.time_ns, time.perf_counter_ns,
@@ -145,7 +232,7 @@ def _pure_python(*fns: Any) -> None:
 _pure_python(
     re.compile, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext,
-    typing.get_origin, typing.get_args,
+    typing.get_origin, typing.get_args, json.dumps, json.loads,
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.stdlib import dispatch, without_repr_guard
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -60,6 +61,9 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     real = fn.real
     if real is None:
         return None
+    dispatched = without_repr_guard(tx, fn, args, kwargs) or dispatch(tx, fn, args, kwargs)
+    if dispatched is not None:
+        return dispatched
     handler = HANDLERS.get(real)
     if handler is not None:
         return handler(tx, args, kwargs)

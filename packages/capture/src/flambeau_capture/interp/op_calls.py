@@ -20,6 +20,7 @@ from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.functions import GlobalsDict
 from flambeau_capture.values.supers import SuperValue
 
 NULL_ABOVE = VERSION >= (3, 13)
@@ -123,13 +124,13 @@ def _locals(frame: Frame, args: list[Value]) -> Value:
         value = frame.variables.get(name)
         if value is None and name in frame.cells:
             value = frame.cells[name].content
-        if value is not None:
+        if value is not None and not name.startswith("___"):  # a resume function's own
             found.setdefault(name, value)
     return DictValue([(Constant(name), value) for name, value in found.items()], tx=frame.tx)
 
 
 def _globals(frame: Frame, args: list[Value]) -> Value:
-    raise Break("FB0009", "globals()")
+    return GlobalsDict(frame.scope)
 
 
 def _vars(frame: Frame, args: list[Value]) -> Value:

@@ -41,7 +41,7 @@ from flambeau_capture.options import Options
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.attributes import assume_special_methods
-from flambeau_capture.values.base import Args, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
@@ -206,6 +206,14 @@ class Session(Tracer):
 
     def frame_code(self) -> CodeType:
         return self.frames[-1].code
+
+    def caller(self, level: int) -> Caller | None:
+        """The frame that many levels up, the one that is calling being the first."""
+        if not 1 <= level <= len(self.frames):
+            return None
+        frame = self.frames[-level]
+        line = frame.line()
+        return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
 
     def user_lines(self) -> tuple[UserLine, ...]:
         return tuple(frame.line() for frame in self.frames)

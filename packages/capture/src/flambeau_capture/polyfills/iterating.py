@@ -168,3 +168,22 @@ def reduce(
     for item in iterator:
         result = function(result, item)
     return result
+
+
+def filterfalse(predicate: Callable[[Any], Any] | None, iterable: Iterable[Any]) -> Iterator[Any]:
+    for item in iterable:
+        if not (item if predicate is None else predicate(item)):
+            yield item
+
+
+def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[Any]:
+    pool = tuple(iterable)
+    picked: list[tuple[int, ...]] = [()]
+    for _ in range(r):
+        picked = [
+            (*chosen, index)
+            for chosen in picked
+            for index in range(chosen[-1] if chosen else 0, len(pool))
+        ]
+    for chosen in picked:
+        yield tuple([pool[index] for index in chosen])

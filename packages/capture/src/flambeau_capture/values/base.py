@@ -9,6 +9,7 @@ program exactly if they are the same `Value` (constants excepted).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 Args = Sequence["Value"]
 Kwargs = Mapping[str, "Value"]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An interpreted frame as messages name it."""
+
+    filename: str
+    lineno: int
+    name: str
+    namespace: dict[str, Any]
 
 
 class Tracer(Protocol):
@@ -102,6 +113,9 @@ class Tracer(Protocol):
     def current_error(self) -> Value | None: ...
 
     def frame_code(self) -> CodeType: ...
+
+    def caller(self, level: int) -> Caller | None:
+        """The frame that makes a call (1), the one that called it (2), ..., if interpreted."""
 
     def step(self) -> int:
         """Which instruction of the outermost frame is running, counted from the start."""

@@ -28,6 +28,8 @@ H = TypeVar("H", bound=Handler)
 HANDLERS: dict[Any, Handler] = {}
 POLYFILLS: dict[Any, Any] = {}  # functions in C, and Python that does the same
 PURE: set[Any] = set()
+# asked before a function behind functools.lru_cache is interpreted
+CACHED_METHODS: list[Callable[[Tracer, Any, Args, Kwargs], Value | None]] = []
 BREAKS: dict[Any, str] = {}
 
 
@@ -127,6 +129,10 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if is_operator(fn):
         return graph_call(tx, "call_function", fn, args, kwargs)
     if isinstance(fn, functools._lru_cache_wrapper):
+        for rule in CACHED_METHODS:
+            answer = rule(tx, fn, args, kwargs)
+            if answer is not None:
+                return answer
         wrapped = fn.__wrapped__
         return tx.call(tx.wrap(wrapped, Held(wrapped, wrapped.__name__)), args, kwargs)
     owner = getattr(fn, "__objclass__", None)

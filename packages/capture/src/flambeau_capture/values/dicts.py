@@ -8,6 +8,7 @@ runs the program's code is a graph break.
 from __future__ import annotations
 
 import collections
+import types
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NoReturn
 
@@ -44,6 +45,25 @@ class Identity:
         return isinstance(other, Identity) and other.value is self.value
 
 
+class ByMethods:
+    """A key whose class says, in Python, what its hash is and what it equals."""
+
+    __slots__ = ("number", "tx", "value")
+
+    def __init__(self, tx: Tracer, value: Value, number: int) -> None:
+        self.tx = tx
+        self.value = value
+        self.number = hash(number)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByMethods):
+            raise Break("FB0009", f"comparison of {self.value.describe()} as a key")
+        return other.value is self.value or tx_equal(self.tx, self.value, other.value)
+
+
 def key_of(tx: Tracer, value: Value) -> Hashable:
     """What stands for a value as a key."""
     if isinstance(value, Constant):
@@ -58,7 +78,10 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
     hasher: Any = value.cls.__hash__
     if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
-        raise Break("FB0009", f"hash of {value.describe()}")
+        if not isinstance(hasher, types.FunctionType):
+            raise Break("FB0009", f"hash of {value.describe()}")
+        number = tx.call(tx.get_attr(value, "__hash__"), [], {})
+        return ByMethods(tx, value, constant_of(number))
     return Identity(value)
 
 

@@ -129,6 +129,55 @@ class GlobalsScope:
                 writer.store_global(self, name)
 
 
+class GlobalsDict(Value):
+    """`globals()`: names of a module as items."""
+
+    def __init__(self, scope: GlobalsScope) -> None:
+        self.scope = scope
+
+    @property
+    def cls(self) -> type:
+        return dict
+
+    def describe(self) -> str:
+        return "globals()"
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def contains(self, tx: Tracer, item: Value) -> bool:
+        name = item.as_python()
+        if name in self.scope.written:
+            return self.scope.written[name] is not None
+        found = name in self.scope.namespace
+        tx.guard(self.scope.source, "DICT_CONTAINS" if found else "DICT_NOT_CONTAINS", name)
+        return found
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        from flambeau_capture.values.dicts import raise_key_error
+
+        found = self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
+        if found is None:
+            raise_key_error(tx, key)
+        return found
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.scope.store(tx, key.as_python(), value)
+
+    def get_attr(self, tx: Tracer, name: str) -> Value:
+        return BoundMethod(self, name)
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "get":
+            if self.contains(tx, args[0]):
+                return self.get_item(tx, args[0])
+            return args[1] if len(args) > 1 else Constant(None)
+        raise Break("FB0009", f"{name} of globals()")
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load_const(self.scope.namespace)
+
+
 class FunctionValue(Value):
     """A Python function. `real` is None for one that the program made under capture."""
 
