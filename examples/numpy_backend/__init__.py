@@ -49,16 +49,17 @@ def run(gm, tensors):
         elif node.op == "get_attr":
             env[node] = arrays.from_torch(operator.attrgetter(node.target)(gm))
         elif node.op == "output":
-            outputs = node.args[0]
-            return tuple(arrays.to_torch(env[n], n.meta["val"].dtype) for n in outputs)
+            return tuple(arrays.to_torch(env[n], n.meta["val"].dtype) for n in node.args[0])
         elif node.target is operator.getitem:
             env[node] = args[0][args[1]]
         elif prim_of(node.target).name == "copy_":  # the one that writes: into the caller's tensor
             target = given[node.args[0]]
             env[node] = arrays.from_torch(target.copy_(arrays.to_torch(args[1], target.dtype)))
         else:
-            name = prim_of(node.target).name
-            if name in TYPED:
+            prim, promise = prim_of(node.target), node.meta["val"]
+            if arrays.is_symbolic(promise) and "data_dependent" not in prim.tags:
+                promise = arrays.promise_of(prim, node, args, kwargs)
+            if prim.name in TYPED:
                 kwargs = {**kwargs, "source": node.args[0].meta["val"].dtype}
-            env[node] = arrays.stored(FUNCTIONS[name](*args, **kwargs), node.meta["val"])
+            env[node] = arrays.stored(FUNCTIONS[prim.name](*args, **kwargs), promise)
     raise ValueError("the graph has no output")

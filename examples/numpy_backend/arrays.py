@@ -4,10 +4,11 @@ In: tensors. Out: arrays that see the whole storage through `.base`, so that `as
 Invariant: NumPy has no bfloat16, and sums float16 carelessly: both are carried as float32 arrays
 whose values are rounded to the dtype after every primitive.
 """
-# ruff: noqa: ANN001, ANN201
+# ruff: noqa: ANN001, ANN201, ANN202
 
 import numpy as np
 import torch
+from flambeau_prims import TensorMeta
 
 HALF = {
     torch.float16: torch.float32,
@@ -73,6 +74,24 @@ def rounded(x, dtype):
     return np.where(np.isnan(x), x, even.view(np.float32))
 
 
+def is_symbolic(val):
+    """Whether a promised size is not a number."""
+    vals = val if isinstance(val, (tuple, list)) else (val,)
+    return any(not isinstance(n, int) for v in vals if v is not None for n in v.shape)
+
+
+def promise_of(prim, node, args, kwargs):
+    """What the shape rule says for arrays, where the graph was made for sizes it did not know."""
+
+    def meta(source, x):
+        if isinstance(x, np.ndarray):
+            strides = tuple(s // x.itemsize for s in x.strides)
+            return TensorMeta(x.shape, strides, source.meta["val"].dtype, torch.device("cpu"))
+        return list(map(meta, source, x)) if isinstance(x, (list, tuple)) else x
+
+    return prim.rule(*map(meta, node.args, args), **kwargs)
+
+
 def stored(x, val):
     """A primitive's result in the dtype and strides that the graph promises, `val`."""
     if isinstance(val, (tuple, list)):
@@ -80,13 +99,14 @@ def stored(x, val):
     x = np.asarray(x)
     if val.dtype in HALF or x.dtype != carrier(val.dtype):
         x = rounded(x.astype(carrier(val.dtype), order="C"), val.dtype)
-    if not all(isinstance(n, int) for n in val.shape):  # as many as the elements say
+    if is_symbolic(val):  # as many as the elements say
         return np.array(x, order="C")
-    same = all(n == 1 or s == t * x.itemsize for n, s, t in zip(x.shape, x.strides, val.stride()))
+    strides = val.stride if isinstance(val, TensorMeta) else val.stride()
+    same = all(n == 1 or s == t * x.itemsize for n, s, t in zip(x.shape, x.strides, strides))
     if same or not x.size:
-        return x if x.size else strided(x.reshape(-1), x.shape, val.stride())
-    reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, val.stride()))
-    out = strided(np.empty(reach, x.dtype), x.shape, val.stride())
+        return x if x.size else strided(x.reshape(-1), x.shape, strides)
+    reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, strides))
+    out = strided(np.empty(reach, x.dtype), x.shape, strides)
     out[...] = x
     return out
 

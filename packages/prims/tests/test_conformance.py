@@ -14,6 +14,7 @@ from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.composed import COMPOSED, composed
 from flambeau_prims.conformance.programs import program_of
 from flambeau_prims.conformance.random_graphs import Dice, random_program
+from flambeau_prims.conformance.symbols import symbolic
 from torch import fx
 
 
@@ -36,7 +37,8 @@ def one(name, number=0):
 
 
 def test_eager_is_right():
-    outcomes = run(eager, Plan(dtypes=[torch.float32, torch.int64, None], random_graphs=20))
+    kinds = ("prims", "graphs", "random")
+    outcomes = run(eager, Plan(dtypes=[torch.float32, torch.int64], kinds=kinds, random_graphs=20))
     wrong = [(o.program.name, o.message) for o in outcomes if o.status != "right"]
     assert not wrong
     families = {o.program.family for o in outcomes}
@@ -182,6 +184,28 @@ def test_random_graphs_are_in_the_dialect_and_differ():
         verify(program.gm, leaves=False)
     used = set().union(*(p.prims for p in programs))
     assert len(used) > 25 and len({p.gm.code for p in programs}) > 50
+
+
+def test_programs_with_symbols_run_on_other_sizes():
+    made = {name: symbolic(PRIMS[name]) for name in ("add", "sum", "mm", "cat", "gather", "sort")}
+    for program in made.values():
+        val = next(n.meta["val"] for n in program.gm.graph.nodes if n.op == "placeholder")
+        assert any(isinstance(size, torch.SymInt) for size in val.shape)
+        assert program.inputs[0].shape != program.others[0][0].shape
+        assert check(eager, program).status == "right"
+
+    def fixed(gm, inputs):
+        shapes = [x.shape for x in inputs]
+
+        def call(*xs):
+            assert [x.shape for x in xs] == shapes, "other sizes"
+            return gm(*xs)
+
+        return call
+
+    outcome = check(fixed, made["add"])
+    assert outcome.status == "error" and "other sizes" in outcome.message
+    assert symbolic(PRIMS["full"]) is None and symbolic(PRIMS["nonzero"]) is None
 
 
 def test_composed_programs_say_what_they_hold():

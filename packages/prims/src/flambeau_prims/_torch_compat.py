@@ -31,11 +31,13 @@ __all__ = [
     "has_dispatch",
     "is_composite",
     "is_mutable",
+    "is_settled",
     "is_view_op",
     "make_fake",
     "parameters",
     "result_count",
     "schema_text",
+    "symbolic_mode",
 ]
 
 
@@ -160,3 +162,16 @@ def give_symbols(mode: FakeTensorMode) -> None:
         from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
         mode.shape_env = ShapeEnv()
+
+
+def symbolic_mode() -> FakeTensorMode:
+    """A mode that makes a symbol for each size (equal sizes share one) but 0 and 1."""
+    mode = FakeTensorMode()
+    give_symbols(mode)
+    mode.static_shapes = False
+    return mode
+
+
+def is_settled(size: Any) -> bool:
+    """Whether a size is a number, or a symbol that was pinned to one by a question asked of it."""
+    return not isinstance(size, torch.SymInt) or bool(size.node.expr.is_number)

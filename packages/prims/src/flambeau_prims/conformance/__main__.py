@@ -36,7 +36,9 @@ def score(name: str, backend: Backend, plan: Plan, *, verbose: bool = False) -> 
 
 def main(argv: Sequence[str]) -> int:
     """Command line; returns the exit status."""
-    families = sorted({prim.family for prim in PRIMS.values()} | {"graphs", "random graphs"})
+    families = sorted(
+        {prim.family for prim in PRIMS.values()} | {"graphs", "random graphs", "symbols"}
+    )
     parser = argparse.ArgumentParser(prog="python -m flambeau_prims.conformance")
     parser.add_argument("backend", help="module:function, called with (gm, inputs)")
     parser.add_argument("--family", action="append", choices=families, help="may be repeated")

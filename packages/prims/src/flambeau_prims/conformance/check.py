@@ -9,7 +9,7 @@ outcome, never an exception of the kit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -68,17 +68,23 @@ def check(backend: Backend, program: Program) -> Outcome:
     reason = declared.reason(program)
     if reason is not None:
         return Outcome(program, "declared", reason)
-    torch.manual_seed(0)
-    inputs = program.fresh_inputs()
     try:
-        got = backend(program.gm, program.fresh_inputs())(*inputs)
+        compiled = backend(program.gm, program.fresh_inputs())
+        message = _run(compiled, program, declared.strides)
+        for others in program.others:
+            message = message or _run(compiled, replace(program, inputs=others), declared.strides)
     except NotYetSymbolic as error:
         return Outcome(program, "declared", f"symbols: {error}")
     except Exception as error:  # whatever the backend raises is its result
         lines = str(error).strip().splitlines() or [""]
         return Outcome(program, "error", f"{type(error).__name__}: {lines[0]}")
-    message = _judged(program, got, inputs, declared.strides)
     return Outcome(program, "wrong" if message else "right", message or "")
+
+
+def _run(compiled: Callable[..., Any], program: Program, strides: bool) -> str | None:
+    torch.manual_seed(0)
+    inputs = program.fresh_inputs()
+    return _judged(program, compiled(*inputs), inputs, strides)
 
 
 def _judged(program: Program, got: Any, inputs: Sequence[Tensor], strides: bool) -> str | None:

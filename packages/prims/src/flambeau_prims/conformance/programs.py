@@ -34,7 +34,8 @@ WIDE = {
 class Program:
     """`gm` is what the backend gets with `inputs`; `judges` say for each output how it is judged:
     the name of a judge in `flambeau_prims.conformance.compare`. `calls`: sample calls, with the
-    first of their outputs and how many there are."""
+    first of their outputs and how many there are. `others`: inputs of other sizes, which a program
+    with symbols must take as well."""
 
     name: str
     family: str
@@ -46,6 +47,7 @@ class Program:
     written: tuple[int, ...] = ()
     parts: tuple[str, ...] = ()
     calls: tuple[tuple[Case, int, int], ...] = ()
+    others: tuple[tuple[Tensor, ...], ...] = ()
 
     def __repr__(self) -> str:
         """The graph as Python, under the inputs' shapes."""

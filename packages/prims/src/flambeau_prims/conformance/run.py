@@ -20,8 +20,11 @@ from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.composed import composed
 from flambeau_prims.conformance.programs import Program, program_of
 from flambeau_prims.conformance.random_graphs import Dice, random_program
+from flambeau_prims.conformance.symbols import symbolic
 
-KINDS = ("prims", "graphs", "random")
+WHOLE_PROGRAMS = ("graphs", "random graphs", "symbols")
+"""Families that are no family of primitives."""
+KINDS = ("prims", "symbols", "graphs", "random")
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,12 @@ def run(
 
 
 def _graphs(plan: Plan) -> Iterator[Program]:
+    if "symbols" in plan.kinds and (plan.families is None or "symbols" in plan.families):
+        for prim in PRIMS.values():
+            wanted = plan.prims is None or prim.name in plan.prims
+            program = symbolic(prim, plan.seed) if wanted else None
+            if program is not None:
+                yield program
     if plan.prims is not None:
         return
     if "graphs" in plan.kinds and (plan.families is None or "graphs" in plan.families):

@@ -19,6 +19,7 @@ _DTYPES = (F32, F64, BF16, F16, I64, C64, C128)
 @samples("mm")
 def _mm(g: Generator) -> Iterator[Call]:
     for dtype in _DTYPES:
+        yield call(signed((3, 4), dtype, g), signed((4, 5), dtype, g))
         yield call(signed((3, 4), dtype, g), signed((5, 4), dtype, g).t())
         yield call(signed((4, 3), dtype, g).t(), signed((4, 5), dtype, g))
         yield call(signed((7, 33), dtype, g)[:, ::3], signed((11, 13), dtype, g))
@@ -30,6 +31,7 @@ def _mm(g: Generator) -> Iterator[Call]:
 @samples("bmm")
 def _bmm(g: Generator) -> Iterator[Call]:
     for dtype in _DTYPES:
+        yield call(signed((2, 3, 4), dtype, g), signed((2, 4, 5), dtype, g))
         yield call(signed((2, 3, 4), dtype, g), signed((2, 5, 4), dtype, g).mT)
         yield call(signed((3, 2, 4), dtype, g).transpose(0, 1), signed((2, 4, 5), dtype, g))
         yield call(signed((1, 3, 4), dtype, g).expand(2, 3, 4), signed((2, 4, 1), dtype, g))

@@ -93,6 +93,7 @@ def _slice_scatter(g: Generator) -> Iterator[Call]:
 @samples("cat")
 def _cat(g: Generator) -> Iterator[Call]:
     for a, turned in _pairs(g):
+        yield call([a, a], 2)
         yield call([a, turned], 0)
         yield call([a, a[:, :2]], 1)
         yield call([turned], 2)
