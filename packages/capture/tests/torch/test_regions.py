@@ -12,7 +12,7 @@ def x(grad=False):
 
 
 def layers():
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 4))
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.LayerNorm(8), nn.Linear(8, 4))
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -21,6 +21,13 @@ def test_checkpoint_of_a_module(agree, reentrant):
         return checkpoint(module, value, use_reentrant=reentrant).sum()
 
     agree(run, layers(), x(True))
+
+
+def test_checkpoint_of_batch_norm_counts_twice_as_in_eager(agree):
+    def run(module, value):
+        return checkpoint(module, value * 2, use_reentrant=False).sum()
+
+    agree(run, nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8)), x(True), graphs=None)
 
 
 def test_checkpoint_saves_nothing_of_the_inside(capture, backend):

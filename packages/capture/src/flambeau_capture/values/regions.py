@@ -47,6 +47,9 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.call(args[0], args[1:], named)
 
     body = capture_body(tx, "a checkpointed function", run)
+    if _writes(body):  # it does so once more when it is run again: only torch itself can tell when
+        tx.heap.changed()
+        raise Break("FB0025", "a checkpointed function writes to a tensor (batch norm in training)")
     own = {tensor.node for tensor in tensors}
     explicit = tuple(place for place, node in enumerate(body.lifted) if node in own)
     head = (body.node, tuple(options.items()), explicit)
@@ -108,6 +111,24 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensors = [*nodes, *sides[0].lifted, *sides[1].lifted]
     head = (sides[0].node, sides[1].node, counts)
     return record_result(tx, while_call, (*head, *tensors), result)
+
+
+def _writes(body: Captured) -> bool:
+    """Whether a body changes a tensor that it takes."""
+    module = body.node.meta["val"]
+    taken = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    return any(tensor._version for tensor in taken if not tensor.is_inference()) and any(
+        _changes(node) for node in module.graph.nodes
+    )
+
+
+def _changes(node: fx.Node) -> bool:
+    """Whether a call may write to its arguments: an operator in place, `out=`, batch norm."""
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    written = name.endswith("_") and not name.endswith("__")
+    return node.op.startswith("call_") and (
+        written or "out" in node.kwargs or name in ("batch_norm", "instance_norm", "setitem")
+    )
 
 
 def _fakes(body: Captured) -> Any:

@@ -1,0 +1,103 @@
+"""The model sweep beside the incumbent: how many graphs each system makes of the same model.
+
+In: rows that `python -m integration_tests.sweep --json FILE` has kept (the last of a model and mode
+counts). Out: the table of `benchmarks/results/capture-sweep.md`. Invariant: the incumbent is judged
+by the same rules, in a process per model, with a backend that runs graphs as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+
+from integration_tests.sweep.cases import Case, families
+from integration_tests.sweep.forking import Row, sweep
+from integration_tests.sweep.judging import Counts
+from integration_tests.sweep.tables import markdown
+
+
+def incumbent(module: torch.nn.Module) -> tuple[Callable[..., Any], Callable[[], Counts]]:
+    """torch.compile with a backend that counts."""
+    found = Counts()
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        found.graphs += 1
+        found.operations += sum(node.op.startswith("call_") for node in graph.graph.nodes)
+        return graph.forward
+
+    torch._dynamo.config.recompile_limit = 64
+    return torch.compile(module, backend=backend, dynamic=False), lambda: found
+
+
+def latest(files: Iterable[Path]) -> list[Row]:
+    """The last row of each model and mode, in order of names."""
+    rows: dict[tuple[str, str, str], Row] = {}
+    for file in files:
+        for line in file.read_text().splitlines():
+            row = json.loads(line)
+            key = (row["family"], row["name"], row["mode"])
+            known = rows.get(key)
+            if known is None or known["status"] in OPEN or row["status"] not in OPEN:
+                rows[key] = row
+    return [rows[key] for key in sorted(rows)]
+
+
+OPEN = ("timeout", "not run")  # a run that said nothing does not undo one that did
+
+
+def add_incumbent(rows: list[Row], mode: str, limit: int, breaks: bool, timeout: float) -> None:
+    """Run the incumbent on models of some rows and put what it did into them."""
+    wanted = [row for row in rows if row["mode"] == mode and row["status"] != "not built"]
+    wanted.sort(key=lambda row: row["status"] != "breaks")
+    if breaks:
+        wanted = [row for row in wanted if row["status"] == "breaks"]
+    names = {(row["family"], row["name"]): row for row in wanted[:limit]}
+    cases: list[Case] = []
+    for family in sorted({family for family, _ in names}):
+        cases += [case for case in families()[family](True) if (family, case.name) in names]
+    for case, found in zip(cases, sweep(cases, [mode], incumbent, timeout)):
+        row = found[0]
+        told = f"{row['graphs']} graphs" if row.get("graphs") else ""
+        if row["status"] not in ("one graph", "breaks"):
+            told = f"{row['status']} {told}".strip()
+        names[(case.family, case.name)]["incumbent"] = told
+        print(case.name, told, flush=True)
+
+
+def main() -> int:
+    """Merge, run the incumbent where asked, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="+", type=Path)
+    parser.add_argument("--mode", default="inference")
+    parser.add_argument("--limit", type=int, default=0, help="models to run the incumbent on")
+    parser.add_argument("--breaks", action="store_true", help="only where Flambeau breaks")
+    parser.add_argument("--timeout", type=float, default=120.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--markdown", type=Path)
+    arguments = parser.parse_args()
+    rows = latest(arguments.rows)
+    if arguments.limit:
+        add_incumbent(rows, arguments.mode, arguments.limit, arguments.breaks, arguments.timeout)
+    text = markdown(rows, "python -m integration_tests.sweep --json ROWS; "
+                    "python benchmarks/sweep.py ROWS")  # fmt: skip
+    if arguments.json:
+        arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if arguments.markdown:
+        arguments.markdown.write_text(text)
+    else:
+        print(text)
+    return int(any(row["status"] in ("wrong", "crashed") for row in rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,78 @@
+"""Bodies that capture keeps as one call: whoever traces a graph finds the operators inside."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
+from torch.utils.checkpoint import checkpoint
+
+import flambeau
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        ctx.scale = scale
+        return x * x * x * scale
+
+    @staticmethod
+    def backward(ctx, derivative):
+        (x,) = ctx.saved_tensors
+        return derivative * 7 * x * ctx.scale, None
+
+
+def doubled(module, x):
+    return functional_call(module, {n: p * 2 for n, p in module.named_parameters()}, (x,))
+
+
+PROGRAMS = {
+    "autograd function": lambda m, x: Cube.apply(m(x), 2.0),
+    "checkpoint": lambda m, x: checkpoint(m, x, use_reentrant=False).sum(1),
+    "grad": lambda m, x: grad(lambda t: (t**3).sum())(m(x)),
+    "per sample": lambda m, x: vmap(grad(lambda t: (t**3).sum()))(m(x)),
+    "jacrev": lambda m, x: jacrev(lambda t: t**3)(m(x)[0]),
+    "hessian": lambda m, x: hessian(lambda t: (t**3).sum())(m(x)[0]),
+    "jvp": lambda m, x: jvp(torch.sin, (m(x),), (m(x),))[1],
+    "functional_call": doubled,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_training_through_a_body(name):
+    program = PROGRAMS[name]
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 4))
+    results = []
+    for wrap in (
+        lambda fn: fn,
+        lambda fn: flambeau.compile(fn, backend="aot_eager", fullgraph=True),
+    ):
+        own = copy.deepcopy(module)
+        given = torch.linspace(-1, 1, 20).view(5, 4).requires_grad_()
+        out = wrap(program)(own, given)
+        out.square().sum().backward()
+        results.append((out.detach(), given.grad, [p.grad for p in own.parameters()]))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_derivative_of_a_branch_runs_with_torch_and_says_so():
+    def run(x, w):
+        return torch.cond(x.sum() > 0, lambda: (x * w).sin(), lambda: (x + w).cos(), ())
+
+    compiled = flambeau.compile(run, backend="aot_eager")
+    with torch.no_grad():
+        for sign in (1.0, -1.0):
+            x, w = torch.full((3,), sign), torch.rand(3)
+            expected = (x * w).sin() if sign > 0 else (x + w).cos()
+            torch.testing.assert_close(compiled(x, w), expected)
+    assert flambeau.report(compiled).fallbacks == ()
+    w = torch.rand(3, requires_grad=True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compiled(torch.ones(3), w).sum().backward()
+    torch.testing.assert_close(w.grad, w.detach().cos())
+    assert flambeau.report(compiled).fallbacks and told
