@@ -19,6 +19,7 @@ from flambeau_prims.conformance.backends import load_backend
 from flambeau_prims.conformance.check import Backend, Outcome, declaration
 from flambeau_prims.conformance.run import KINDS, Plan, run
 from flambeau_prims.conformance.score import ScoreCard
+from flambeau_prims.conformance.tensors import CPU
 
 
 def score(name: str, backend: Backend, plan: Plan, *, verbose: bool = False) -> ScoreCard:
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--family", action="append", choices=families, help="may be repeated")
     parser.add_argument("--prim", action="append", choices=sorted(PRIMS), metavar="NAME")
     parser.add_argument("--dtype", action="append", metavar="NAME", help="such as float32")
+    parser.add_argument("--device", type=torch.device, default=CPU, help="such as cuda")
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--random-graphs", type=int, default=50, metavar="N")
@@ -62,6 +64,7 @@ def main(argv: Sequence[str]) -> int:
         seed=options.seed,
         random_graphs=options.random_graphs,
         prims=options.prim,
+        device=torch.empty(0, device=options.device).device,  # with its index
     )
     try:
         backend = load_backend(options.backend)

@@ -8,13 +8,14 @@ by its shape rule; one that has neither is an error that names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from flambeau_prims._op import PRIMS, Prim
+from flambeau_prims.conformance.tensors import moved
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 Sampler = Callable[[Generator], Iterable[Call]]
@@ -37,6 +38,11 @@ class Case:
     def run(self) -> Any:
         """The eager result."""
         return self.prim.overload(*self.args, **self.kwargs)
+
+    def on(self, device: torch.device) -> Case:
+        """The same call on another device."""
+        args, kwargs = moved(self.args, device), moved(self.kwargs, device)
+        return replace(self, args=tuple(args), kwargs=kwargs)
 
     @property
     def tensors(self) -> list[Tensor]:

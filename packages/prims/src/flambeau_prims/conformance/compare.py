@@ -117,13 +117,16 @@ def verdict(judge: str, output: Output, *, strides: bool = True) -> str | None:
         return f"has shape {tuple(got.shape)}, not {promise.shape}"
     if got.dtype != promise.dtype:
         return f"has dtype {_short(got.dtype)}, not {_short(promise.dtype)}"
+    if got.device != promise.device:
+        return f"is on {got.device}, not {promise.device}"
     if strides and not is_same_layout(got, promise):
         return f"has strides {tuple(got.stride())}, not {promise.stride}"
     if judge == "shape" or got.numel() == 0:
         return None
     if judge in ("close", "loose") and not (got.dtype.is_floating_point or got.dtype.is_complex):
         judge = "exact"
-    return JUDGES[judge](output)
+    reference = None if output.reference is None else output.reference.cpu()
+    return JUDGES[judge](Output(got.cpu(), output.eager.cpu(), reference, promise))
 
 
 def _short(dtype: torch.dtype) -> str:

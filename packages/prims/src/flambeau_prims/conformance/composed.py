@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, fx
 
 from flambeau_prims.conformance.programs import Program
-from flambeau_prims.conformance.tensors import BF16, BOOL, F32, I64, positions, signed
+from flambeau_prims.conformance.tensors import BF16, BOOL, CPU, F32, I64, moved, positions, signed
 from flambeau_prims.dialect import verify
 from flambeau_prims.rewrite import lower
 
@@ -83,7 +83,7 @@ def _shuffled(g: Generator) -> tuple[Callable[..., Any], list[Tensor]]:
     def f(x: Tensor, i: Tensor) -> Any:
         y = torch.cat([x[:, ::2], x.flip(1)[:, 1:3]], 1).t()
         top = y.topk(2, 0)
-        counts = (i[None] == torch.arange(5)[:, None]).sum(1)
+        counts = (i[None] == torch.arange(5, device=i.device)[:, None]).sum(1)
         return (F.pad(y, (1, 0, 0, 2), value=-1.0), top.values, counts, x[i].cumsum(0))
 
     return f, [signed((5, 8), F32, g), positions((9,), 5, g).to(I64)]
@@ -102,12 +102,15 @@ COMPOSED: dict[str, Build] = {
 """Torch code by name."""
 
 
-def composed(seed: int = 0, only: str | None = None) -> Iterator[Program]:
+def composed(
+    seed: int = 0, only: str | None = None, device: torch.device = CPU
+) -> Iterator[Program]:
     """The programs of `COMPOSED` (or the one named `only`), lowered."""
     for number, (name, build) in enumerate(COMPOSED.items()):
         if only is not None and name != only:
             continue
         function, inputs = build(torch.Generator().manual_seed(seed * 101 + number))
+        inputs = moved(inputs, device)
         gm = lower(fx.symbolic_trace(function), inputs)
         verify(gm, leaves=False)
         outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims.conformance.programs import Builder, Program
-from flambeau_prims.conformance.tensors import BF16, BOOL, F32, F64, I64, signed
+from flambeau_prims.conformance.tensors import BF16, BOOL, CPU, F32, F64, I64, moved, signed
 from flambeau_prims.values import Value
 
 T = TypeVar("T")
@@ -62,8 +62,8 @@ _LOGIC = ("logical_and", "logical_or", "logical_xor")
 class _Growing:
     """A graph being built; each method adds something or says that it cannot."""
 
-    def __init__(self, decisions: Decisions) -> None:
-        self.decide = decisions
+    def __init__(self, decisions: Decisions, device: torch.device) -> None:
+        self.decide, self.device = decisions, device
         self.builder = Builder()
         self.known: list[_Known] = []
         self.prims: set[str] = set()
@@ -86,7 +86,7 @@ class _Growing:
         x: Tensor = signed(shape, dtype, g)
         if x.ndim > 1 and self.decide.number(0, 3) == 3:
             x = signed(shape[::-1], dtype, g).permute(*reversed(range(len(shape))))
-        self.known.append(_Known(self.builder.input(x), exact=True))
+        self.known.append(_Known(self.builder.input(moved(x, self.device)), exact=True))
 
     def emit(self, name: str, *args: Any, exact: bool, **kwargs: Any) -> bool:
         self.prims.add(name)
@@ -252,9 +252,11 @@ _STEPS: tuple[Callable[[_Growing], bool], ...] = (
 )
 
 
-def random_program(decisions: Decisions, *, name: str = "random", steps: int = 10) -> Program:
+def random_program(
+    decisions: Decisions, name: str = "random", *, steps: int = 10, device: torch.device = CPU
+) -> Program:
     """A graph of 1 to 3 inputs and up to `steps` calls; every value not used is an output."""
-    growing = _Growing(decisions)
+    growing = _Growing(decisions, device)
     for _ in range(decisions.number(1, 3)):
         growing.add_input()
     for _ in range(decisions.number(1, steps)):

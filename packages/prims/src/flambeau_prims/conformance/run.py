@@ -21,6 +21,7 @@ from flambeau_prims.conformance.composed import composed
 from flambeau_prims.conformance.programs import Program, program_of
 from flambeau_prims.conformance.random_graphs import Dice, random_program
 from flambeau_prims.conformance.symbols import symbolic
+from flambeau_prims.conformance.tensors import CPU
 
 WHOLE_PROGRAMS = ("graphs", "random graphs", "symbols")
 """Families that are no family of primitives."""
@@ -37,6 +38,7 @@ class Plan:
     seed: int = 0
     random_graphs: int = 50
     prims: Collection[str] | None = None
+    device: torch.device = CPU
 
     def wants(self, prim: Prim) -> bool:
         """Whether the calls of `prim` are to be run."""
@@ -44,12 +46,12 @@ class Plan:
         return named and (self.families is None or prim.family in self.families)
 
 
-def groups(prim: Prim, seed: int = 0) -> dict[str, list[Case]]:
+def groups(prim: Prim, seed: int = 0, device: torch.device = CPU) -> dict[str, list[Case]]:
     """The sample calls of a primitive by dtype."""
     found: dict[str, list[Case]] = {}
     for case in cases_of(prim, seed):
         name = str(case.dtype).removeprefix("torch.") if case.dtype is not None else "any"
-        found.setdefault(name, []).append(case)
+        found.setdefault(name, []).append(case.on(device))
     return found
 
 
@@ -59,7 +61,7 @@ def single_prims(plan: Plan) -> Iterator[tuple[str, list[Case]]]:
     for prim in PRIMS.values():
         if not plan.wants(prim):
             continue
-        for dtype, cases in groups(prim, plan.seed).items():
+        for dtype, cases in groups(prim, plan.seed, plan.device).items():
             if wanted is None or dtype in wanted:
                 yield f"{prim.name}-{dtype}", cases
 
@@ -110,14 +112,14 @@ def _graphs(plan: Plan) -> Iterator[Program]:
     if "symbols" in plan.kinds and (plan.families is None or "symbols" in plan.families):
         for prim in PRIMS.values():
             wanted = plan.prims is None or prim.name in plan.prims
-            program = symbolic(prim, plan.seed) if wanted else None
+            program = symbolic(prim, plan.seed, plan.device) if wanted else None
             if program is not None:
                 yield program
     if plan.prims is not None:
         return
     if "graphs" in plan.kinds and (plan.families is None or "graphs" in plan.families):
-        yield from composed(plan.seed)
+        yield from composed(plan.seed, device=plan.device)
     if "random" in plan.kinds and (plan.families is None or "random graphs" in plan.families):
         for number in range(plan.random_graphs):
             dice = Dice(random.Random(plan.seed * 1_000_003 + number))
-            yield random_program(dice, name=f"random-{plan.seed}-{number}")
+            yield random_program(dice, f"random-{plan.seed}-{number}", device=plan.device)

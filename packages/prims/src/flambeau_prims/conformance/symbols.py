@@ -19,6 +19,7 @@ from flambeau_prims._torch_compat import is_settled, parameters, symbolic_mode
 from flambeau_prims.conformance.cases import Case, cases_of
 from flambeau_prims.conformance.compare import judge_of
 from flambeau_prims.conformance.programs import Program, rule_result
+from flambeau_prims.conformance.tensors import CPU
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.values import Recorder, Value
 
@@ -29,7 +30,7 @@ _SKIPPED_TAGS = frozenset({"data_dependent", "mutating", "creation", "random", "
 _SKIPPED = frozenset({"searchsorted"})  # like factorizations: a repeated row is no valid operand
 
 
-def symbolic(prim: Prim, seed: int = 0) -> Program | None:
+def symbolic(prim: Prim, seed: int = 0, device: torch.device = CPU) -> Program | None:
     """The first of the primitive's sample calls that can be made symbolic."""
     if (
         prim.tags & _SKIPPED_TAGS
@@ -39,16 +40,16 @@ def symbolic(prim: Prim, seed: int = 0) -> Program | None:
         )
     ):
         return None
-    return next(_programs(prim, seed), None)
+    return next(_programs(prim, seed, device), None)
 
 
-def _programs(prim: Prim, seed: int) -> Iterator[Program]:
+def _programs(prim: Prim, seed: int, device: torch.device) -> Iterator[Program]:
     for case in cases_of(prim, seed):
         if not case.tensors or any(not _plain(x) for x in case.tensors):
             continue
         if not any(size > 1 for x in case.tensors for size in x.shape):
             continue
-        program = _program(case)
+        program = _program(case.on(device))
         if program is not None:
             yield program
 
@@ -101,7 +102,7 @@ def _grown(item: Any) -> Any:
     if isinstance(item, Tensor):
         for dim, size in enumerate(item.shape):
             if size > 1:
-                item = item.index_select(dim, torch.arange(size + 1) % size)
+                item = item.index_select(dim, torch.arange(size + 1, device=item.device) % size)
         return item
     if isinstance(item, dict):
         return {key: _grown(value) for key, value in item.items()}

@@ -7,6 +7,7 @@ wrong. Invariant: the same generator state gives the same numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -105,9 +106,24 @@ def extremes(dtype: torch.dtype) -> Tensor:
     return torch.tensor([ends.min, ends.max, 0, 1, *low, ends.max - 1, 100], dtype=dtype)
 
 
-def fresh(x: Tensor) -> Tensor:
-    """A copy of `x` with its strides and offset, in a storage of its own."""
+def fresh(x: Tensor, device: torch.device | None = None) -> Tensor:
+    """A copy of `x` with its strides and offset, in a storage of its own, on `device` if given."""
     storage = x.untyped_storage().clone()
-    return torch.empty(0, dtype=x.dtype, device=x.device).set_(
+    place = x.device if device is None else device
+    if place != x.device:
+        whole = torch.empty(0, dtype=torch.uint8, device=x.device).set_(storage)
+        storage = whole.to(place).untyped_storage()
+    return torch.empty(0, dtype=x.dtype, device=place).set_(
         storage, x.storage_offset(), x.shape, x.stride()
     )
+
+
+def moved(item: Any, device: torch.device) -> Any:
+    """`item` with its tensors and devices, also those in lists, on `device`."""
+    if isinstance(item, Tensor):
+        return fresh(item, device) if item.device != device else item
+    if isinstance(item, torch.device):
+        return device
+    if isinstance(item, dict):
+        return {key: moved(value, device) for key, value in item.items()}
+    return [moved(x, device) for x in item] if isinstance(item, (list, tuple)) else item
