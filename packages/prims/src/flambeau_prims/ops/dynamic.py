@@ -81,10 +81,10 @@ def _check_nonzero(a: TensorMeta) -> None:
 _register(
     "nonzero(Tensor a) -> Tensor",
     _check_nonzero,
-    torch.nonzero,
-    lambda n, a: a.new_empty_strided((n, a.ndim), (1, n), dtype=torch.int64),
+    lambda a: torch.nonzero(a).contiguous(),
+    lambda n, a: _new(a, (n, a.ndim), torch.int64),
     doc="The positions of the elements that are not zero, one a row, in row-major order.",
-    shape="(n, dimensions of `a`), n counted in the elements; one column after the other",
+    shape="(n, dimensions of `a`), n counted in the elements; contiguous",
     edge_cases={"nan": "not zero", "signed zero": "-0 is zero", "empty": "no rows"},
     source="Iverson, A Programming Language, 1962 (compression)",
 )
