@@ -24,8 +24,11 @@ SAME_DTYPE = (
 )  # fmt: skip
 """Result dtype is the operands'."""
 
-TO_BOOL = ("isnan", "isinf", "isfinite", "eq", "ne", "lt", "le", "gt", "ge")
+TO_BOOL = ("eq", "ne", "lt", "le", "gt", "ge")
 """Result dtype is bool."""
+
+OF_FLOATS = {"isnan": False, "isinf": False, "isfinite": True}
+"""Questions about floating-point numbers, with the answer for all others."""
 
 EXPENSIVE = frozenset(
     {
@@ -41,7 +44,17 @@ EXPENSIVE = frozenset(
 @rule(*SAME_DTYPE)
 def pointwise(ctx: Context, name: str, *args: Node) -> Node:
     _no_complex(name, args)
+    if name == "nextafter" and args[0].dtype.itemsize < 4:
+        raise LoweringError("nextafter of half precision steps by another distance than float32's")
     return ctx.point(name, args)
+
+
+@rule(*OF_FLOATS)
+def classification(ctx: Context, name: str, a: Node) -> Node:
+    _no_complex(name, (a,))
+    if not a.dtype.is_floating_point:
+        return ctx.literal(OF_FLOATS[name], a.shape, torch.bool, a.device)
+    return ctx.point(name, (a,), torch.bool)
 
 
 @rule(*TO_BOOL)

@@ -12,8 +12,10 @@ from math import prod
 from flambeau_inductor.indexing import Expr, as_expr
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
+    Attribute,
     Choose,
     Guard,
+    Input,
     Node,
     View,
     at,
@@ -39,6 +41,8 @@ def broadcast_in_dim(ctx: Context, a: Node, shape: Sequence[int], dims: Sequence
 @rule("reshape")
 def reshape(ctx: Context, a: Node, shape: Sequence[int]) -> Node:
     sizes = tuple(shape)
+    if a.dtype.is_complex:
+        raise LoweringError("reshape may copy, and complex numbers have no kernels")
     if prod(sizes) == 0:
         return ctx.view(a, sizes, tuple(as_expr(0) for _ in a.shape))
     flat = dot(dims_of(len(sizes)), flat_strides(sizes))
@@ -153,8 +157,22 @@ def as_strided(
     ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> Node:
     """As an index map, where the storage of `a` is known to hold it alone, without gaps."""
-    if isinstance(a.define, View):
+    if isinstance(a.define, View | Input | Attribute):
         raise LoweringError("as_strided on a view counts from the start of another storage")
+    return _restrided(ctx, a, size, stride, offset)
+
+
+@rule("restride")
+def restride(ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int]) -> Node:
+    """As `as_strided`, from the first element of `a` on: wherever its storage begins."""
+    if isinstance(a.define, View):
+        raise LoweringError("the strides of a view are not those of its memory")
+    return _restrided(ctx, a, size, stride, 0)
+
+
+def _restrided(
+    ctx: Context, a: Node, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Node:
     own = ctx.graph.stride_of(a)
     order = sorted((i for i, n in enumerate(a.shape) if n > 1), key=lambda i: -own[i])
     expected = 1
