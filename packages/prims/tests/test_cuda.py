@@ -48,7 +48,15 @@ def taken(case):
         return args[3] == "gels" and args[0].shape[-2] >= args[0].shape[-1]
     if case.prim.name == "int_mm":
         return args[0].shape[0] > 16 and args[1].stride(0) == 1
-    return True
+    if case.prim.name in ("attention", "attention_backward"):
+        return args[0].dtype != torch.float64
+    if case.prim.name in ("igamma", "igammac"):
+        return args[0].dtype not in (torch.float16, torch.bfloat16)
+    if case.prim.name == "ldl_solve":
+        return not args[0].is_complex()
+    if case.prim.name == "as_strided":  # `move` makes a storage of its own
+        return args[0].storage_offset() == 0
+    return case.prim.name != "topk" or args[4]  # the order of those that are not sorted is free
 
 
 def inexact(x):
@@ -67,7 +75,8 @@ def test_rule_and_value(name):
             q, k, v, bias, rest = *args[1:4], args[6], args[7:]
             out, lse = PRIMS["attention"].overload(q, k, v, bias, *rest, **kwargs)
             args[4:6] = out, lse
-        got = results(case.prim.overload(*args, **kwargs))
+        with torch.backends.cudnn.flags(allow_tf32=False):
+            got = results(case.prim.overload(*args, **kwargs))
         expected = results(case.run())
         metas = {k: metas_of(v) for k, v in kwargs.items()}
         promised = expected
