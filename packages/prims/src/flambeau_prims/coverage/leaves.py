@@ -114,6 +114,11 @@ LEAVES: tuple[Leaves, ...] = (
         r" batch_norm_update_stats",
     ),
     Leaves(
+        "named dimensions",
+        "dimensions with names, which torch 2.13 no longer has",
+        r"\w+\.names(_out)?",
+    ),
+    Leaves(
         "other namespaces",
         "operators outside of `aten`, which bring their own kernels",
         r"(?!aten\.)\w+\..*",
@@ -145,7 +150,7 @@ def is_inert(op: str) -> bool:
 @functools.cache
 def leaf(op: str) -> Leaves | None:
     """The family of leaves that `op` is declared in; an in-place form by its plain name as well."""
-    names = (_bare(op), _bare(op).removesuffix("_"))
+    names = (_bare(op), _bare(op).removesuffix("_"), op.removeprefix("aten."))
     return next((f for f in LEAVES for n in names if f.pattern.fullmatch(n)), None)
 
 

@@ -38,7 +38,7 @@ _BINARY: dict[str, dict[str, Any]] = {
     "minimum": {"Scalar": aten.clamp_max.default, "List": aten.minimum.default},
     "pow": {"Scalar": aten.pow.Tensor_Scalar, "List": aten.pow.Tensor_Tensor},
     "copy": {"default": aten.copy.default},
-    "mm": {"default": aten.mm.default},
+    "mm": {"default": aten.mm.default},  # new in torch 2.13
 }
 
 

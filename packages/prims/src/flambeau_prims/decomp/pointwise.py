@@ -67,8 +67,9 @@ _TESTS = ["isnan", "isinf", "signbit"]
 
 def overloads(name: str, *kinds: str) -> list[Any]:
     """Those of the named overloads of an operation that this torch has."""
-    packet = getattr(aten, name)
-    return [getattr(packet, kind) for kind in kinds if kind in packet.overloads()]
+    packet = getattr(aten, name, None)
+    known = () if packet is None else packet.overloads()
+    return [getattr(packet, kind) for kind in kinds if kind in known]
 
 
 def _register_tables() -> None:

@@ -144,14 +144,12 @@ _BINARY: dict[str, Function] = {
         "The regularized lower incomplete gamma function P(a, b).",
         f"{_AS}, 6.5",
         "NaN if either is negative, or both are 0",
-        FLOATS,
     ),
     "igammac": _binary(
         torch.igammac,
         "The regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b).",
         f"{_AS}, 6.5",
         "NaN if either is negative, or both are 0",
-        FLOATS,
     ),
     "zeta": _binary(
         special.zeta,
