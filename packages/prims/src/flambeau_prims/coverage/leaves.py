@@ -116,7 +116,7 @@ LEAVES: tuple[Leaves, ...] = (
     Leaves(
         "named dimensions",
         "dimensions with names, which torch 2.13 no longer has",
-        r"\w+\.names(_out)?",
+        r"aten\.\w+\.names(_out)?",
     ),
     Leaves(
         "other namespaces",
@@ -150,7 +150,7 @@ def is_inert(op: str) -> bool:
 @functools.cache
 def leaf(op: str) -> Leaves | None:
     """The family of leaves that `op` is declared in; an in-place form by its plain name as well."""
-    names = (_bare(op), _bare(op).removesuffix("_"), op.removeprefix("aten."))
+    names = (_bare(op), _bare(op).removesuffix("_"), op)
     return next((f for f in LEAVES for n in names if f.pattern.fullmatch(n)), None)
 
 
