@@ -136,6 +136,8 @@ def test_a_chosen_table():
 
 def _graph(build):
     gm = lower(fx.symbolic_trace(lambda x: (torch.exp(x) * 2,)), [torch.ones(2, 3)])
+    for node in gm.graph.nodes:
+        node.meta["stack_trace"] = '  File "m.py", line 9, in f\n    exp(x)'
     build(gm.graph, {n.name: n for n in gm.graph.nodes}, list(gm.graph.nodes))
     return gm
 
@@ -144,11 +146,11 @@ def test_verify_names_what_is_wrong():
     def broken_shape(graph, names, nodes):
         exp = [n for n in nodes if n.target is P.exp.default][0]
         exp.meta["val"] = exp.meta["val"].new_empty(7)
-        exp.meta["stack_trace"] = '  File "m.py", line 9, in f\n    exp(x)'
 
     def torch_function(graph, names, nodes):
         with graph.inserting_before(nodes[-1]):
-            graph.call_function(torch.sin, (nodes[0],)).meta["val"] = nodes[0].meta["val"]
+            node = graph.call_function(torch.sin, (nodes[0],))
+            node.meta.update(nodes[0].meta)
 
     def no_value(graph, names, nodes):
         del nodes[1].meta["val"]
@@ -157,18 +159,47 @@ def test_verify_names_what_is_wrong():
         exp = [n for n in nodes if n.target is P.exp.default][0]
         with graph.inserting_before(nodes[-1]):
             node = graph.call_function(P.copy_.default, (exp, nodes[0]))
-            node.meta["val"] = exp.meta["val"]
+            node.meta.update(exp.meta)
 
     def bare_output(graph, names, nodes):
         nodes[-1].args = (nodes[-1].args[0][0],)
 
+    def missing_operand(graph, names, nodes):
+        exp = [n for n in nodes if n.target is P.exp.default][0]
+        exp.args = (None,)
+
+    def method(graph, names, nodes):
+        with graph.inserting_before(nodes[-1]):
+            node = graph.call_method("exp", (nodes[0],))
+            node.meta.update(nodes[0].meta)
+
     verify(_graph(lambda *_: None))
     for build, text in (
-        (broken_shape, r"rule shapes: .*\[7\].*m.py"),
-        (torch_function, "rule targets"),
-        (no_value, "rule values"),
-        (write, "rule effects.*not an input"),
-        (bare_output, "rule outputs"),
+        (broken_shape, r"node exp\S*, rule shapes: .*\[7\].*m.py"),
+        (missing_operand, r"node exp\S*, rule shapes: exp: argument a is None.*m.py"),
+        (torch_function, "node sin, rule targets.*m.py"),
+        (method, "rule targets: call_method exp.*m.py"),
+        (no_value, "node exp.*, rule values.*m.py"),
+        (write, "node copy_.*, rule effects.*not an input.*m.py"),
+        (bare_output, "node output, rule outputs.*m.py"),
     ):
         with pytest.raises(DialectError, match=text):
             verify(_graph(build))
+
+
+def test_sizes_that_depend_on_elements_become_symbols():
+    gm = lower(fx.symbolic_trace(lambda x: (torch.nonzero(x),)), [torch.tensor([1.0, 0.0, 2.0])])
+    assert verify(gm, leaves=False) == {}
+    node = [n for n in gm.graph.nodes if n.op == "call_function"][0]
+    assert prim_of(node.target).name == "nonzero"
+    assert isinstance(node.meta["val"].shape[0], torch.SymInt) and node.meta["val"].shape[1] == 1
+    assert gm(torch.tensor([0.0, 5.0, 0.0]))[0].tolist() == [[1]]
+
+
+def test_results_with_names_keep_them():
+    gm = lower(
+        fx.symbolic_trace(lambda x: (x.topk(2).values, x.max(0).indices)), [torch.rand(3, 4)]
+    )
+    x = torch.rand(3, 4)
+    assert verify(gm, leaves=False) == {}
+    assert torch.equal(gm(x)[0], x.topk(2).values) and torch.equal(gm(x)[1], x.max(0).indices)
