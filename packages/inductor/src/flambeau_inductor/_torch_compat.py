@@ -7,7 +7,6 @@ from torch._ops import OpOverload
 
 __all__ = [
     "OpOverload",
-    "assert_later",
     "current_device",
     "current_raw_stream",
     "may_alias",
@@ -80,8 +79,3 @@ def returns_sequence(op: OpOverload) -> bool:
     """Whether a call gives a tuple or a list of results rather than one tensor."""
     returns = op._schema.returns
     return len(returns) != 1 or "List" in str(returns[0].type) or "[]" in str(returns[0].type)
-
-
-def assert_later(condition: torch.Tensor) -> None:
-    """Fail, when the device gets there, unless the one element of `condition` is true."""
-    torch._assert_async(condition)

@@ -16,6 +16,7 @@ another on one stream.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -142,10 +143,7 @@ class Recorded:
         _copy(buffers, [args[position] for position in copied])
         stream = self._recorder.stream()
         replay, outputs = self._recorder.record(lambda: self._call(list(inputs)))
-        for output in outputs:
-            if isinstance(output, torch.Tensor):
-                _RECORDED.add(output.untyped_storage().data_ptr())
-        return Recording(
+        recording = Recording(
             replay=replay,
             stream=stream,
             outputs=outputs,
@@ -160,6 +158,11 @@ class Recorded:
             copied=tuple(copied),
             buffers=buffers,
         )
+        tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
+        addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        _RECORDED.add(addresses)
+        weakref.finalize(recording, _RECORDED.discard, addresses)
+        return recording
 
     def _misfit(self, recording: Recording, args: Sequence[Any]) -> str | None:
         """Why this call cannot be a replay."""
@@ -187,15 +190,19 @@ HELD = "an output of the last replay is still held"
 
 
 class _Addresses:
-    """Storages that recordings hand out; their addresses are theirs for good."""
+    """Storages that living recordings hand out."""
 
     def __init__(self) -> None:
         self._found: set[int] = set()
         self._lock = threading.Lock()
 
-    def add(self, address: int) -> None:
+    def add(self, addresses: set[int]) -> None:
         with self._lock:
-            self._found.add(address)
+            self._found |= addresses
+
+    def discard(self, addresses: set[int]) -> None:
+        with self._lock:
+            self._found -= addresses
 
     def __contains__(self, address: object) -> bool:
         return address in self._found

@@ -24,6 +24,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
 )
 from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape, flat_strides
+from flambeau_inductor.schedule.checks import check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.loops import build_loop
@@ -148,7 +149,18 @@ def _check(made: _Assembly, node: Node) -> None:
     for check in made.plan.checks.get(node, ()):
         if node.numel:
             ref = Ref(made.name_of(node), check.layout)
-            made.steps.append(CheckIndex(ref, check.size, check.wrap, check.error, check.message))
+            step = CheckIndex(ref, check.size, check.wrap, check.error, check.message)
+            made.steps.extend(_on_device(made, step) if node.device.type == "cuda" else [step])
+
+
+def _on_device(made: _Assembly, check: CheckIndex) -> list[Compute]:
+    """A check that does not wait for the device: a kernel that looks, and an assertion there."""
+    layout = check.ref.layout or made.buffers[check.ref.buffer].layout
+    seen = made.scratch((), torch.bool, layout.device)
+    name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
+    loop = RunLoop(check_loop(name, check, layout, seen))
+    text = check.message.replace("{index}", "of a GPU tensor")
+    return [loop, Extern("aten._assert_async.msg", (Ref(seen), text))]
 
 
 def _call(made: _Assembly, call: Call) -> None:
