@@ -113,8 +113,13 @@ def test_compare_refuses(ours, eager):
 def test_command(capsys, tmp_path):
     page = tmp_path / "page.md"
     record = tmp_path / "record.json"
+    accuracy = tmp_path / "accuracy.md"
+    accuracy.write_text("# Head\n<!-- worst: begin -->\nold\n<!-- worst: end -->\ntail\n")
     arguments = ["^erf$", "--samples", "2", "--worst", "--layouts"]
-    assert main([*arguments, "--markdown", str(page), "--json", str(record)]) == 0
+    files = ["--markdown", str(page), "--json", str(record), "--accuracy", str(accuracy)]
+    assert main([*arguments, *files]) == 0
+    assert "| erf |" in accuracy.read_text() and "old" not in accuracy.read_text()
+    assert accuracy.read_text().startswith("# Head") and accuracy.read_text().endswith("tail\n")
     out = capsys.readouterr().out
     assert "| right |" in out and "our error / eager's" in out
     assert "## Different" in page.read_text() and '"status": "right"' in record.read_text()

@@ -43,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         record["verdicts"] = [as_json(v) for v in verdicts]
         lines = json.dumps(record).replace('{"name"', '\n{"name"')
         options.json.write_text(lines + "\n")
+    if options.accuracy:
+        text = options.accuracy.read_text()
+        options.accuracy.write_text(with_section(text, f"{run.worst_table(verdicts)}\n"))
     if options.markdown:
         options.markdown.write_text(page(verdicts, seconds, options.samples))
     return 1 if any(v.status == "wrong" for v in verdicts) else 0
@@ -62,7 +65,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--layouts", action="store_true", help="also results whose strides are not eager's")
     add("--json", type=Path, help="write all verdicts to this file")
     add("--markdown", type=Path, help="write the tables to this file")
+    add("--accuracy", type=Path, help="rewrite the worst errors between the marks of this page")
     return parser
+
+
+MARKS = ("<!-- worst: begin -->\n", "<!-- worst: end -->")
+
+
+def with_section(page_text: str, section: str) -> str:
+    """The page with what stands between the marks replaced; ValueError without marks."""
+    begin, end = (page_text.index(mark) for mark in MARKS)
+    return page_text[: begin + len(MARKS[0])] + section + page_text[end:]
 
 
 def as_json(verdict: Verdict) -> dict[str, object]:
