@@ -141,7 +141,7 @@ class _Results:
         late = False
         for reshape in self.effects.reshapes:
             count = len(reshape.steps)
-            if reshape.primal == primal and steps[:count] == reshape.steps:
+            if reshape.primal == primal and len(steps) > count and steps[:count] == reshape.steps:
                 late, steps = True, steps[count:]
         steps = _as_related(result, origin, steps)
         return ViewOfInput(primal, steps, in_graph(result), leaf, late)

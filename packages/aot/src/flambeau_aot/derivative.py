@@ -69,7 +69,7 @@ def needs(program: Program, joint: Joint) -> Needs:
         for index, node in enumerate(joint.primals)
         if node in reached and not statics <= index < len(joint.static)
     )
-    written = {update.primal for update in joint.plan.updates}
+    written = joint.plan.written
     drawing = [node for node in joint.graph.nodes if is_random(node.target)]
     late = backward_only(joint) if drawing else set()
     return Needs(

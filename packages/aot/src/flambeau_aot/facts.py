@@ -121,7 +121,7 @@ def training_report(
         if item.kind == "output"
     ]
     statics = len(joint.static)
-    written = {joint.primals[update.primal] for update in joint.plan.updates}
+    written = {joint.primals[primal] for primal in joint.plan.written}
     return Report(
         name=options.name,
         kind="training",

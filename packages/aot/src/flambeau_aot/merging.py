@@ -38,10 +38,10 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
         raise Unsupported(
             f"arguments {list(positions)} share memory as different dtypes, and one is written to"
         )
-    if own and base.requires_grad and not base.is_contiguous():
+    if own and (not base.is_contiguous() or base.storage_offset()):
         raise Unsupported(
-            f"arguments {list(positions)} are views of a tensor that requires grad and is not "
-            "contiguous, and the program writes to one of them; pass clones"
+            f"arguments {list(positions)} are views of a tensor that requires grad and is not a "
+            "whole contiguous one, and the program writes to one of them; pass clones"
         )
     counters = _counters(tensors)
     members = tuple(
@@ -81,8 +81,10 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
             base = base_of(tensor)
     if base is not None:
         return base
-    with torch.no_grad():
-        return first.data.as_strided(merged.size, merged.stride, merged.offset)
+    size = first.element_size()
+    memory = first.untyped_storage()[merged.offset * size : (merged.offset + merged.size[0]) * size]
+    flat = torch.empty(0, dtype=first.dtype, device=first.device)
+    return flat.set_(memory, 0, merged.size, merged.stride)
 
 
 def _stop(member: Member) -> int:

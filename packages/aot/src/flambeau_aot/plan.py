@@ -175,6 +175,20 @@ class Plan:
     touched: tuple[int, ...] = ()
 
     @property
+    def written(self) -> frozenset[int]:
+        """Primals of the graph that are not, after a call, the tensors they were before it: one
+        that the backward part reads is saved as a copy."""
+        changed = {update.primal for update in self.updates}
+        changed |= {shape.primal for shape in self.reshapes} | set(self.touched)
+        member = self.inputs.bound
+        for index, merged in enumerate(self.inputs.merged):
+            base = self.inputs.static + len(self.inputs.primals) + index
+            if any(member <= primal < member + len(merged.members) for primal in changed):
+                changed.add(base)
+            member += len(merged.members)
+        return frozenset(primal for primal in changed if primal < self.inputs.bound)
+
+    @property
     def extras(self) -> bool:
         """Whether more is to be done than to copy into inputs and to make views."""
         return bool(

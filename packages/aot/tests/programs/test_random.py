@@ -1,6 +1,6 @@
 """Some hundred random programs; `python -m programs` runs as many as one likes."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from .compare import compare
 from .draw import drafts

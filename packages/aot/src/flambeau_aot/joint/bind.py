@@ -132,7 +132,8 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
                 part = root
             else:
                 with torch.set_grad_enabled(member.recorded):
-                    part = root.as_strided(member.size, member.stride, member.offset)
+                    offset = member.offset - (0 if merged.own else merged.offset)
+                    part = root.as_strided(member.size, member.stride, offset)
             parts.append(
                 Part(
                     first + index,

@@ -177,8 +177,9 @@ def _effects(
         return analyze(tracer, primals, stand_ins, results, parts)
     except AotError:
         raise
-    except RuntimeError as error:
-        # Autograd answers no question about a view whose base was written to in another mode.
+    except (RuntimeError, IndexError) as error:
+        # Autograd answers no question about a view whose base was written to in another mode, or
+        # was given another shape.
         raise Unsupported(f"autograd cannot tell what a result is: {error}") from error
 
 

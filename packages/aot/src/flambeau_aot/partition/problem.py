@@ -101,7 +101,7 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
         read=frozenset(read),
         late=frozenset(late),
         early=frozenset(forward_part(joint) | set(joint.primals)),
-        written=frozenset(joint.primals[update.primal] for update in joint.plan.updates),
+        written=frozenset(joint.primals[primal] for primal in joint.plan.written),
         kinds={
             node: class_of(node.target, known) if node.op == "call_function" else "leaf"
             for node in joint.graph.nodes

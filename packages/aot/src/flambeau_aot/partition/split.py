@@ -99,7 +99,7 @@ def _draws(joint: Joint) -> list[fx.Node]:
 
 def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None) -> Halves:
     """Cut a joint graph so that exactly these values cross."""
-    written = {joint.primals[update.primal] for update in joint.plan.updates}
+    written = {joint.primals[primal] for primal in joint.plan.written}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
     crossing = sorted(set(saved), key=lambda node: order[node])
     primal_index = {node: index for index, node in enumerate(joint.primals)}
