@@ -94,3 +94,34 @@ def test_callers_classes_are_used() -> None:
     compiled(x)
     (entry,) = compiled.compiled.values()
     assert entry.report.recomputed == ()
+
+
+def test_the_work_of_a_cut_grows_with_the_graph(monkeypatch) -> None:
+    """A bound on steps, not on time: edges of the network, and cuts made, by size of the graph."""
+    from flambeau_aot.partition import mincut
+
+    found = []
+
+    def counting(edges, source, sink):
+        edges = list(edges)
+        found[-1].append(len(edges))
+        return flow(edges, source, sink)
+
+    flow = mincut.minimum_cut
+    monkeypatch.setattr(mincut, "minimum_cut", counting)
+
+    def fn(x, w, depth):
+        for _ in range(depth):
+            x = torch.nn.functional.layer_norm((x @ w).sigmoid() * x, (8,)) + x
+        return x
+
+    nodes = []
+    for depth in (10, 20, 40):
+        found.append([])
+        x, w = torch.randn(4, 8, requires_grad=True), torch.randn(8, 8, requires_grad=True)
+        joint = aot.export_joint(lambda x, w, depth=depth: fn(x, w, depth), [x, w]).joint
+        aot.min_cut_partition(joint)
+        nodes.append(len(joint.graph.nodes))
+    assert all(len(cuts) == 1 for cuts in found)
+    for count, (edges,) in zip(nodes, found, strict=True):
+        assert edges <= 4 * count

@@ -142,8 +142,14 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     )
 
 
-def _put(node: fx.Node, made: dict[fx.Node, fx.Node], graph: fx.Graph) -> None:
-    """Copy a node and what it reads, as far as that is not there yet."""
+def _put(
+    node: fx.Node, made: dict[fx.Node, fx.Node], graph: fx.Graph, needed: set[fx.Node]
+) -> None:
+    """Copy a node and what it reads, as far as that is not there yet.
+
+    The parts of an operator with several results are taken at once, for together they live as
+    long as the one that is taken last.
+    """
     stack = [node]
     while stack:
         top = stack[-1]
@@ -155,6 +161,9 @@ def _put(node: fx.Node, made: dict[fx.Node, fx.Node], graph: fx.Graph) -> None:
         else:
             made[top] = graph.node_copy(top, made.__getitem__)
             stack.pop()
+            for user in top.users:
+                if user.target is operator.getitem and user in needed and user not in made:
+                    made[user] = graph.node_copy(user, made.__getitem__)
 
 
 def _views(node: fx.Node) -> fx.Node:
@@ -202,9 +211,9 @@ def _extract(
         made[node] = copy
     for node in source.nodes:
         if node in needed and not asked(node):
-            _put(node, made, graph)
+            _put(node, made, graph, needed)
     for node in outputs:
-        _put(node, made, graph)
+        _put(node, made, graph, needed)
     results: list[Any] = [made[node] for node in outputs]
     for index in copies:
         clone = graph.call_function(torch.ops.aten.clone.default, (results[index],))
