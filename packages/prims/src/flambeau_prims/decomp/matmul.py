@@ -119,6 +119,13 @@ def _register_wide_products() -> None:
 _register_wide_products()
 
 
+@decomposition(aten._compute_linear_combination.default)
+def linear_combination(x: Tensor, coefficients: Tensor) -> Tensor:
+    rows, *rest = x.shape
+    total = p.mm(coefficients, p.reshape(x, [rows, product(rest)]))
+    return p.reshape(total, [coefficients.shape[0], *rest])
+
+
 @decomposition(aten._int_mm.default)
 def int_mm(a: Tensor, b: Tensor) -> Tensor:
     return p.int_mm(a, b)

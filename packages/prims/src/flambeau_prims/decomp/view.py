@@ -43,7 +43,7 @@ def reshape_alias(x: Tensor, size: Sequence[Size], stride: Sequence[Size]) -> Te
     return p.reshape(x, list(size))
 
 
-@decomposition(aten.alias.default, aten.detach.default, aten.lift_fresh.default)
+@decomposition(aten.alias.default, aten.detach.default, aten.lift_fresh.default, aten.lift.default)
 def alias(x: Tensor) -> Tensor:
     return p.reshape(x, list(x.shape))
 

@@ -75,6 +75,7 @@ real = define(
     tags=("view", "complex"),
     doc="The real parts of a complex tensor.",
     shape="that of the operand; the real dtype of half the width; strides doubled",
+    edge_cases={"signed zero": "the part as it is stored, its sign and NaN payload too"},
     source=_PAIRS,
 )
 
@@ -85,6 +86,7 @@ imag = define(
     tags=("view", "complex"),
     doc="The imaginary parts of a complex tensor.",
     shape="that of the operand; the real dtype of half the width; strides doubled",
+    edge_cases={"signed zero": "the part as it is stored, its sign and NaN payload too"},
     source=_PAIRS,
 )
 
@@ -101,6 +103,7 @@ view_as_real = define(
     tags=("view", "complex"),
     doc="The same memory as real numbers: (re, im) along a new last dimension.",
     shape="the operand's with a dimension of size 2 behind it",
+    edge_cases={"empty": "a 0-d number gives two elements"},
     source=_PAIRS,
 )
 

@@ -69,6 +69,7 @@ diagonal_scatter = define(
     tags=("shape",),
     doc="A copy of `a` in which the elements that `diagonal` would take are those of `src`.",
     shape="that of `a`; `src` has the shape of the diagonal",
+    edge_cases={"empty": "an offset beyond the matrix: a copy of `a`"},
     source="inverse of `diagonal`",
 )
 
