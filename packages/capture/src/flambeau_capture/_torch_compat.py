@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -425,7 +426,19 @@ def _shape_environment(mode: Any) -> Any:
     if mode.shape_env is None:
         mode.shape_env = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
         mode.static_shapes = False
+        # what operators answered is kept for the process, and would keep every environment with it
+        mode.cache_enabled = False
     return mode.shape_env
+
+
+def forget_environments() -> None:
+    """Empty the tables of answers that torch keeps by environment for the life of the process."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    for method in vars(ShapeEnv).values():
+        clear = getattr(method, "cache_clear", None)
+        if clear is not None:
+            clear()
 
 
 def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor:
@@ -507,3 +520,11 @@ def shape_conditions(mode: Any, symbols: set[Any]) -> list[Any]:
         if bounds.upper.is_Integer:
             found.append(sympy.Le(symbol, bounds.upper, evaluate=False))
     return found
+
+
+def forget_source(filename: str) -> None:
+    """Drop the source text that torch.fx keeps of a generated function, for the debugger's sake."""
+    from torch.fx import graph_module
+
+    graph_module._loader.eval_cache.pop(filename, None)
+    linecache.cache.pop(filename, None)

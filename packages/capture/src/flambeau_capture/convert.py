@@ -389,11 +389,13 @@ class _Conversion:
         try:
             frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)
             ended = frame.execute(stop_at, reason)
-            mode_now = torch.is_grad_enabled()
+            mode_now = session.grad_mode_outside()
             session.close_graph(grad_mode)
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
+            if session.shapes:
+                compat.forget_environments()
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
         self.changes = tuple(_changed(effect) for effect in session.heap.effects())

@@ -9,6 +9,7 @@ dropped.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -210,6 +211,8 @@ class GraphBuilder:
                 continue
             copies[node] = final.node_copy(node, lambda n: copies[n])
         module = fx.GraphModule(self._root(final), final, class_name=name)
+        source = module.forward.__code__.co_filename
+        weakref.finalize(module, compat.forget_source, source).atexit = False
         inputs = tuple(GraphInput(copies[g.node], g.source, g.tensor) for g in kept)
         return module, inputs
 

@@ -1,0 +1,119 @@
+"""Size programs: the native machine and the plain-Python one answer alike."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import pytest
+from flambeau_capture._native import SIZE_OP, GuardTree
+from flambeau_capture.guards import GuardSet, Place, SizeProgram
+from flambeau_capture.source import Local, Scope
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+class Shaped:
+    """What programs ask of a tensor."""
+
+    def __init__(self, sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+        self.sizes, self.strides = sizes, strides
+
+    def size(self, dim: int) -> int:
+        return self.sizes[dim]
+
+    def stride(self, dim: int) -> int:
+        return self.strides[dim]
+
+
+def frame(x: Any, y: Any) -> None:
+    return None
+
+
+assert isinstance(frame, FunctionType)
+X, Y = Local("x"), Local("y")
+PLACES = [Place(X, "SIZE", 0), Place(X, "SIZE", 1), Place(X, "STRIDE", 0), Place(Y, "VALUE")]
+BINARY = sorted(set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "NOT"})
+
+
+def both(program: SizeProgram, x: Any, y: Any) -> tuple[bool, bool]:
+    guards = GuardSet(frame.__code__)
+    guards.add_sizes(program)
+    finished = guards.finish()
+    slots = {source: i for i, source in enumerate(program.sources())}
+    nodes: list[tuple[int, int, Any]] = [(-1, 0, None)]
+    checks: list[tuple[int, int, Any]] = []
+    from flambeau_capture._native import ACCESS, CHECK
+
+    for source in program.sources():
+        place = ("x", "y").index(source.variable)  # type: ignore[attr-defined]
+        nodes.append((0, ACCESS["LOCAL"], place))
+        checks.append((len(nodes) - 1, CHECK["PIN"], slots[source]))
+    numbers = program.numbers(slots, SIZE_OP)
+    tree = GuardTree(tuple(nodes), tuple(checks), len(slots), (), (), (numbers,), None)
+    native = tree.check((x, y), None, {}, {})
+    return native, finished.check(Scope({"x": x, "y": y}, {}, {}, {}))
+
+
+@st.composite
+def programs(draw: Any) -> SizeProgram:
+    code: list[Any] = []
+    depth = 0
+    for _ in range(draw(st.integers(1, 12))):
+        if depth < 2 or draw(st.booleans()):
+            code.append(draw(st.sampled_from(PLACES) | st.integers(-4, 9)))
+            depth += 1
+        elif draw(st.integers(0, 4)) == 0:
+            code.append("NOT")
+        else:
+            code.append(draw(st.sampled_from(BINARY)))
+            depth -= 1
+    code += ["ADD"] * (depth - 1)
+    if not any(isinstance(item, Place) for item in code):
+        code += [PLACES[3], "ADD"]
+    return SizeProgram(tuple(code), "drawn")
+
+
+numbers = st.integers(0, 40) | st.sampled_from([2**31, 2**62, 2**63 - 1])
+
+
+@settings(max_examples=400, deadline=None)
+@given(programs(), st.tuples(numbers, numbers), numbers, st.integers() | st.booleans() | st.none())
+def test_native_and_python_agree(program, sizes, stride, y):
+    native, reference = both(program, Shaped(sizes, (stride, 1)), y)
+    assert native == reference
+
+
+@pytest.mark.parametrize(
+    ("code", "x", "expected"),
+    [
+        ((PLACES[0], 4, "EQ"), (4, 1), True),
+        ((PLACES[0], 4, "EQ"), (5, 1), False),
+        ((PLACES[0], PLACES[1], "MOD", 0, "EQ"), (6, 3), True),
+        ((PLACES[0], PLACES[1], "MOD", 0, "EQ"), (6, 0), False),
+        ((PLACES[0], PLACES[1], "MUL", 0, "LE"), (2**62, 4), False),
+        ((PLACES[0], 0, "LT", "NOT"), (0, 1), True),
+    ],
+)
+def test_cases(code, x, expected):
+    assert both(SizeProgram(code, ""), Shaped(x, (1, 1)), 0) == (expected, expected)
+
+
+@pytest.mark.parametrize("numbers", [(99,), (0,), (1, 0), (1, 5, 0), (-1, 2)])
+def test_what_is_no_program_is_refused(numbers):
+    with pytest.raises(ValueError, match="no size program"):
+        GuardTree(((-1, 0, None),), (), 1, (), (), (numbers,), None)
+
+
+def test_real_tensors_are_read_by_their_layout():
+    torch = pytest.importorskip("torch")
+    program = SizeProgram((PLACES[0], PLACES[1], "MUL", PLACES[2], "LE"), "")
+    for x in (torch.empty(2, 3), torch.empty(3, 2).t(), torch.empty(2, 3, 1, 1, 1, 1, 1)):
+        guards = GuardSet(frame.__code__)
+        guards.add_tensor(X, x)
+        guards.add_sizes(program)
+        finished = guards.finish()
+        scope = Scope({"x": x, "y": 0}, {}, {}, {})
+        expected = x.size(0) * x.size(1) <= x.stride(0)
+        assert finished.check(scope) == expected
+        assert finished.native.check((x, 0), None, {}, {}) == expected
