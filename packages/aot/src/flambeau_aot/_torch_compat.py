@@ -164,6 +164,11 @@ def is_operator(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def is_higher_order(target: object) -> bool:
+    """Whether something is an operator that takes functions, as `cond` does."""
+    return isinstance(target, torch._ops.HigherOrderOperator)
+
+
 def is_operator_packet(target: object) -> bool:
     """Whether something is an operator whose overload is not chosen yet."""
     return isinstance(target, torch._ops.OpOverloadPacket)

@@ -8,13 +8,14 @@ Invariant: what the stand-in of an input would answer otherwise than the input i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Any
 
 import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of, has_metadata_mutation
+from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_higher_order
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -30,6 +31,27 @@ from flambeau_aot.writes import (
     write_to_list,
     writes_in_place,
 )
+
+
+def embedding(*args: Any, **kwargs: Any) -> Any:
+    """`torch.nn.functional.embedding`, but for a sparse gradient."""
+    _refuse_sparse(functional.embedding, args, kwargs)
+    return functional.embedding(*args, **kwargs)
+
+
+def embedding_bag(*args: Any, **kwargs: Any) -> Any:
+    """`torch.nn.functional.embedding_bag`, but for a sparse gradient."""
+    _refuse_sparse(functional.embedding_bag, args, kwargs)
+    return functional.embedding_bag(*args, **kwargs)
+
+
+def _refuse_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    given = signature(func).bind(*args, **kwargs).arguments
+    if given.get("sparse") and given["weight"].requires_grad and torch.is_grad_enabled():
+        raise Unsupported(
+            f"{func.__name__} with sparse=True has a sparse gradient, which no graph holds; "
+            "use sparse=False, or let it run outside the graph"
+        )
 
 
 def _getter(name: str) -> Any:
@@ -51,6 +73,8 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
+    functional.embedding: embedding,
+    functional.embedding_bag: embedding_bag,
     torch.conj: conj,
     torch.Tensor.conj: conj,
 }
@@ -98,6 +122,11 @@ class RewriteCalls(TorchFunctionMode):
     ) -> Any:
         self.look()
         kwargs = kwargs or {}
+        if is_higher_order(func):
+            raise Unsupported(
+                f"the higher-order operator {func}; let it run outside the graph, or write both "
+                "branches with torch.where"
+            )
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             return rewrite(*args, **kwargs)

@@ -152,6 +152,8 @@ def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
         and one.dtype == other.dtype
         and one.fake_device == other.fake_device
         and one.storage_offset() == other.storage_offset()
+        and one.is_conj() == other.is_conj()
+        and one.is_neg() == other.is_neg()
     )
 
 

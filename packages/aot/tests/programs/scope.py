@@ -63,6 +63,12 @@ def unrecorded(a: torch.Tensor) -> torch.Tensor:
         return a.view(a.shape)
 
 
+def modulus(a: torch.Tensor) -> torch.Tensor:
+    """Lazy conjugation and negation on the way."""
+    z = torch.complex(a.float(), a.float().sin())
+    return (z * z.conj()).real + (z.conj().imag * z.conj().sin().real)
+
+
 def normalized(a: torch.Tensor, stats: torch.Tensor) -> torch.Tensor:
     """Batch normalisation in training that writes running statistics."""
     if stats.dim() != 1 or stats.shape[0] != a.shape[1] or stats.requires_grad:
@@ -111,6 +117,7 @@ SCOPE: dict[str, Any] = {
     "Clamped": Clamped,
     "Weighted": Weighted,
     "mixed": mixed,
+    "modulus": modulus,
     "frozen": frozen,
     "unrecorded": unrecorded,
     "normalized": normalized,

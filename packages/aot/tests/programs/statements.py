@@ -156,6 +156,7 @@ PURE: dict[str, Statement] = {
     "fft": real("torch.view_as_real(torch.fft.fft({a}.float()))", 1),
     "complex": real("torch.complex({a}.float(), {a}.float().sin())"),
     "conj": any_tensor("{a}.conj()"),
+    "complex product": real("modulus({a})"),
     "resolve": any_tensor("{a}.conj().resolve_conj()"),
     "autocast": matrices("mixed({a}, {b})"),
     "custom operator": real("torch.ops.flambeau_aot_tests.cube({a})"),

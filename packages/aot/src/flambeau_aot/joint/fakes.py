@@ -6,7 +6,8 @@ repeated call have the same sizes, strides, dtypes and devices as those of the f
 
 A run of an operator on fake tensors costs several hundred microseconds and a model repeats its
 layers, so results are remembered by (operator, metadata of the arguments). View operators are
-remembered too: below functionalization nothing looks at the storage of a fake value.
+remembered too: below functionalization nothing looks at the storage of a fake value. Calls with
+lazily conjugated or negated tensors are not remembered.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import FakeTensor, FakeTensorMode, new_fake, run_fake
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    FakeTensorMode,
+    is_conj_or_neg,
+    new_fake,
+    run_fake,
+)
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 
 TensorKey = tuple[Any, ...]
@@ -129,7 +136,7 @@ class FakeValues:
                 self.remembered += 1
                 return self._rebuild(described)
         self.runs += 1
-        if len(devices) == 1 and "device" not in kwargs and self._plain(func):
+        if key is not None and len(devices) == 1 and "device" not in kwargs and self._plain(func):
             result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
         else:
             result = run_fake(self.mode, func, args, kwargs)
@@ -202,6 +209,8 @@ class FakeValues:
 
     def _arg_key(self, value: Any, devices: set[torch.device]) -> Any:
         if isinstance(value, FakeTensor):
+            if is_conj_or_neg(value):
+                raise TypeError("a lazy conjugation or negation is no part of a metadata key")
             key = self.key_of(value)
             devices.add(key[4])
             return key
@@ -213,7 +222,7 @@ class FakeValues:
 
     def _describe(self, result: Any) -> Any:
         if isinstance(result, FakeTensor):
-            return ("tensor", self.key_of(result))
+            return None if is_conj_or_neg(result) else ("tensor", self.key_of(result))
         if isinstance(result, (list, tuple)):
             parts = [self._describe(item) for item in result]
             return None if any(part is None for part in parts) else (_kind(result), parts)

@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     TorchDispatchMode,
     current_backward_sequence,
     decomposes_itself,
+    is_conj_or_neg,
     is_view_op,
     sequence_number,
 )
@@ -183,6 +184,8 @@ class Tracer(TorchDispatchMode):
         """A result that is an argument itself gets an identity of its own."""
         if id(value) not in given:
             return value
+        if view and is_conj_or_neg(value):
+            return self._record(torch.ops.aten.alias.default, (value,), {})
         if view:
             alias = self.fakes.like(value)
             self._nodes[id(alias)] = self._nodes[id(value)]

@@ -1,0 +1,8 @@
+"""Results and gradients of every differentiable operator torch describes, through `aot_function`.
+
+What comes in: torch's own descriptions of operators with samples of their inputs. What goes out:
+a verdict for each operator.
+Invariant: an operator is "same" only if all its samples that were run agree with eager.
+
+`python -m opinfo`, from this package's `tests` folder, runs all and can write the table.
+"""

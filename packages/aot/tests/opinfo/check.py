@@ -1,0 +1,104 @@
+"""One operator: samples in eager and compiled.
+
+What comes in: an `OpInfo`. What goes out: a `Verdict`.
+Invariant: eager and compiled get equal inputs in memory of their own and one random seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import flambeau_aot as aot
+import torch
+from torch.utils import _pytree as pytree
+
+DTYPE = torch.float64
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How an operator fared: "same", "refused", "different" or "no samples"."""
+
+    name: str
+    kind: str
+    words: str = ""
+
+
+def fresh(value: Any) -> Any:
+    """A copy with a history of its own."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def outcome(fn: Callable[..., Any], flat: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Flat results, and gradients by input."""
+    torch.manual_seed(0)
+    results = pytree.tree_leaves(fn(*flat))
+    ends = [
+        torch.view_as_real(x.resolve_conj()) if x.is_complex() else x
+        for x in results
+        if isinstance(x, torch.Tensor) and x.requires_grad
+    ]
+    leaves = [x for x in flat if isinstance(x, torch.Tensor) and x.requires_grad]
+    if not ends or not leaves:
+        return results, []
+    weights = [torch.linspace(0.5, 1.5, x.numel(), dtype=x.dtype).reshape(x.shape) for x in ends]
+    return results, list(torch.autograd.grad(ends, leaves, weights, allow_unused=True))
+
+
+def check(op: Any, samples: int) -> Verdict:
+    """Compare the first so many samples of an operator."""
+    name = f"{op.name}.{op.variant_test_name}".rstrip(".")
+    ran = 0
+    torch.manual_seed(1)
+    for sample in islice(op.sample_inputs("cpu", DTYPE, requires_grad=True), samples):
+        flat, structure = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+
+        def call(*values: Any, _structure: Any = structure) -> Any:
+            first, args, kwargs = pytree.tree_unflatten(list(values), _structure)
+            return op.op(first, *args, **kwargs)
+
+        try:
+            expected = outcome(call, [fresh(x) for x in flat])
+        except (RuntimeError, NotImplementedError, ValueError, IndexError, TypeError):
+            continue  # eager itself refuses the sample
+        ran += 1
+        try:
+            given = outcome(aot.aot_function(call, aot.run_as_is), [fresh(x) for x in flat])
+        except aot.AotError as error:
+            return Verdict(name, "refused", _first_line(error))
+        except Exception as error:
+            return Verdict(name, "different", f"{type(error).__name__}: {_first_line(error)}")
+        for what, one, other in zip(("result", "gradient"), expected, given):
+            words = _difference(one, other)
+            if words:
+                return Verdict(name, "different", f"{what}: {words}")
+    return Verdict(name, "same" if ran else "no samples")
+
+
+def _difference(expected: list[Any], given: list[Any]) -> str:
+    if len(expected) != len(given):
+        return f"{len(given)} instead of {len(expected)}"
+    for one, other in zip(expected, given):
+        if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+            if type(one) is not type(other) or (one is not other and one != other):
+                return f"{other!r} instead of {one!r}"
+            continue
+        try:
+            torch.testing.assert_close(other, one, equal_nan=True)
+        except AssertionError as error:
+            return _first_line(error)
+        if one.stride() != other.stride() and one.numel() > 1:
+            wide = [size > 1 for size in one.shape]
+            pairs = zip(wide, one.stride(), other.stride())
+            if any(is_wide and a != b for is_wide, a, b in pairs):
+                return f"strides {other.stride()} instead of {one.stride()}"
+    return ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().split("\n") or [""])[0][:120]
