@@ -11,17 +11,13 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.ir.tensors import Node
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import Node, View, dims_of
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 
-PRODUCTS = {
-    "mm": "aten.mm.out",
-    "bmm": "aten.bmm.out",
-    "aten.addmm.default": "aten.addmm.out",
-    "aten.baddbmm.default": "aten.baddbmm.out",
-}
+PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
 
 SAME_ARGUMENTS = {
@@ -37,9 +33,27 @@ SAME_ARGUMENTS = {
 
 
 @rule(*PRODUCTS)
-def product(ctx: Context, name: str, *args: Any, **kwargs: Any) -> Lowered:
-    given = tuple(kwargs.items())
-    return single(ctx.call(PRODUCTS[name], args, given, out=True, any_strides=True))
+def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
+
+
+@rule("addmm", "baddbmm")
+def product_and_sum(
+    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
+) -> Lowered:
+    kwargs = (("beta", beta), ("alpha", alpha))
+    args = (_row(x) if name == "addmm" else x, a, b)
+    return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
+
+
+def _row(x: Node) -> Node:
+    """The row that `x` repeats, if it does: libraries add it as they store the product, while a
+    whole matrix would be copied first."""
+    define = x.define
+    if isinstance(define, View) and define.base.shape == x.shape[1:]:
+        if define.index == dims_of(2)[1:]:
+            return define.base
+    return x
 
 
 @rule(*SAME_ARGUMENTS)

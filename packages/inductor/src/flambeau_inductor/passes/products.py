@@ -1,16 +1,18 @@
 """Matrix products that take the bias addition with them.
 
-In: `add(mm(a, b), bias)`. Out: `aten.addmm(bias, a, b)`. Invariant: only where the sum would
+In: `add(mm(a, b), bias)`. Out: `addmm(bias, a, b, 1, 1)`. Invariant: only where the sum would
 otherwise be a loop of its own: nobody computes with it element by element, and nobody else needs
 the product.
 """
 
 from __future__ import annotations
 
-import torch
+from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
+
+ADDMM = PRIMS["addmm"].overload
 
 
 def bias_into_product(graph: fx.Graph) -> int:
@@ -39,7 +41,7 @@ def _is_product_of_its_own(product: object, total: fx.Node) -> bool:
 
 def _rewrite(graph: fx.Graph, total: fx.Node, product: fx.Node, bias: fx.Node) -> None:
     with graph.inserting_before(total):
-        new = graph.call_function(torch.ops.aten.addmm.default, (bias, *product.args))
+        new = graph.call_function(ADDMM, (bias, *product.args, 1, 1))
     new.meta = dict(total.meta)
     total.replace_all_uses_with(new)
     graph.erase_node(total)

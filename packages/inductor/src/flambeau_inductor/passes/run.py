@@ -1,8 +1,8 @@
 """The rewrites of a graph of primitives, in order.
 
 In: an FX graph of primitives. Out: a new graph module with the same inputs and outputs.
-Invariant: dialect in and out is the primitives' (plus `aten.addmm`, which has a lowering); what
-the caller sees as separate tensors stays separate; each pass has a name and can be left out.
+Invariant: dialect in and out is the primitives'; what the caller sees as separate tensors stays
+separate; each pass has a name and can be left out.
 """
 
 from __future__ import annotations

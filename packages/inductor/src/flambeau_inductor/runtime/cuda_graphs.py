@@ -250,8 +250,18 @@ class CudaRecorder:
     def record(
         self, run: Callable[[], tuple[Any, ...]]
     ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize(self._device)
+        try:
+            return self._recorded(run)
+        except Exception:
+            # the random generator of the device still waits for the end of the broken recording
+            self._recorded(tuple)
+            raise
+
+    def _recorded(
+        self, run: Callable[[], tuple[Any, ...]]
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=_pool(self._device), capture_error_mode="thread_local"):
             outputs = run()
         return graph.replay, outputs
