@@ -12,6 +12,7 @@ import linecache
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -179,6 +180,14 @@ def hidden_from_others(fn: Any) -> Any:
 
 
 _COMPILE_FILE = str(Path(torch.__file__).parent / "_compile.py")
+
+
+def default_torch_function() -> Any:
+    """`Tensor.__torch_function__`, as the function that its class method is made of."""
+    found: Any = torch.Tensor.__dict__["__torch_function__"]
+    return found.__func__
+
+
 FOREIGN_MARKS = frozenset(
     {"mark_static_address", "mark_static", "mark_dynamic", "maybe_mark_dynamic"}
 )
@@ -403,6 +412,8 @@ def _source_class() -> type:
     from torch._guards import Source
 
     class Named(Source):  # type: ignore[misc]
+        _flambeau_name: _Name
+
         def __init__(self, name: str) -> None:
             object.__setattr__(self, "_flambeau_name", _Name(name))
 
@@ -448,7 +459,7 @@ def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor
     _shape_environment(mode)
     kinds = symbolic_shapes.DimDynamic
     rank = tensor.dim()
-    context = symbolic_shapes.StatelessSymbolicContext(
+    context: Any = symbolic_shapes.StatelessSymbolicContext(
         dynamic_sizes=[kinds.DYNAMIC if i in dims else kinds.STATIC for i in range(rank)],
         constraint_sizes=[None] * rank,
     )
@@ -493,33 +504,30 @@ def hint(number: Any) -> Any:
     return number.node.hint
 
 
-def equality(left: Any, right: Any) -> Any:
-    import sympy
+@dataclass(frozen=True)
+class ShapeConditions:
+    """What an environment has assumed: conditions, symbols that equal expressions, and ranges."""
 
-    return sympy.Eq(left, right, evaluate=False)
-
-
-def plain_symbol(name: str) -> Any:
-    import sympy
-
-    return sympy.Symbol(name, integer=True)
+    guards: tuple[Any, ...]
+    equal: tuple[tuple[Any, Any], ...]
+    ranges: tuple[tuple[Any, int | None, int | None], ...]
 
 
-def shape_conditions(mode: Any, symbols: set[Any]) -> list[Any]:
-    """What a fake mode's environment has assumed: its guards, replacements and ranges."""
-    import sympy
-
+def shape_conditions(mode: Any) -> ShapeConditions:
+    """The assumptions of a fake mode's environment."""
     environment = mode.shape_env
-    found = [guard.expr for guard in environment.guards]
-    found += [equality(symbol, expr) for symbol, expr in environment.replacements.items()]
-    for symbol, bounds in environment.var_to_range.items():
-        if symbol not in symbols:
-            continue
-        if bounds.lower.is_Integer:
-            found.append(sympy.Ge(symbol, bounds.lower, evaluate=False))
-        if bounds.upper.is_Integer:
-            found.append(sympy.Le(symbol, bounds.upper, evaluate=False))
-    return found
+    return ShapeConditions(
+        tuple(guard.expr for guard in environment.guards),
+        tuple(environment.replacements.items()),
+        tuple(
+            (
+                symbol,
+                int(bounds.lower) if bounds.lower.is_Integer else None,
+                int(bounds.upper) if bounds.upper.is_Integer else None,
+            )
+            for symbol, bounds in environment.var_to_range.items()
+        ),
+    )
 
 
 def forget_source(filename: str) -> None:

@@ -42,8 +42,8 @@ from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
-from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.shapes import Shapes
+from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.stopping import generator_level, levels_of
 from flambeau_capture.values.base import Unreconstructible, Value

@@ -44,6 +44,7 @@ class Dynamics:
         self._sizes: IdentityMap[CodeType, dict[str, tuple[int, ...]]] = IdentityMap()
         self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
         self._numbers: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
+        self._objects: IdentityMap[CodeType, dict[str, int | None]] = IdentityMap()
         self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
 
     def forbid(self, code: CodeType, why: str) -> None:
@@ -89,6 +90,15 @@ class Dynamics:
             varying.add(name)
         known[name] = value
         return name in varying
+
+    def replaced(self, code: CodeType, source: Source, value: object) -> bool:
+        """Whether another object stood here when code was last made for it."""
+        known = _table(self._objects, code)
+        name = source.name()
+        before = known.setdefault(name, id(value))
+        if before is not None and before != id(value):
+            known[name] = None  # from here on it counts as replaced
+        return known[name] is None
 
 
 def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:

@@ -234,6 +234,8 @@ def _cell(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     from flambeau_capture.values.base import unpack
 
+    if not args:
+        return tx.wrap_new(torch.Size())
     try:
         return tx.wrap_new(make_tuple(torch.Size, [v.as_python() for v in unpack(tx, args[0])]))
     except NotConcrete as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import sys
 import warnings
 from types import CodeType
 from typing import Any, NoReturn
@@ -53,6 +54,7 @@ _GENERATOR = inspect.CO_GENERATOR
 _OF_THE_OBJECT_ITSELF = frozenset(
     {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
 )
+_HELD_BY_US = 3  # `generators`, the variable, the question itself
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -90,6 +92,7 @@ class Session(Tracer):
         self.error: Value | None = None
         self.entered: list[Any] = []
         self.indexing = 0
+        self.generators: list[GeneratorValue] = []  # in the order in which they were made
         self._names = names
         self._bodies = bodies
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
@@ -197,6 +200,16 @@ class Session(Tracer):
         while self.entered:
             self.entered.pop().live.__exit__(None, None, None)
 
+    def grad_mode_outside(self) -> bool:
+        """The grad mode around the contexts that set it themselves when they are entered again."""
+        inside = [c for c in self.entered if getattr(c, "grad_before", None) is not None]
+        if not inside:
+            return torch.is_grad_enabled()
+        if torch.is_grad_enabled() != inside[-1].grad_inside:
+            raise SkipFrame("a graph break where the grad mode is not that of inference_mode")
+        before: bool = inside[0].grad_before
+        return before
+
     def close_graph(self, grad_mode: bool) -> None:
         """Let the graph leave torch's modes as it found them: the code after it sets them."""
         for context in reversed(self.entered):
@@ -206,6 +219,24 @@ class Session(Tracer):
 
     def frame_code(self) -> CodeType:
         return self.frames[-1].code
+
+    def close_generators(self, frame: Frame) -> None:
+        """Close what a frame leaves behind in its variables and nobody else holds.
+
+        CPython does so when the last reference goes: a generator's `finally` runs then. The same
+        count of references is asked here, of the values that stand for the objects.
+        """
+        own = {id(v) for v in frame.variables.values() if isinstance(v, GeneratorValue)}
+        dying = [made for made in self.generators if id(made) in own and made.waits()]
+        if not dying:
+            return
+        frame.variables.clear()
+        frame.before = Before(frame.before.step, (), 0, 0, None)
+        frame.stack.clear()
+        while dying:
+            made = dying.pop(0)
+            if sys.getrefcount(made) <= _HELD_BY_US and made.waits():
+                made.call_method(self, "close", [], {})
 
     def caller(self, level: int) -> Caller | None:
         """The frame that many levels up, the one that is calling being the first."""
@@ -273,6 +304,9 @@ class Session(Tracer):
             return {}
         return self._dynamics.dims(self._code, source, tensor)
 
+    def replaced(self, source: Source, value: object) -> bool:
+        return self._dynamics.replaced(self._code, source, value)
+
     def varies(self, source: Source, value: int | float) -> bool:
         return not isinstance(source, Held) and self._dynamics.varies(self._code, source, value)
 
@@ -315,9 +349,7 @@ class Session(Tracer):
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         return fn.call(self, args, kwargs)
 
-    def instantiate(
-        self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False
-    ) -> Value:
+    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False) -> Value:
         assert isinstance(kind, ClassValue)
         return instantiate(self, kind, args, kwargs, plain)
 
@@ -350,7 +382,9 @@ class Session(Tracer):
         make_cells(frame)
         if code.co_flags & _GENERATOR:
             frame.linked = False
-            return GeneratorValue(frame, self.step())
+            made = GeneratorValue(frame, self.step())
+            self.generators.append(made)
+            return made
         return frame.run()
 
 

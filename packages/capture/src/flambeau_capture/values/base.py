@@ -66,6 +66,9 @@ class Tracer(Protocol):
     def open_dims(self, source: Source, tensor: Any) -> dict[int, tuple[int | None, int | None]]:
         """The dimensions of a tensor whose sizes are to be symbols, with their bounds."""
 
+    def replaced(self, source: Source, value: object) -> bool:
+        """Whether another object was found at a source before: then it is not assumed to stay."""
+
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
 
@@ -87,9 +90,7 @@ class Tracer(Protocol):
     def call(self, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         """Call a value."""
 
-    def instantiate(
-        self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False
-    ) -> Value:
+    def instantiate(self, kind: Value, args: Args, kwargs: Kwargs, plain: bool = False) -> Value:
         """Call a class; `plain`: as `type` does, whatever its metaclass does."""
 
     def new_object(self, kind: Value) -> Value:
@@ -207,9 +208,7 @@ class Value:
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0005", f"call of {self.describe()}")
 
-    def forwards(
-        self, tx: Tracer, args: Args, kwargs: Kwargs
-    ) -> tuple[Value, Args, Kwargs] | None:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         """The call that calling this value is, where it is nothing but another call."""
         return None
 

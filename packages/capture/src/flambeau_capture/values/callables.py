@@ -93,9 +93,7 @@ class BuiltinValue(Value):
         source = self.source or Held(self.fn, "callable")
         return tx.wrap(found, Attr(source, name))
 
-    def forwards(
-        self, tx: Tracer, args: Args, kwargs: Kwargs
-    ) -> tuple[Value, Args, Kwargs] | None:
+    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs] | None:
         python = find(POLYFILLS, self.fn)
         if python is None:
             return None
@@ -121,7 +119,10 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Call something that has no Python code to interpret."""
     handler = find(HANDLERS, fn)
     if handler is not None:
-        found: Value = handler(tx, args, kwargs)
+        try:
+            found: Value = handler(tx, args, kwargs)
+        except NotConcrete as error:
+            raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
         return found
     reason = find(BREAKS, fn)
     if reason is not None:

@@ -118,9 +118,23 @@ class InferenceValue(GraphMode):
     """torch.inference_mode."""
 
     calls = (compat.enter_inference, compat.exit_inference)
+    grad_before: bool | None = None  # while it is entered
+    grad_inside = False
+
+    def enter(self, tx: Tracer) -> Value:
+        before = torch.is_grad_enabled()
+        found = super().enter(tx)
+        self.grad_before, self.grad_inside = before, torch.is_grad_enabled()
+        return found
+
+    def leave(self, tx: Tracer) -> None:
+        super().leave(tx)
+        self.grad_before = None
 
     def idle(self) -> bool:
-        return bool(self.arguments[0]) == torch.is_inference_mode_enabled()
+        """Entering it sets the grad mode as well."""
+        on = torch.is_inference_mode_enabled()
+        return bool(self.arguments[0]) == on and torch.is_grad_enabled() != on
 
 
 class Label(ContextManager):

@@ -55,9 +55,16 @@ def super_attribute(tx: Tracer, owner: Value, receiver: Value, name: str) -> Val
         from flambeau_capture.values.methods import MethodValue
 
         # a function found on a class through a class is not bound, a classmethod is to the class
-        if isinstance(found, MethodValue) and found.receiver is receiver:
-            return found.function
+        bound = isinstance(found, MethodValue) and found.receiver is receiver
+        if bound and not isinstance(_raw(start, owner.python_class, name), classmethod):
+            return found.function  # type: ignore[attr-defined,no-any-return]
     return found
+
+
+def _raw(start: type, owner: type, name: str) -> Any:
+    """What the classes after `owner` hold under a name, unbound."""
+    after = start.__mro__[start.__mro__.index(owner) + 1 :]
+    return next((vars(kind)[name] for kind in after if name in vars(kind)), None)
 
 
 class SlotOfBase(BoundMethod):

@@ -144,7 +144,7 @@ CONSTANT_ATTRIBUTES = frozenset(
         "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized",
         "is_mkldnn", "is_mps", "is_xpu", "is_meta", "is_nested", "requires_grad", "is_leaf",
         "shape", "names", "itemsize", "nbytes", "is_sparse_csr", "is_ipu", "is_vulkan",
-        "output_nr", "is_inference",
+        "output_nr",
     }
 )  # fmt: skip
 GRAPH_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})

@@ -129,10 +129,15 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
         tx.guard_tensor(source, obj, sizes, strides)
         return tx.graph.outermost.add_input(obj, source, fake)
     tx.guard_tensor(source, obj)
-    if isinstance(source, ModuleEntry):
+    if isinstance(source, ModuleEntry) and not _is_reassigned(tx, obj, source):
         tx.guard(source, "ID_MATCH", obj)
         return tx.graph.outermost.add_attribute(obj, source.name())
     return tx.graph.outermost.add_input(obj, source)
+
+
+def _is_reassigned(tx: Tracer, obj: torch.Tensor, source: ModuleEntry) -> bool:
+    """Whether a buffer is one that the program replaces by another from call to call."""
+    return not isinstance(obj, torch.nn.Parameter) and tx.replaced(source, obj)
 
 
 class OpaqueTensor(OpaqueValue):
