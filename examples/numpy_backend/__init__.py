@@ -8,6 +8,7 @@ Invariant: between primitives a value is an array in the strides that the graph 
 import operator
 
 from flambeau_prims import prim_of, verify
+from flambeau_prims.sizes import SIZE_OF
 from torch import fx
 
 from numpy_backend import arrays, images, library, linalg, moves, pointwise, reductions, rows
@@ -52,6 +53,8 @@ def run(gm, tensors):
             return tuple(arrays.to_torch(env[n], n.meta["val"].dtype) for n in node.args[0])
         elif node.target is operator.getitem:
             env[node] = args[0][args[1]]
+        elif prim_of(node.target) is None:  # a symbolic size: read off an array, or arithmetic
+            env[node] = args[0].shape[args[1]] if node.target is SIZE_OF else node.target(*args)
         elif prim_of(node.target).name == "copy_":  # the one that writes: into the caller's tensor
             target = given[node.args[0]]
             env[node] = arrays.from_torch(target.copy_(arrays.to_torch(args[1], target.dtype)))

@@ -7,11 +7,12 @@ import pytest
 import torch
 from flambeau_prims import PRIMS, PrimError, verify
 from flambeau_prims._op import metas_of
+from flambeau_prims._torch_compat import is_settled
 from flambeau_prims.conformance import Declaration, Plan, ScoreCard, cases, check, run
 from flambeau_prims.conformance.__main__ import main
 from flambeau_prims.conformance.cases import cases_of
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.composed import COMPOSED, composed
+from flambeau_prims.conformance.composed import COMPOSED, composed, composed_with_symbols
 from flambeau_prims.conformance.programs import program_of
 from flambeau_prims.conformance.random_graphs import Dice, random_program
 from flambeau_prims.conformance.symbols import symbolic
@@ -205,6 +206,12 @@ def test_programs_with_symbols_run_on_other_sizes():
 
     outcome = check(fixed, made["add"])
     assert outcome.status == "error" and "other sizes" in outcome.message
+    for program in composed_with_symbols():
+        assert not any(
+            is_settled(n) for node in program.gm.graph.find_nodes(op="placeholder")
+            for n in node.meta["val"].shape
+        )  # fmt: skip
+        assert check(eager, program).status == "right"
     assert symbolic(PRIMS["full"]) is None and symbolic(PRIMS["nonzero"]) is None
 
 

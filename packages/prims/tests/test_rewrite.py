@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_prims import DialectError, decompositions, lower, prim_of, verify
+from flambeau_prims._torch_compat import symbolic_mode
 from torch import fx, nn
 
 aten = torch.ops.aten
@@ -203,3 +204,20 @@ def test_results_with_names_keep_them():
     x = torch.rand(3, 4)
     assert verify(gm, leaves=False) == {}
     assert torch.equal(gm(x)[0], x.topk(2).values) and torch.equal(gm(x)[1], x.max(0).indices)
+
+
+def test_symbolic_sizes_are_computed_in_the_graph():
+    def f(x, w):
+        y = torch.softmax(x @ w, -1)
+        z = F.layer_norm(y, (7,))
+        part = y.reshape(y.shape[0] * 7)[: y.shape[0] - 1]
+        return z.reshape(-1), torch.cat([y, z], 1), z[1:, ::2].sum(), part, z.shape[0] * 2
+
+    mode = symbolic_mode()
+    fakes = [mode.from_tensor(torch.randn(5, 6)), mode.from_tensor(torch.randn(6, 7))]
+    gm = lower(fx.symbolic_trace(f), fakes)
+    assert verify(gm, leaves=False) == {}
+    for rows, inner in ((5, 6), (9, 4)):
+        x, w = torch.randn(rows, inner), torch.randn(inner, 7)
+        for got, expected in zip(gm(x, w), f(x, w), strict=True):
+            torch.testing.assert_close(got, expected)

@@ -27,6 +27,7 @@ __all__ = [
     "argument_names",
     "aten_overloads",
     "device_of",
+    "expression_of",
     "give_symbols",
     "has_dispatch",
     "is_composite",
@@ -37,6 +38,7 @@ __all__ = [
     "parameters",
     "result_count",
     "schema_text",
+    "symbol_from",
     "symbolic_mode",
 ]
 
@@ -170,6 +172,21 @@ def symbolic_mode() -> FakeTensorMode:
     give_symbols(mode)
     mode.static_shapes = False
     return mode
+
+
+def expression_of(size: torch.SymInt) -> Any:
+    """The sympy expression of a symbolic size."""
+    return size.node.expr
+
+
+def symbol_from(expression: Any, like: torch.SymInt) -> torch.SymInt | int:
+    """A symbolic size for an expression over the symbols of `like`'s environment."""
+    environment = like.node.shape_env
+    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    hint = expression.xreplace(values)
+    known = int(hint) if hint.is_Integer else None
+    made: torch.SymInt | int = environment.create_symintnode(expression, hint=known)
+    return made
 
 
 def is_settled(size: Any) -> bool:

@@ -4,7 +4,8 @@ In: a GraphModule after lowering. Out: the ATen operations left in it, by name a
 Invariant: a graph that passes can be run, compiled and cached on the strength of `DIALECT` alone.
 
 The rules, by the name an error gives them:
-- `targets`: a call is of a prim, `operator.getitem`, or a functional ATen overload (a leaf);
+- `targets`: a call is of a prim, `operator.getitem`, a functional ATen overload (a leaf), or
+  computes a symbolic size;
 - `values`: every node but the output has `meta["val"]`;
 - `shapes`: the prim's shape rule accepts its operands and gives what `meta["val"]` says;
 - `effects`: `copy_` writes to graph inputs only, and nothing else writes at all;
@@ -26,6 +27,7 @@ from flambeau_prims._op import Prim, PrimError, prim_of, spell, tensor_metas
 from flambeau_prims._torch_compat import OpOverload, is_mutable
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.ops.dynamic import SizeUnknown
+from flambeau_prims.sizes import ARITHMETIC, SIZE_OF
 
 
 class DialectError(ValueError):
@@ -87,6 +89,14 @@ def _is_leaf(node: fx.Node) -> bool:
         node.op == "call_function"
         and isinstance(node.target, OpOverload)
         and prim_of(node.target) is None
+        and not is_size(node)
+    )
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a node computes a size: reads it off a tensor, or is arithmetic on sizes."""
+    return node.target is SIZE_OF or (
+        node.target in ARITHMETIC and not isinstance(node.meta.get("val"), torch.Tensor)
     )
 
 
@@ -95,7 +105,7 @@ def _targets(node: fx.Node) -> Iterator[str]:
         yield f"{node.op} {node.target}; only call_function is allowed"
     elif node.op == "call_function":
         known = isinstance(node.target, OpOverload) or node.target is operator.getitem
-        if not known:
+        if not known and not is_size(node):
             yield f"{node.target} is neither a prim nor an ATen overload"
 
 

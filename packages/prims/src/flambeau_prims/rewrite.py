@@ -47,7 +47,9 @@ def lower(
 
     Operations without a decomposition stay as ATen overloads. Each node carries the user's lines
     (`stack_trace`) of the node it came from, and `source_op`, the ATen operation it is part of.
-    Shapes are those of `example_inputs` (real or fake tensors, or numbers).
+    Shapes are those of `example_inputs` (real or fake tensors, or numbers). Where those of fake
+    tensors are symbols, so are the graph's; what lowering had to ask about them is in the guards of
+    their `ShapeEnv`, and the graph is right where those hold.
 
     Raises `DialectError` with the user's line for an operation that writes to an input, or to a
     tensor that has views; other writes become new values.
@@ -57,7 +59,7 @@ def lower(
     lowering = _Lowering(gm, Recorder(graph, mode), decompositions() if table is None else table)
     with torch.no_grad():
         output = lowering.run(*example_inputs)
-    graph.output(map_values(lambda x: x.node if isinstance(x, Value) else x, output))
+    graph.output(map_values(lowering.recorder.node_of, output))
     graph.eliminate_dead_code()
     graph.lint()
     return fx.GraphModule(lowering.attributes(), graph)
@@ -105,6 +107,8 @@ class _Lowering(fx.Interpreter):
         node.meta.update(self.recorder.notes)
         if isinstance(item, torch.Tensor):
             return self._entering(item, node)
+        if isinstance(item, torch.SymInt):
+            self.recorder.sizes.given(node, item)
         node.meta["val"] = item
         return item
 
@@ -242,6 +246,7 @@ class _Lowering(fx.Interpreter):
         mode = self.recorder.mode
         fake = make_fake(mode, meta.shape, meta.stride, meta.dtype, meta.device)
         node.meta["val"] = fake
+        self.recorder.sizes.seen(node, meta)
         return Value(meta, node, fake)
 
     def _attribute(self, name: str, item: torch.Tensor) -> Value:

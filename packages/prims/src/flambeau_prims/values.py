@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 from flambeau_prims._op import Prim, prim_of
 from flambeau_prims._torch_compat import FakeTensor, FakeTensorMode, give_symbols, make_fake
 from flambeau_prims.layout import Shape, Size, TensorMeta
+from flambeau_prims.sizes import Sizes
 
 
 class Value:
@@ -84,6 +85,7 @@ class Recorder:
         self.graph = graph
         self.mode = mode
         self.notes: dict[str, Any] = {}
+        self.sizes = Sizes(graph)
         self._recording = _Recording(self)
 
     def decompose(
@@ -125,7 +127,9 @@ class Recorder:
 
     def _leaf_value(self, node: fx.Node, result: Any) -> Any:
         if isinstance(result, torch.Tensor):
-            return Value(TensorMeta.of(result), node, result)
+            meta = TensorMeta.of(result)
+            self.sizes.seen(node, meta)  # it may have a size that no input has
+            return Value(meta, node, result)
         if isinstance(result, (list, tuple)):
             parts = []
             for position, part in enumerate(result):
@@ -144,23 +148,26 @@ class Recorder:
 
     def entering(self, meta: TensorMeta, node: fx.Node) -> Value:
         """The value of a placeholder or attribute that `node` stands for."""
+        self.sizes.seen(node, meta)
         return self._value(meta, node)
 
     def _fake(self, meta: TensorMeta) -> FakeTensor:
         return make_fake(self.mode, meta.shape, meta.stride, meta.dtype, meta.device)
 
+    def node_of(self, item: Any) -> Any:
+        """What stands for `item` in the graph: a node for a value or a symbol, else itself."""
+        if isinstance(item, Value):
+            return item.node
+        return self.sizes.node_of(item) if isinstance(item, torch.SymInt) else item
+
     def _node(self, target: Any, args: Any, kwargs: dict[str, Any]) -> fx.Node:
         node = self.graph.call_function(
             target,
-            tuple(map_values(_node_of, list(args))),
-            {key: map_values(_node_of, item) for key, item in kwargs.items()},
+            tuple(map_values(self.node_of, list(args))),
+            {key: map_values(self.node_of, item) for key, item in kwargs.items()},
         )
         node.meta.update(self.notes)
         return node
-
-
-def _node_of(item: Any) -> Any:
-    return item.node if isinstance(item, Value) else item
 
 
 def _meta_of(item: Any) -> Any:

@@ -6,14 +6,18 @@ Invariant: everything in them is a primitive; what a decomposition leaves to ATe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, fx
 
+from flambeau_prims._op import prim_of
+from flambeau_prims._torch_compat import symbolic_mode
 from flambeau_prims.conformance.programs import Program
+from flambeau_prims.conformance.symbols import grown
 from flambeau_prims.conformance.tensors import BF16, BOOL, CPU, F32, I64, moved, positions, signed
 from flambeau_prims.dialect import verify
 from flambeau_prims.rewrite import lower
@@ -102,27 +106,47 @@ COMPOSED: dict[str, Build] = {
 """Torch code by name."""
 
 
+WITH_SYMBOLS = ("perceptron", "masked attention", "optimizer step")
+"""Those that say nothing of sizes in numbers, so that they can be lowered for any."""
+
+
 def composed(
     seed: int = 0, only: str | None = None, device: torch.device = CPU
 ) -> Iterator[Program]:
     """The programs of `COMPOSED` (or the one named `only`), lowered."""
-    for number, (name, build) in enumerate(COMPOSED.items()):
-        if only is not None and name != only:
-            continue
-        function, inputs = build(torch.Generator().manual_seed(seed * 101 + number))
-        inputs = moved(inputs, device)
-        gm = lower(fx.symbolic_trace(function), inputs)
-        verify(gm, leaves=False)
-        outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
-        yield Program(
-            name=name,
-            family="graphs",
-            gm=gm,
-            inputs=tuple(inputs),
-            judges=("close",) * len(outputs),
-            dtypes=frozenset(n.meta["val"].dtype for n in gm.graph.nodes if _is_tensor(n)),
-            prims=_prims_in(gm),
-        )
+    for name in COMPOSED if only is None else (only,):
+        function, inputs = _built(name, seed, device)
+        yield _program(name, "graphs", lower(fx.symbolic_trace(function), inputs), inputs)
+
+
+def composed_with_symbols(seed: int = 0, device: torch.device = CPU) -> Iterator[Program]:
+    """The programs of `WITH_SYMBOLS`, lowered once and with inputs of two sizes."""
+    for name in WITH_SYMBOLS:
+        function, inputs = _built(name, seed, device)
+        mode = symbolic_mode()
+        gm = lower(fx.symbolic_trace(function), [mode.from_tensor(x) for x in inputs])
+        program = _program(f"{name} with symbols", "symbols", gm, inputs)
+        yield replace(program, others=(tuple(grown(inputs)),))
+
+
+def _built(name: str, seed: int, device: torch.device) -> tuple[Callable[..., Any], list[Tensor]]:
+    number = list(COMPOSED).index(name)
+    function, inputs = COMPOSED[name](torch.Generator().manual_seed(seed * 101 + number))
+    return function, moved(inputs, device)
+
+
+def _program(name: str, family: str, gm: fx.GraphModule, inputs: Sequence[Tensor]) -> Program:
+    verify(gm, leaves=False)
+    outputs = next(n for n in gm.graph.nodes if n.op == "output").args[0]
+    return Program(
+        name=name,
+        family=family,
+        gm=gm,
+        inputs=tuple(inputs),
+        judges=("close",) * len(outputs),
+        dtypes=frozenset(n.meta["val"].dtype for n in gm.graph.nodes if _is_tensor(n)),
+        prims=_prims_in(gm),
+    )
 
 
 def _is_tensor(node: fx.Node) -> bool:
@@ -130,7 +154,5 @@ def _is_tensor(node: fx.Node) -> bool:
 
 
 def _prims_in(gm: fx.GraphModule) -> frozenset[str]:
-    from flambeau_prims._op import prim_of
-
     found = (prim_of(node.target) for node in gm.graph.nodes)
     return frozenset(prim.name for prim in found if prim is not None)

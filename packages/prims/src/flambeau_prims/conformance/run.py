@@ -17,7 +17,7 @@ from flambeau_prims._op import PRIMS, Prim
 from flambeau_prims.conformance.cases import Case, cases_of
 from flambeau_prims.conformance.check import Backend, Outcome, check
 from flambeau_prims.conformance.compare import judge_of
-from flambeau_prims.conformance.composed import composed
+from flambeau_prims.conformance.composed import composed, composed_with_symbols
 from flambeau_prims.conformance.programs import Program, program_of
 from flambeau_prims.conformance.random_graphs import Dice, random_program
 from flambeau_prims.conformance.symbols import symbolic
@@ -115,6 +115,8 @@ def _graphs(plan: Plan) -> Iterator[Program]:
             program = symbolic(prim, plan.seed, plan.device) if wanted else None
             if program is not None:
                 yield program
+        if plan.prims is None:
+            yield from composed_with_symbols(plan.seed, plan.device)
     if plan.prims is not None:
         return
     if "graphs" in plan.kinds and (plan.families is None or "graphs" in plan.families):

@@ -59,7 +59,7 @@ def _plain(x: Tensor) -> bool:
 
 
 def _program(case: Case) -> Program | None:
-    larger = replace(case, args=_grown(case.args), kwargs=_grown(case.kwargs))
+    larger = replace(case, args=grown(case.args), kwargs=grown(case.kwargs))
     mode = symbolic_mode()
     graph = fx.Graph()
     recorder = Recorder(graph, mode)
@@ -97,7 +97,7 @@ def _program(case: Case) -> Program | None:
     )
 
 
-def _grown(item: Any) -> Any:
+def grown(item: Any) -> Any:
     """Tensors with every size above 1 one larger, their elements repeated."""
     if isinstance(item, Tensor):
         for dim, size in enumerate(item.shape):
@@ -105,5 +105,5 @@ def _grown(item: Any) -> Any:
                 item = item.index_select(dim, torch.arange(size + 1, device=item.device) % size)
         return item
     if isinstance(item, dict):
-        return {key: _grown(value) for key, value in item.items()}
-    return type(item)(map(_grown, item)) if isinstance(item, (list, tuple)) else item
+        return {key: grown(value) for key, value in item.items()}
+    return type(item)(map(grown, item)) if isinstance(item, (list, tuple)) else item

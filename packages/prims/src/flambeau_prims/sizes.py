@@ -1,0 +1,99 @@
+"""Symbolic sizes as nodes of a graph.
+
+In: sizes that are symbols, as shape rules compute them. Out: nodes that compute the same number
+when the graph runs: `aten.sym_size` of a tensor that has the symbol, and arithmetic on those.
+Invariant: a symbol is only read from a tensor that is in the graph already; an expression that has
+no node is `NotYetSymbolic`, never a number.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_prims._op import NotYetSymbolic
+from flambeau_prims._torch_compat import expression_of, symbol_from
+from flambeau_prims.layout import TensorMeta
+
+SIZE_OF = torch.ops.aten.sym_size.int
+
+# How the parts of an expression are spelled as calls, by the name of its class.
+_CALLS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+    "Max": torch.sym_max,
+    "Min": torch.sym_min,
+}
+ARITHMETIC = frozenset(_CALLS.values())
+"""Calls that a graph may hold besides operators: they compute sizes."""
+
+
+class Sizes:
+    """Nodes for symbolic sizes, made in `graph` when they are first needed."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._graph = graph
+        self._known: dict[Any, fx.Node | tuple[fx.Node, int]] = {}
+
+    def seen(self, node: fx.Node, meta: TensorMeta) -> None:
+        """Note that the sizes of a tensor can be read from `node`."""
+        for dim, size in enumerate(meta.shape):
+            if isinstance(size, torch.SymInt):
+                self._known.setdefault(expression_of(size), (node, dim))
+
+    def given(self, node: fx.Node, size: torch.SymInt) -> None:
+        """Note that `node` is itself a size."""
+        self._known[expression_of(size)] = node
+
+    def node_of(self, size: torch.SymInt) -> fx.Node | int:
+        """The node that computes `size`, or the number that it is."""
+        expression = expression_of(size)
+        return int(expression) if expression.is_number else self._node(expression, size)
+
+    def _node(self, expression: Any, like: torch.SymInt) -> fx.Node:
+        known = self._known.get(expression)
+        if isinstance(known, fx.Node):
+            return known
+        if known is not None:
+            node = self._call(SIZE_OF, known, expression, like)
+        else:
+            node = self._computed(expression, like)
+        self._known[expression] = node
+        return node
+
+    def _computed(self, expression: Any, like: torch.SymInt) -> fx.Node:
+        name = type(expression).__name__
+        if name == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 0:
+            base, power = expression.args
+            parts, call = [base] * int(power), operator.mul
+        elif name in _CALLS:
+            parts, call = list(expression.args), _CALLS[name]
+        else:
+            raise NotYetSymbolic(
+                f"the size {expression} cannot be computed from sizes of the inputs"
+            )
+
+        def operand(part: Any) -> Any:
+            return int(part) if part.is_Integer else self._node(part, like)
+
+        def step(left: tuple[Any, Any], part: Any) -> tuple[Any, Any]:
+            whole = expression if part is parts[-1] else expression.func(left[0], part)
+            return whole, self._call(call, (left[1], operand(part)), whole, like)
+
+        first = parts[0]
+        result: fx.Node = functools.reduce(step, parts[1:], (first, operand(first)))[1]
+        return result
+
+    def _call(self, target: Any, args: Any, expression: Any, like: torch.SymInt) -> fx.Node:
+        node = self._graph.call_function(target, tuple(args))
+        node.meta["val"] = symbol_from(expression, like)
+        return node
