@@ -23,8 +23,6 @@ import torch
 from torch import nn
 
 
-
-
 @dataclass(frozen=True)
 class Program:
     """A function, its arguments, and how many calls are timed at a time."""

@@ -131,7 +131,10 @@ def optimize(
     """
     base = options or Options()
     chosen = dataclasses.replace(
-        base, nopython=nopython or base.nopython, dynamic=base.dynamic if dynamic is None else dynamic, **choices
+        base,
+        nopython=nopython or base.nopython,
+        dynamic=base.dynamic if dynamic is None else dynamic,
+        **choices,
     )
     backends.lookup(backend)  # an unknown name is told now
 

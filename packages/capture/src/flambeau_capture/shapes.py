@@ -9,7 +9,7 @@ at the end; what cannot be said as one fixes the symbols in it to their present 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.guards import GuardSet, Inexpressible, Place, SizeProgram, size_program
+from flambeau_capture.guards.sizes import Relation
 from flambeau_capture.source import SizeOf, Source
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class Shapes:
         try:
             return self._spell(expr)
         except Inexpressible:
-            return self.value(number)
+            fixed: int | float = self.value(number)
+            return fixed
 
     def _spell(self, expr: Any) -> fx.Node | int:
         if expr.is_Integer:
@@ -176,22 +178,26 @@ class Shapes:
                 guards.add(source, "TYPE_MATCH", float)
 
     def _programs(self) -> list[SizeProgram]:
-        places = self._places
-        conditions = [
-            compat.equality(expr, self._as_symbol(place)) for place, expr in self._equal
-        ]
-        extra = {self._as_symbol(place): place for place, _ in self._equal}
-        conditions += compat.shape_conditions(self._graph.fake_mode, set(places))
         made: list[SizeProgram] = []
-        for condition in conditions:
+        for condition in self._conditions():
             try:
-                made.append(size_program(condition, {**places, **extra}))
+                made.append(size_program(condition, self._places))
             except Inexpressible:
                 made += self._fix(condition)
-        return [one for one in dict.fromkeys(made) if one.code != (1,)]
+        return [one for one in dict.fromkeys(made) if one.sources()]
 
-    def _as_symbol(self, place: Place) -> Any:
-        return compat.plain_symbol(place.name())
+    def _conditions(self) -> Iterator[Any]:
+        assumed = compat.shape_conditions(self._graph.fake_mode)
+        for place, expr in self._equal:
+            yield Relation("EQ", place, expr)
+        yield from assumed.guards
+        for symbol, expr in assumed.equal:
+            yield Relation("EQ", symbol, expr)
+        for symbol, least, most in assumed.ranges:
+            if symbol in self._places and least is not None:
+                yield Relation("LE", least, symbol)
+            if symbol in self._places and most is not None:
+                yield Relation("LE", symbol, most)
 
     def _fix(self, condition: Any) -> list[SizeProgram]:
         """Fix every symbol of a condition to its value: then it holds as it did."""
@@ -200,6 +206,6 @@ class Shapes:
             if symbol in self._floats:
                 self._fixed_floats.add(symbol)
             elif symbol in self._places:
-                value = self._values[symbol]
-                made.append(size_program(compat.equality(symbol, value), self._places))
+                fixed = Relation("EQ", symbol, self._values[symbol])
+                made.append(size_program(fixed, self._places))
         return made

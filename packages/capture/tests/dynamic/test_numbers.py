@@ -12,7 +12,6 @@ def agree(fn, plain, *args):
         assert torch.equal(one, other) if isinstance(other, torch.Tensor) else one == other
 
 
-
 def test_a_float_argument(capture, backend):
     def step(x, grad, lr):
         return x - lr * 2 * grad, lr / 3

@@ -186,7 +186,10 @@ def test_sizes_that_python_needs_are_fixed(capture, backend):
 
 def test_modules_and_training(capture, backend):
     model = torch.nn.Sequential(
-        torch.nn.Conv1d(2, 4, 3, padding=1), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Dropout(0.0)
+        torch.nn.Conv1d(2, 4, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Dropout(0.0),
     )
     fn = capture(model)
     for size in (4, 5, 6, 7):

@@ -187,7 +187,9 @@ class World:
         return [one for one in [*found, leaf] if hasattr(one, "__dict__")]
 
     def functions(self) -> list[FunctionType]:
-        return [f for f in (self.globals.get("fn"), self.module.__dict__.get("fn")) if f is not None]
+        return [
+            f for f in (self.globals.get("fn"), self.module.__dict__.get("fn")) if f is not None
+        ]
 
 
 def _method() -> FunctionType:

@@ -1,7 +1,8 @@
 """A program of modules, functions and containers, compiled, and ways to change what it reads.
 
 In: a seed. Out: a `Program` and `CHANGES`. Invariant: after every change the compiled program and
-the plain one give the same: result, `requires_grad`, or class of exception; a stale entry would not.
+the plain one give the same: result, `requires_grad`, or class of exception; a stale entry would
+not.
 
     python packages/capture/tests/fuzz/program_world.py 2000    # that many changes, from the shell
 """
@@ -42,7 +43,7 @@ class Slotted:
         self.bias = 0.25
 
 
-SOURCE = '''
+SOURCE = """
 def helper(x, power=2, *, offset=0.5):
     return x ** power + offset
 
@@ -107,7 +108,7 @@ class Root(nn.Module):
         if extra is not None:
             x = x + extra["t"] * extra["n"]
         return x
-'''
+"""
 
 
 def _closed(value: float) -> FunctionType:
@@ -516,7 +517,11 @@ def namespace_attribute(p: Program, pick: random.Random) -> None:
 def dataclass_field(p: Program, pick: random.Random) -> None:
     config = p.root.config
     name = pick.choice(("gain", "steps", "mode"))
-    values = {"gain": _number(pick), "steps": pick.randrange(4), "mode": pick.choice(("add", "sub"))}
+    values = {
+        "gain": _number(pick),
+        "steps": pick.randrange(4),
+        "mode": pick.choice(("add", "sub")),
+    }
     setattr(config, name, values[name])
 
 
@@ -568,7 +573,8 @@ def grad_mode(p: Program, pick: random.Random) -> None:
 
 @change
 def default_dtype(p: Program, pick: random.Random) -> None:
-    p.undo.append(lambda before=torch.get_default_dtype(): torch.set_default_dtype(before))
+    before = torch.get_default_dtype()
+    p.undo.append(lambda: torch.set_default_dtype(before))
     torch.set_default_dtype(pick.choice((torch.float32, torch.float64)))
 
 

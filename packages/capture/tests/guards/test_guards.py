@@ -196,7 +196,14 @@ def params_of(kind: str):
 
 
 # of several values, or of the state and of tensors: tested by themselves
-ELSEWHERE = {"OBJECT_ALIASING", "NO_ALIASING", "TENSOR_MATCH", "GLOBAL_STATE", "SIZES", "CLASS_SPECIALS"}
+ELSEWHERE = {
+    "OBJECT_ALIASING",
+    "NO_ALIASING",
+    "TENSOR_MATCH",
+    "GLOBAL_STATE",
+    "SIZES",
+    "CLASS_SPECIALS",
+}
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - ELSEWHERE))

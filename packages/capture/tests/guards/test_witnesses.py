@@ -121,7 +121,7 @@ def test_what_changed_is_let_go():
     root = Plain()
     root.big = Big()
     alive = weakref.ref(root.big)
-    native, ask = tree_of(root, (InstanceAttr(Local("self"), "big"), "TYPE_MATCH", Big))
+    _, ask = tree_of(root, (InstanceAttr(Local("self"), "big"), "TYPE_MATCH", Big))
     for _ in range(4):
         assert ask()
     root.big = None

@@ -307,13 +307,15 @@ NOT_IN_INSTANCE_DICT = register(
 SPECIAL_NAMES = tuple(
     f"__{name}__"
     for name in (
-        "getattribute getattr setattr delattr call new init bool len iter next reversed contains "
-        "getitem setitem delitem missing eq ne lt le gt ge hash enter exit get set index int float "
-        "add radd iadd sub rsub isub mul rmul imul truediv rtruediv itruediv floordiv rfloordiv "
-        "mod rmod pow rpow matmul rmatmul and rand or ror xor rxor neg pos abs invert "
-        "torch_function instancecheck subclasscheck"
-    ).split()
-)
+        "getattribute", "getattr", "setattr", "delattr", "call", "new", "init", "bool", "len",
+        "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "missing", "eq",
+        "ne", "lt", "le", "gt", "ge", "hash", "enter", "exit", "get", "set", "index", "int",
+        "float", "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv",
+        "rtruediv", "itruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul",
+        "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "neg", "pos", "abs", "invert",
+        "torch_function", "instancecheck", "subclasscheck",
+    )
+)  # fmt: skip
 
 
 def _in_mro(python_class: type, name: str) -> Any:

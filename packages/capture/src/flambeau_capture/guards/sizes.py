@@ -1,7 +1,6 @@
 """SIZES: arithmetic that must hold of the sizes and strides of tensors, and of integers.
 
-In: a symbolic condition, and where the values of its symbols are found. Out: a `SizeProgram`, which
-answers in plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
+In: a symbolic condition, and where its symbols are found. Out: a `SizeProgram`, which answers in plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
 Invariant: a condition that the machine's operations cannot say is refused, never approximated.
 """
 
@@ -40,6 +39,20 @@ class Place:
                 raise TypeError(type(value).__name__)
             return value
         return int(value.size(self.dim) if self.what == "SIZE" else value.stride(self.dim))
+
+
+@dataclass(frozen=True)
+class Relation:
+    """`left op right`, of symbolic expressions, places and integers."""
+
+    op: Literal["EQ", "LE"]
+    left: Any
+    right: Any
+
+    @property
+    def free_symbols(self) -> frozenset[Any]:
+        sides = (getattr(side, "free_symbols", ()) for side in (self.left, self.right))
+        return frozenset(symbol for side in sides for symbol in side)
 
 
 class Inexpressible(Exception):
@@ -149,6 +162,14 @@ def _compile(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
         return _constant(int(expr), code)
     if kind in ("BooleanTrue", "BooleanFalse"):
         return _constant(int(bool(expr)), code)
+    if isinstance(expr, Place):
+        code.append(expr)
+        return expr.name()
+    if isinstance(expr, Relation):
+        left = _compile(expr.left, places, code)
+        right = _compile(expr.right, places, code)
+        code.append(expr.op)
+        return f"({left} {_BINARY[expr.op][1]} {right})"
     if expr in places:
         code.append(places[expr])
         return places[expr].name()
