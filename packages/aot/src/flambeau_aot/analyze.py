@@ -119,7 +119,7 @@ class _Results:
         if root is not final:
             raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
         for part in self.parts:
-            if part.member.whole or base_of(part.wrapper) is not base_of(result):
+            if part.member.whole or not _related(part.wrapper, result):
                 continue
             if part.member.recorded:
                 break
@@ -141,6 +141,11 @@ class _Results:
         late = False
         for reshape in self.effects.reshapes:
             count = len(reshape.steps)
+            if reshape.primal == primal and result.requires_grad and not in_graph(result):
+                raise Unsupported(
+                    "a result is a view, made with grad disabled, of an input that the program "
+                    "gives another shape in place"
+                )
             if reshape.primal == primal and len(steps) > count and steps[:count] == reshape.steps:
                 late, steps = True, steps[count:]
         steps = _as_related(result, origin, steps)
@@ -186,9 +191,14 @@ def _as_related(
     result: torch.Tensor, origin: torch.Tensor, steps: tuple[ViewStep, ...]
 ) -> tuple[ViewStep, ...]:
     """The steps to a result, `Tensor.data` first where autograd was led around the view."""
-    if base_of(result) is base_of(origin) or share_version_counter(result, origin):
+    if _related(result, origin):
         return steps
     return (ViewStep(beside_autograd, (), {}, None), *steps)
+
+
+def _related(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether autograd counts writes to these two together."""
+    return base_of(one) is base_of(other) or share_version_counter(one, other)
 
 
 def _is_new_leaf(result: torch.Tensor) -> bool:

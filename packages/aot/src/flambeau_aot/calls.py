@@ -92,6 +92,25 @@ _ASKED_OF_INPUTS: dict[Any, str] = {
 _IS_LEAF = _getter("is_leaf")
 
 
+def _keeping_size(
+    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A call that writes its result to `out`; functionalization loses views of a resized one."""
+    before, base = tuple(out.shape), base_of(out)
+    if torch.is_grad_enabled() and base.requires_grad:
+        raise RuntimeError(
+            f"{func.__name__}(): functions with out=... arguments don't support automatic "
+            "differentiation, but one of the arguments requires grad."
+        )
+    result = write_keeping_strides(out, func, args, kwargs)
+    if tuple(out.shape) != before:
+        raise Unsupported(
+            f"{func.__name__} with an out= of another size ({before}, now {tuple(out.shape)}); "
+            "give it an out of the result's size"
+        )
+    return result
+
+
 def _nothing() -> None:
     """Where nobody looks."""
 
@@ -130,6 +149,9 @@ class RewriteCalls(TorchFunctionMode):
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             return rewrite(*args, **kwargs)
+        out = kwargs.get("out")
+        if isinstance(out, torch.Tensor):
+            return _keeping_size(out, func, args, kwargs)
         target = args[0] if args else None
         if not isinstance(target, torch.Tensor):
             if getattr(func, "__name__", "") in WRITE_TO_LISTS:

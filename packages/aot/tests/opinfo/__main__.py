@@ -27,9 +27,9 @@ def page(verdicts: list[Verdict], samples: int, seconds: float) -> str:
     lines = [
         "# Operators through `aot_function`",
         "",
-        f"`python -m opinfo --samples {samples}` in `packages/aot/tests`; torch {torch.__version__},",
-        f"CPU, float64, {seconds:.0f} s. Results, strides and gradients of every operator of torch's",
-        "own descriptions that is differentiable, against eager.",
+        f"`python -m opinfo --samples {samples}` in `packages/aot/tests`; torch",
+        f"{torch.__version__}, CPU, float64, {seconds:.0f} s. Results, strides and gradients of",
+        "every operator of torch's own descriptions that is differentiable, against eager.",
         "",
         "| verdict | operators |",
         "| --- | --- |",

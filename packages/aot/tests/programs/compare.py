@@ -25,10 +25,6 @@ MEMORY_OVERLAP = "unsupported operation: "
 # raises, and a write to what only the other saved does not. Neither gives a wrong gradient.
 MODIFIED = "modified by an inplace operation"
 
-# Autograd does not go back through a view whose base was written to in another mode. What the
-# compiled program gives is the gradient of the values it returned.
-VIEW_STATE = "a view and its base or another view of its base has been modified inplace"
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -60,8 +56,8 @@ def _difference(expected: Outcome, given: Outcome) -> Verdict | None:
         if MODIFIED in str(found) and expected.stage == given.stage == "gradients":
             whose = "eager" if found is expected.error else "compiled"
             return Verdict(f"{whose} alone saved what was written to later")
-    if expected.error is not None and VIEW_STATE in str(expected.error) and given.error is None:
-        return Verdict("eager alone refuses a view whose base was written to")
+    if expected.error is not None and expected.stage == "gradients" and given.error is None:
+        return Verdict("eager alone has no gradient")
     if expected.error is not None and given.error is not None:
         return Verdict("both raise", f"{expected.stage}: {expected.error}")
     if expected.error is not None:

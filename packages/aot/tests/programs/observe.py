@@ -90,7 +90,6 @@ def _look(outcome: Outcome, named: dict[str, torch.Tensor], draft: Draft) -> Non
             if shares:
                 outcome.facts[f"{pair}: distance"] = value.data_ptr() - other.data_ptr()
                 if draft.mode != "inference":
-                    outcome.facts[f"{pair}: same base"] = _root(value) is _root(other)
                     outcome.facts[f"{pair}: is base"] = (
                         value._base is other,
                         other._base is value,
@@ -112,10 +111,6 @@ def _history(value: torch.Tensor) -> Any:
         return value.requires_grad, value.is_leaf
     except RuntimeError:
         return "cannot be asked"
-
-
-def _root(value: torch.Tensor) -> torch.Tensor:
-    return value if value._base is None else value._base
 
 
 def _strides(value: torch.Tensor) -> Any:

@@ -7,7 +7,13 @@ from .draw import drafts
 from .program import Draft, build
 
 
-@settings(max_examples=200, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=200,
+    deadline=None,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
 @given(drafts)
 def test_program(draft: Draft) -> None:
     program = build(draft)
