@@ -354,7 +354,8 @@ def _lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float, driver: str) -> Any:
     x, left_over, rank, values = aten.linalg_lstsq.default(a, b, rcond, driver=driver)
     batch, k = tuple(a.shape[:-2]), min(a.shape[-2], a.shape[-1])
     real = REAL_OF.get(a.dtype, a.dtype)
-    if tuple(left_over.shape) != (*batch, b.shape[-1]):  # the library had no use for it
+    # The library may have no use for it; and it conjugates lazily, which is lost below a mode.
+    if tuple(left_over.shape) != (*batch, b.shape[-1]) or a.is_complex():
         left_over = (a @ x - b).abs().square().sum(-2)
     if driver == "gels":
         rank = torch.full(batch, k, dtype=torch.int64, device=a.device)
