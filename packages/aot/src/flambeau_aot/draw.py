@@ -33,7 +33,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "recomputed": ("#d9c2ee", "runs forward, and again in backward"),
     "backward": ("#cdeccb", "runs backward"),
 }
-_BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _LETTER = 30, 14, 46, 24, 6.4
+_BOX_HEIGHT, _GAP_X, _GAP_Y, _MARGIN, _LETTER = 26, 14, 28, 24, 6.8
 _SWEEPS = 4
 
 
@@ -146,7 +146,7 @@ def _label(node: fx.Node) -> str:
 
 def _svg(joint: Joint, boxes: list[Box], saved: set[fx.Node], known: Classifier | None) -> str:
     width = max((box.x + box.width for box in boxes), default=400.0) + _MARGIN
-    width = max(width, 720.0)
+    width = max(width, 900.0)  # the legend's
     height = max((box.y for box in boxes), default=0.0) + _BOX_HEIGHT + _MARGIN
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -202,6 +202,6 @@ def _box(box: Box, joint: Joint, known: Classifier | None) -> str:
         f'<g><title>{escape(chr(10).join(told))}</title><rect x="{box.x}" y="{box.y}" '
         f'width="{box.width:.1f}" height="{_BOX_HEIGHT}" rx="4" fill="{COLOURS[box.role][0]}" '
         f'stroke="{edge}" stroke-width="{2 if result else 1}"/>'
-        f'<text x="{box.x + box.width / 2:.1f}" y="{box.y + 19}" text-anchor="middle">'
+        f'<text x="{box.x + box.width / 2:.1f}" y="{box.y + 17}" text-anchor="middle">'
         f"{escape(box.label)}</text></g>"
     )

@@ -21,6 +21,7 @@ from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.program import Program, of_callable, of_graph_module, of_module_call
+from flambeau_aot.recent import Predicate, like
 from flambeau_aot.runtime.call import Compiled
 
 
@@ -45,8 +46,14 @@ def aot_function(
     compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
     chosen = options or Options(name=name_of(fn))
     compiled: dict[Any, Compiled] = {}
+    predicates: dict[Any, Predicate | None] = {}
+    last: tuple[Predicate, Compiled] | None = None
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal last
+        recent = last
+        if recent is not None and not kwargs and recent[0](args):
+            return recent[1](*args)
         flat, structure = pytree.tree_flatten((args, kwargs))
         key = (structure, metadata_of(flat))
         entry = compiled.get(key)
@@ -60,6 +67,10 @@ def aot_function(
                 chosen,
             )
             compiled[key] = entry
+        if key not in predicates:
+            predicates[key] = like(args) if not kwargs and len(flat) == len(args) else None
+        predicate = predicates[key]
+        last = None if predicate is None else (predicate, entry)
         return entry(*flat)
 
     call.compiled = compiled  # type: ignore[attr-defined]
