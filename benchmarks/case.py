@@ -22,7 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.systems import SYSTEMS
+from benchmarks.systems import SYSTEMS, systems
 from benchmarks.zoo import KERNELS, MODELS
 from benchmarks.zoo.workload import Workload, to_double
 
@@ -43,13 +43,15 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def first(name: str, device: str, training: bool, quick: bool, system: str) -> dict[str, Any]:
+def first(
+    name: str, device: str, training: bool, quick: bool, system: str, mode: str
+) -> dict[str, Any]:
     """Seconds from wrapping the function to the end of its first call, and peak memory."""
     work = build(name, device, training, quick)
     work.step(work.fn)
     synchronize(device)
     started = time.perf_counter()
-    work.step(SYSTEMS[system](work.fn))
+    work.step(systems(mode)[system](work.fn))
     synchronize(device)
     seconds = time.perf_counter() - started
     return {
@@ -58,18 +60,20 @@ def first(name: str, device: str, training: bool, quick: bool, system: str) -> d
     }
 
 
-def steady(name: str, device: str, training: bool, quick: bool, budget: float) -> dict[str, Any]:
+def steady(
+    name: str, device: str, training: bool, quick: bool, budget: float, mode: str
+) -> dict[str, Any]:
     """Median milliseconds by system, interleaved, and errors against float64."""
     work = build(name, device, training, quick)
     exact = reference(name, device, training, quick)
     rows: dict[str, dict[str, Any]] = {}
     callables: dict[str, Callable[..., Any]] = {}
-    for system, wrap in SYSTEMS.items():
+    for system, wrap in systems(mode).items():
         try:
             fn = wrap(work.fn)
             torch.manual_seed(SEED)
             rows[system] = {"error": rmse(work.observed(fn), exact)}
-            for _ in range(2):
+            for _ in range(4):  # a mode that records does so after two or three calls
                 work.step(fn)
             callables[system] = fn
         except Exception as error:  # recorded: a failing system is a result
@@ -155,13 +159,14 @@ def rmse(found: list[torch.Tensor], exact: list[torch.Tensor] | None) -> float |
     return (error / total) ** 0.5 if total else error**0.5
 
 
-def overhead(device: str) -> dict[str, Any]:
+def overhead(device: str, mode: str) -> dict[str, Any]:
     """Microseconds a call of a two-tensor function costs, without and with gradients."""
     rows: dict[str, dict[str, float]] = {}
     for label, grad in (("no_grad", False), ("requires_grad", True)):
         a = torch.randn(4, device=device, requires_grad=grad)
         b = torch.randn(4, device=device)
-        functions = {system: wrap(lambda x, y: x * y + x) for system, wrap in SYSTEMS.items()}
+        wrappers = systems(mode).items()
+        functions = {system: wrap(lambda x, y: x * y + x) for system, wrap in wrappers}
         best = dict.fromkeys(functions, float("inf"))
         for fn in functions.values():
             for _ in range(20):
@@ -182,17 +187,18 @@ def main() -> None:
     parser.add_argument("phase", choices=["first", "steady", "overhead"])
     parser.add_argument("--name", default="")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--system", default="flambeau", choices=list(SYSTEMS))
+    parser.add_argument("--system", default="flambeau", choices=SYSTEMS)
+    parser.add_argument("--mode", default="default")
     parser.add_argument("--training", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--budget", type=float, default=5.0)
     a = parser.parse_args()
     if a.phase == "first":
-        result = first(a.name, a.device, a.training, a.quick, a.system)
+        result = first(a.name, a.device, a.training, a.quick, a.system, a.mode)
     elif a.phase == "steady":
-        result = steady(a.name, a.device, a.training, a.quick, a.budget)
+        result = steady(a.name, a.device, a.training, a.quick, a.budget, a.mode)
     else:
-        result = overhead(a.device)
+        result = overhead(a.device, a.mode)
     print(json.dumps(result))
 
 

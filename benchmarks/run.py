@@ -108,6 +108,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--models", nargs="*", default=list(MODELS), metavar="NAME")
     parser.add_argument("--kernels", nargs="*", default=list(KERNELS), metavar="NAME")
     parser.add_argument("--modes", nargs="*", default=["inference", "training"])
+    parser.add_argument(
+        "--mode", default="default", help="of both compilers: default, reduce-overhead"
+    )
     parser.add_argument("--first", action="store_true", help="time first calls, cold and warm")
     parser.add_argument("--no-steady", action="store_true", help="leave out steady times")
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all")
@@ -131,6 +134,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as caches:
         for position, (name, mode) in enumerate(wanted, 1):
             base = ["--name", name, "--device", a.device, "--budget", str(a.budget)]
+            base += ["--mode", a.mode]
             base += ["--training"] * (mode == "training") + ["--quick"] * a.quick
             case: Case = {"name": name, "mode": mode, "kernel": name in KERNELS}
             if a.first:
@@ -139,7 +143,7 @@ def main() -> int:
                 case["steady"] = run_case(["steady", *base], caches, a.timeout)
             cases.append(case)
             show(f"[{position}/{len(wanted)}] ", case)
-        overhead = run_case(["overhead", "--device", a.device], caches, a.timeout)
+        overhead = run_case(["overhead", "--device", a.device, "--mode", a.mode], caches, a.timeout)
     result = {
         "command": " ".join(["python", "benchmarks/run.py", *sys.argv[1:]]),
         "versions": versions(a.device),

@@ -14,25 +14,26 @@ import torch
 Function = Callable[..., Any]
 
 
+SYSTEMS = ("eager", "flambeau", "incumbent")
+
+
+def systems(mode: str = "default") -> dict[str, Callable[[Function], Function]]:
+    """Each system by name, both compilers in `mode`."""
+
+    def flambeau_in_mode(fn: Function) -> Function:
+        import flambeau  # its import time is part of its first call
+
+        return flambeau.compile(fn, mode=mode)
+
+    return {
+        "eager": _eager,
+        "flambeau": flambeau_in_mode,
+        "incumbent": lambda fn: torch.compile(fn, mode=mode),
+    }
+
+
 def _eager(fn: Function) -> Function:
     return fn
-
-
-def _flambeau(fn: Function) -> Function:
-    import flambeau  # its import time is part of its first call
-
-    return flambeau.compile(fn)
-
-
-def _incumbent(fn: Function) -> Function:
-    return torch.compile(fn)
-
-
-SYSTEMS: dict[str, Callable[[Function], Function]] = {
-    "eager": _eager,
-    "flambeau": _flambeau,
-    "incumbent": _incumbent,
-}
 
 
 def ahead_of_time(timed: Callable[[Any, Any], Any] | None = None) -> dict[str, Any]:
