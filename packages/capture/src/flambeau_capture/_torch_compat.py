@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import warnings
 import linecache
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +33,15 @@ def new_fake_mode() -> AbstractContextManager[Any]:
 
 
 def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
-    fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
-    return fake
+    """A fake tensor like a real one. Torch reads `.grad` for it, also where that warns: the program
+    has not asked, and may have made an error of warnings."""
+    if tensor.is_leaf or not tensor.requires_grad:
+        fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+        return fake
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        made: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+    return made
 
 
 @functools.cache

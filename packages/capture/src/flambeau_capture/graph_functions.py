@@ -15,6 +15,7 @@ from torch import Tensor, fx
 from torch.utils import checkpoint as _checkpoint
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture._native import disabled
 
 Body = fx.GraphModule
 
@@ -77,7 +78,7 @@ def checkpoint_call(
         everything = list(tensors)
         for place, arg in zip(explicit, args):
             everything[place] = arg
-        return body(*everything)
+        return disabled(body)(*everything)  # also when it runs again, inside of what is compiled
 
     given = (tensors[place] for place in explicit)
     return _checkpoint.checkpoint(function, *given, **dict(options))
@@ -173,7 +174,7 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
-        found = ctx.body(*derivatives, *ctx.saved_tensors)
+        found = disabled(ctx.body)(*derivatives, *ctx.saved_tensors)  # it is captured already
         return (None, None, None, *found, *(None,) * ctx.missing)
 
 
