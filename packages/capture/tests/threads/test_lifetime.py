@@ -1,5 +1,6 @@
 """Entries die with their code, module or callable; memory stays level; the hook never leaks."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -14,7 +15,7 @@ from flambeau_capture import disable, graph_break, optimize
 from flambeau_capture._native import active
 
 # 1,000 on request: FLAMBEAU_LIFETIME_ROUNDS=1000
-ROUNDS = int(os.environ.get("FLAMBEAU_LIFETIME_ROUNDS", "24"))
+ROUNDS = int(os.environ.get("FLAMBEAU_LIFETIME_ROUNDS", "16"))
 
 
 def collect():
@@ -60,16 +61,23 @@ def measure(rounds):
     for i in range(20):  # tables of torch, sympy and capture that fill once
         compile_and_drop(i)
     collect()
-    tracemalloc.start()
-    traced, resident = tracemalloc.get_traced_memory()[0], resident_bytes()
+    resident = resident_bytes()
     for i in range(rounds):
         compile_and_drop(i)
     collect()
-    grown = tracemalloc.get_traced_memory()[0] - traced
-    return grown / rounds, (resident_bytes() - resident) / rounds
+    resident = resident_bytes() - resident
+    few = min(rounds, 100)  # tracing takes memory of its own
+    tracemalloc.start()
+    traced = tracemalloc.get_traced_memory()[0]
+    for i in range(few):
+        compile_and_drop(i)
+    collect()
+    return (tracemalloc.get_traced_memory()[0] - traced) / few, resident / rounds
 
 
 def resident_bytes():
+    """What the process holds once the allocator has given back what it can."""
+    ctypes.CDLL(None).malloc_trim(0)
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
