@@ -9,7 +9,7 @@ import pytest
 from flambeau_capture._native import SKIP, FrameCache, active, compiled
 from frames import fails, keep_all, replacing
 
-HERE = __file__
+HERE = fails.__code__.co_filename
 
 
 def test_nested_calls_and_recursion():
