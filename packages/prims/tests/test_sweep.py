@@ -123,3 +123,7 @@ def test_command(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "| right |" in out and "our error / eager's" in out
     assert "## Different" in page.read_text() and '"status": "right"' in record.read_text()
+    assert main(["^erfc$", "--samples", "1", "--merge", str(record), "--json", str(record)]) == 0
+    merged = record.read_text()
+    assert '"name": "erf"' in merged and '"name": "erfc"' in merged
+    assert "2 operations" in capsys.readouterr().out

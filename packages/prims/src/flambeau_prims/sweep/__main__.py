@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from flambeau_prims.sweep import run
 from flambeau_prims.sweep.judge import Verdict
@@ -32,6 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if verdict.status == "wrong":
             print(f"wrong: {verdict.name} {verdict.dtype}: {verdict.message}", flush=True)
     seconds = time.perf_counter() - started
+    if options.merge:
+        seconds += _merge(verdicts, json.loads(options.merge.read_text()))
     print(run.summary(verdicts))
     print(f"\n{seconds:.0f} s, {run.versions()}")
     if options.worst:
@@ -51,6 +54,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if any(v.status == "wrong" for v in verdicts) else 0
 
 
+def _merge(verdicts: list[Verdict], earlier: dict[str, Any]) -> float:
+    """Add the verdicts of an earlier run on what was not run now; return its time."""
+    now = {(v.name, v.dtype) for v in verdicts}
+    for data in earlier["verdicts"]:
+        if (data["name"], data["dtype"]) not in now:
+            verdicts.append(Verdict(**{**data, "leaves": tuple(data.get("leaves", ()))}))
+    return float(earlier["seconds"])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m flambeau_prims.sweep", description=__doc__.splitlines()[0]
@@ -63,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--parts", type=int, default=1, help="into how many parts it is divided")
     add("--worst", action="store_true", help="also the ten greatest errors relative to eager's")
     add("--layouts", action="store_true", help="also results whose strides are not eager's")
+    add("--merge", type=Path, help="add what an earlier run's --json has and this one has not")
     add("--json", type=Path, help="write all verdicts to this file")
     add("--markdown", type=Path, help="write the tables to this file")
     add("--accuracy", type=Path, help="rewrite the worst errors between the marks of this page")
