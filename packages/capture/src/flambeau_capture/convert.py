@@ -250,6 +250,7 @@ class Converter:
             warnings.warn(f"{error}; {code.co_name} runs eagerly", CaptureWarning, stacklevel=2)
             return SKIP
         except SkipFrame as reason:
+            reason.__traceback__ = None  # it leads to the program's frames, which are to end
             conversion.outcome = str(reason)
             self.records.skipped.append((code.co_name, str(reason)))
             return SKIP
@@ -319,6 +320,7 @@ class _Conversion:
         self.free = free
         self.origin = converter.names.origin(code)
         converter.user_names[code] = self.origin.co_name
+        self.session: Session | None = None
         self.backend_seconds = 0.0
         self.outcome = "nothing to compile"
         self.shapes: Shapes | None = None
@@ -360,6 +362,10 @@ class _Conversion:
             except (RuntimeError, TypeError, ValueError, AssertionError, LookupError) as error:
                 self._without_symbols(error)
                 stop_at = reason = None
+            finally:
+                if self.session is not None:
+                    self.session.forget()
+                    self.session = None
         raise SkipFrame("too many attempts")
 
     def _without_symbols(self, error: Exception) -> None:
@@ -385,6 +391,7 @@ class _Conversion:
             converter.dynamics,
         )
         self.shapes = session.shapes
+        self.session = session
         session.guards.add_global_state()
         try:
             frame = TopFrame(session, self.code, self.func, self.arguments, self.free, scope)

@@ -64,3 +64,8 @@ class Heap:
     def known(self) -> list[tuple[Any, Any]]:
         """Every object met, with its value."""
         return list(self._values.values())
+
+    def forget(self) -> None:
+        """Hold nothing any more."""
+        self._values.clear()
+        self._changed.clear()

@@ -27,7 +27,7 @@ from flambeau_capture.emit.resume import (
 )
 from flambeau_capture.emit.stack import Slot, Slots, leave_stack, left
 from flambeau_capture.resuming import Continue, drive
-from flambeau_capture.values.base import Value
+from flambeau_capture.values.base import IteratorValue, Value
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,19 @@ class Level:
 
     def live(self) -> tuple[str, ...]:
         """Variables that the frame may still read, the instruction included."""
-        return live_at(self.body, self.instruction, self.bound())
+        return self.kept(live_at(self.body, self.instruction, self.bound()))
+
+    def kept(self, live: tuple[str, ...]) -> tuple[str, ...]:
+        """These variables, and those whose end would be noticed: of a generator that waits."""
+        more = [
+            name
+            for name, value in self.variables.items()
+            if isinstance(value, IteratorValue)
+            and value.cls is types.GeneratorType
+            and name not in live
+            and not name.startswith("___")
+        ]
+        return (*live, *sorted(more))
 
     def passed(self) -> list[Value]:
         """The values of the stack, as resume functions take them."""
@@ -93,6 +105,7 @@ def resumption(
     body, goal = names.home(*target) or target
     if arguments is None:
         arguments = live_at(body, goal if waiting is None else waiting, level.bound())
+        arguments = level.kept(arguments)
     made = names.made_from(body.code)
     key = (body.instructions.index(goal), slots, arguments, callee)
     known = made.get(key)
@@ -185,11 +198,16 @@ def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Ins
         ]
     values = iter(left(slots))
     loads = [
-        spelling.load_fast_bound(f"___stack_{place}") if slot is Slot.ERROR else next(values)
+        _taken(f"___stack_{place}") if slot is Slot.ERROR else next(values)
         for place, slot in enumerate(slots)
         if slot is not Slot.NULL
     ]
     return leave_stack(slots), loads
+
+
+def _taken(name: str) -> list[Instruction]:
+    """-> the variable, which has no value any more."""
+    return [*spelling.load_fast_bound(name), *spelling.delete_fast(name)]
 
 
 __all__ = [

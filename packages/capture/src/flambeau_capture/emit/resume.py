@@ -140,10 +140,12 @@ def make_resumption(
 
 
 def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:
+    """Makes the stack; its values are variables no longer (an exception would hold itself)."""
     code = body.code
     free = (*code.co_freevars, *code.co_cellvars)
     pushed, regions = push_stack(stack, lambda place: spelling.load_fast_bound(f"___stack_{place}"))
-    return [*spelling.prefix((), free), *pushed], regions
+    ended = [one for name in stack_names(stack) for one in spelling.delete_fast(name)]
+    return [*spelling.prefix((), free), *pushed, *ended], regions
 
 
 def as_function(

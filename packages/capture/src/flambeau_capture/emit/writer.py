@@ -76,7 +76,7 @@ class Writer:
         if isinstance(source, Held):
             self.load_const(source.object)
             return
-        if isinstance(source, Local):
+        if isinstance(source, Local) and source.variable not in self._cells:
             self.body += self.read(source)
             return
         name = self._sources.get(source)

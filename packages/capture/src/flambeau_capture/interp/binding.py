@@ -79,8 +79,7 @@ def _too_many(tx: Tracer, fn: FunctionValue, given: int, keyword_only: int) -> N
     verb = "was" if given == 1 and not keyword_only else "were"
     tx.raise_error(
         TypeError,
-        f"{fn.qualname}() takes {takes} positional argument{plural} but {given}{more} "
-        f"{verb} given",
+        f"{fn.qualname}() takes {takes} positional argument{plural} but {given}{more} {verb} given",
     )
 
 

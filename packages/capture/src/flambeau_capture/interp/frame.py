@@ -179,10 +179,12 @@ class Frame:
                 tx.begin(self)
                 try:
                     self.step()
+                    if self.finished and tx.generators:
+                        tx.close_generators(self)
                 except UserError as error:
                     if not error.lines:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
-                    if not self.unwind(error):
+                    if self.finished or not self.unwind(error):
                         self.finished = True
                         raise
                 except Break as error:
@@ -196,7 +198,8 @@ class Frame:
         region = self.prepared.regions.get(self.current)
         if region is None:
             return False
-        self.tx.raised_at = error.step
+        step = error.step or 0
+        self.tx.raised_at = step if step > self.tx.own_from else None
         del self.stack[region.depth :]
         if region.lasti:
             self.push(Lasti(self.current.offset))

@@ -89,6 +89,7 @@ class Session(Tracer):
         self._idle_since = 0
         self._calls_seen = 0
         self.raised_at: int | None = None
+        self.own_from = 0  # the step from which on the program's own code runs
         self.error: Value | None = None
         self.entered: list[Any] = []
         self.indexing = 0
@@ -219,6 +220,14 @@ class Session(Tracer):
 
     def frame_code(self) -> CodeType:
         return self.frames[-1].code
+
+    def forget(self) -> None:
+        """Let go of the program's objects: they may have to end with the program's frames."""
+        self.heap.forget()
+        self.generators.clear()
+        self._scopes.clear()
+        self.entered.clear()
+        self.error = None
 
     def close_generators(self, frame: Frame) -> None:
         """Close what a frame leaves behind in its variables and nobody else holds.

@@ -90,6 +90,9 @@ class TopFrame(Frame):
         for name in code.co_cellvars:
             content = self.variables.pop(name, None)
             self.cells[name] = CellValue(content, name=name, own=True, tx=session)
+        if any(name.startswith("___") for name in arguments):  # a resume function makes its stack
+            names = [one.opname for one in self.prepared.body.instructions]
+            session.own_from = names.index("JUMP") + 1
         cells = function.__closure__ or ()
         for name, real in zip(code.co_freevars, cells):
             pending = (free[name], Free(name)) if name in free else None

@@ -16,7 +16,6 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     Tracer,
-    Unreconstructible,
     Value,
     unpack,
 )
@@ -343,6 +342,10 @@ class GeneratorValue(IteratorValue):
 
     def describe(self) -> str:
         return f"generator {self.frame.code.co_name}"
+
+    def waits(self) -> bool:
+        """Whether there is code left that closing it would run."""
+        return self.started and not self.finished and not self.frame.finished
 
     def advance(self, tx: Tracer) -> Value | None:
         return self.send(tx, Constant(None))
