@@ -1,4 +1,4 @@
-"""Views: reshaping, permuting, slicing, and the copying variants of all of these.
+"""Views: reshaping, permuting, slicing.
 
 In: ATen's view operations. Out: the shape prims.
 Invariant: dimensions are made non-negative and sizes explicit here, once.
@@ -6,17 +6,15 @@ Invariant: dimensions are made non-negative and sizes explicit here, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import canonical, p
 from flambeau_prims.layout import Size, product
-from flambeau_prims.table import TABLE, decomposition
+from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 
@@ -177,160 +175,3 @@ def split(x: Tensor, split_size: Size, dim: int = 0) -> list[Tensor]:
 def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     where = canonical(dim, x.ndim)
     return [selected(x, where, i) for i in range(int(x.shape[where]))]
-
-
-@decomposition(aten.as_strided.default)
-def as_strided(
-    x: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
-) -> Any:
-    if storage_offset is not None:
-        return p.as_strided(x, list(size), list(stride), storage_offset)
-    # counted from where `x` starts in its storage
-    return p.restride(x, list(size), list(stride))
-
-
-@decomposition(aten.as_strided_scatter.default)
-def as_strided_scatter(
-    x: Tensor,
-    src: Tensor,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    storage_offset: Size | None = None,
-) -> Any:
-    part = e.expand(e.cast(src, x.dtype), size)
-    if storage_offset is not None:
-        return p.as_strided_scatter(x, part, list(size), list(stride), storage_offset)
-    if not e.contiguous(x):  # what lies between the elements of `x` is not known here
-        return NotImplemented
-    return p.as_strided_scatter(p.clone(x), part, list(size), list(stride), 0)
-
-
-def _two_dims(dim1: int, dim2: int, ndim: int) -> tuple[int, int]:
-    a, b = canonical(dim1, ndim), canonical(dim2, ndim)
-    if a == b:
-        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
-    return a, b
-
-
-@decomposition(aten.diagonal.default)
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    return p.diagonal(x, offset, *_two_dims(dim1, dim2, x.ndim))
-
-
-@decomposition(aten.diagonal_scatter.default)
-def diagonal_scatter(
-    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    return p.diagonal_scatter(x, e.cast(src, x.dtype), offset, *_two_dims(dim1, dim2, x.ndim))
-
-
-@decomposition(aten.diagonal_backward.default)
-def diagonal_backward(
-    grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
-) -> Tensor:
-    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
-    return diagonal_scatter(zeros, grad, offset, dim1, dim2)
-
-
-@decomposition(aten.diag_embed.default)
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    a, b = _two_dims(dim1, dim2, x.ndim + 1)
-    side = x.shape[-1] + abs(offset)
-    shape = list(x.shape[:-1])
-    for d in sorted((a, b)):
-        shape.insert(d, side)
-    zeros = p.full(shape, 0, dtype=x.dtype, device=x.device)
-    return p.diagonal_scatter(zeros, x, offset, a, b)
-
-
-@decomposition(aten.unfold.default)
-def unfold(x: Tensor, dimension: int, size: Size, step: Size) -> Tensor:
-    where = canonical(dimension, x.ndim)
-    if x.ndim == 0:  # as if of one element
-        return p.slice(p.reshape(x, [1]), [0], [size], [1])
-    return p.unfold(x, where, size, step)
-
-
-@decomposition(aten.unfold_backward.default)
-def unfold_backward(
-    grad: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
-) -> Tensor:
-    if not input_sizes:
-        return p.reshape(grad, [])
-    where = canonical(dim, len(input_sizes))
-    count = grad.shape[where]
-    # [..., count, ..., size] -> [..., count * size, ...]
-    order = [*range(where + 1), grad.ndim - 1, *range(where + 1, grad.ndim - 1)]
-    rest = list(input_sizes[where + 1 :])
-    together = p.permute(grad, order)
-    flat = p.reshape(together, [*input_sizes[:where], count * size, *rest])
-    i64 = {"dtype": torch.int64, "device": grad.device}
-    starts = p.broadcast_in_dim(p.iota(count, 0, step, **i64), [count, size], [0])
-    inner = p.broadcast_in_dim(p.iota(size, 0, 1, **i64), [count, size], [1])
-    places = p.reshape(p.add(starts, inner), [count * size])
-    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
-    return p.index_put(zeros, [*[None] * where, places], flat, True)
-
-
-@decomposition(aten.view.dtype)
-def view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
-    return p.bitcast(x, dtype=dtype)
-
-
-@decomposition(aten.narrow_copy.default)
-def narrow_copy(x: Tensor, dim: int, start: Size, length: Size) -> Tensor:
-    where = canonical(dim, x.ndim)
-    size = x.shape[where]
-    begin = start + size if start < 0 else start
-    if not (begin >= 0 and length >= 0 and begin + length <= size):
-        raise RuntimeError(f"start ({start}) + length ({length}) exceeds dimension size ({size}).")
-    return p.clone(sliced(x, where, begin, begin + length))
-
-
-# The copying variants: the view, then a row-major copy.
-_COPIES: dict[OpOverload, OpOverload] = {
-    aten.view_copy.default: aten.view.default,
-    aten.alias_copy.default: aten.alias.default,
-    aten.detach_copy.default: aten.detach.default,
-    aten.expand_copy.default: aten.expand.default,
-    aten.permute_copy.default: aten.permute.default,
-    aten.transpose_copy.int: aten.transpose.int,
-    aten.t_copy.default: aten.t.default,
-    aten.unsqueeze_copy.default: aten.unsqueeze.default,
-    aten.squeeze_copy.default: aten.squeeze.default,
-    aten.squeeze_copy.dim: aten.squeeze.dim,
-    aten.squeeze_copy.dims: aten.squeeze.dims,
-    aten.slice_copy.Tensor: aten.slice.Tensor,
-    aten.select_copy.int: aten.select.int,
-    aten.split_copy.Tensor: aten.split.Tensor,
-    aten.split_with_sizes_copy.default: aten.split_with_sizes.default,
-    aten.unbind_copy.int: aten.unbind.int,
-    aten._reshape_alias_copy.default: aten._reshape_alias.default,
-    aten.as_strided_copy.default: aten.as_strided.default,
-    aten.diagonal_copy.default: aten.diagonal.default,
-    aten.unfold_copy.default: aten.unfold.default,
-    aten.view_copy.dtype: aten.view.dtype,
-    aten.unsafe_split.Tensor: aten.split.Tensor,
-    aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
-}
-
-
-def _copying(view_op: OpOverload) -> Callable[..., Any]:
-    function = TABLE[view_op]
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        result = function(*args, **kwargs)
-        if result is NotImplemented:
-            return result
-        if isinstance(result, list):
-            return [p.clone(part) for part in result]
-        return p.clone(result)
-
-    return call
-
-
-for _copy, _view in _COPIES.items():
-    decomposition(_copy)(_copying(_view))

@@ -24,6 +24,7 @@ from flambeau_prims.ops import (
     shape,
     sort,
     special,
+    systems,
     views,
 )
 
@@ -49,7 +50,8 @@ __all__ = [
     "scan",
     "scatter",
     "shape",
-    "special",
     "sort",
+    "special",
+    "systems",
     "views",
 ]

@@ -1,4 +1,4 @@
-"""Factorizations of matrices, and systems solved with them: what a LAPACK library does.
+"""Factorizations of matrices and functions of them: what a LAPACK library does.
 
 In: matrices in the last two dimensions, any number of equal leading ones (a batch).
 Out: factors, column by column in memory (strides 1, rows), vectors and numbers contiguous.
@@ -18,9 +18,9 @@ from flambeau_prims.layout import Size, TensorMeta, contiguous_strides
 from flambeau_prims.ops.complex import COMPLEX_OF, REAL_OF
 
 LAPACK = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})
-_GOLUB = "Golub and Van Loan, Matrix Computations"
+GOLUB = "Golub and Van Loan, Matrix Computations"
 _MATRIX = "matrices in the last two dimensions, stored column by column"
-_NAN = {"nan": "spreads, or is an error where the library checks", "empty": "empty factors"}
+NAN = {"nan": "spreads, or is an error where the library checks", "empty": "empty factors"}
 
 aten = torch.ops.aten
 
@@ -31,7 +31,8 @@ def columns(a: TensorMeta, shape: Sequence[Size], dtype: torch.dtype | None = No
     return a.like(tuple(shape), [*turned[:-2], turned[-1], turned[-2]], dtype)
 
 
-def _check(name: str, a: TensorMeta, square: bool = False) -> tuple[Size, Size]:
+def check_matrices(name: str, a: TensorMeta, square: bool = False) -> tuple[Size, Size]:
+    """Rows and columns of the matrices in `a`; raises unless a library takes them."""
     require(a.dtype in LAPACK, f"{name}: not defined on {a.dtype}")
     require(a.ndim >= 2, f"{name}: a {a.ndim}-d tensor holds no matrices")
     rows, cols = a.shape[-2], a.shape[-1]
@@ -39,7 +40,8 @@ def _check(name: str, a: TensorMeta, square: bool = False) -> tuple[Size, Size]:
     return rows, cols
 
 
-def _least(m: Size, n: Size) -> Size:
+def least(m: Size, n: Size) -> Size:
+    """The smaller of two sizes."""
     return m if m < n else n
 
 
@@ -47,27 +49,20 @@ def _info(a: TensorMeta) -> TensorMeta:
     return a.like(a.shape[:-2], dtype=torch.int32)
 
 
-def _cubic(weight: float) -> Cost:
+def cubic(weight: float) -> Cost:
     """`weight` times rows times columns times the smaller of the two, for each matrix."""
 
     def cost(args: tuple[Any, ...], result: MetaResult) -> Size:
         del result
         a: TensorMeta = args[0]
         four = 4 if a.dtype.is_complex else 1
-        total: Size = a.numel() * _least(a.shape[-2], a.shape[-1]) * int(weight * 3) * four // 3
+        total: Size = a.numel() * least(a.shape[-2], a.shape[-1]) * int(weight * 3) * four // 3
         return total
 
     return cost
 
 
-def _per_right_side(args: tuple[Any, ...], result: MetaResult) -> Size:
-    del result
-    a, b = args[0], args[-1] if isinstance(args[-1], TensorMeta) else args[1]
-    total: Size = 2 * a.shape[-1] * b.numel()
-    return total
-
-
-def _leaf(
+def leaf(
     schema: str,
     rule: Callable[..., MetaResult],
     call: Callable[..., Any],
@@ -81,8 +76,8 @@ def _leaf(
         expected = rule(*metas, **kwargs)
         return in_layout(result if isinstance(expected, TensorMeta) else tuple(result), expected)
 
-    notes.setdefault("flops", _cubic(2))
-    notes.setdefault("edge_cases", _NAN)
+    notes.setdefault("flops", cubic(2))
+    notes.setdefault("edge_cases", NAN)
     notes.setdefault("dtypes", LAPACK)
     notes.setdefault("shape", _MATRIX)
     define(schema, rule=rule, eager=eager, tags=("linalg", "library"), **notes)
@@ -90,42 +85,42 @@ def _leaf(
 
 def _cholesky_rule(a: TensorMeta, upper: bool) -> tuple[TensorMeta, TensorMeta]:
     del upper
-    _check("cholesky", a, square=True)
+    check_matrices("cholesky", a, square=True)
     return columns(a, a.shape), _info(a)
 
 
-_leaf(
+leaf(
     "cholesky(Tensor a, bool upper) -> (Tensor, Tensor)",
     _cholesky_rule,
     lambda a, upper: aten.linalg_cholesky_ex.default(a, upper=upper),
     doc="L with a = L L^H (`upper`: U with a = U^H U), and info: k > 0 if the leading minor of"
     " order k is not positive definite.",
-    edge_cases={**_NAN, "domain": "info > 0; the factor is undefined then", "note": "reads a half"},
-    source=f"{_GOLUB}, 4.2",
-    flops=_cubic(1 / 3),
+    edge_cases={**NAN, "domain": "info > 0; the factor is undefined then", "note": "reads a half"},
+    source=f"{GOLUB}, 4.2",
+    flops=cubic(1 / 3),
 )
 
 
 def _qr_rule(a: TensorMeta, complete: bool) -> tuple[TensorMeta, TensorMeta]:
-    m, n = _check("qr", a)
-    k = m if complete else _least(m, n)
+    m, n = check_matrices("qr", a)
+    k = m if complete else least(m, n)
     batch = a.shape[:-2]
     return columns(a, (*batch, m, k)), columns(a, (*batch, k, n))
 
 
-_leaf(
+leaf(
     "qr(Tensor a, bool complete) -> (Tensor, Tensor)",
     _qr_rule,
     lambda a, complete: aten.linalg_qr.default(a, "complete" if complete else "reduced"),
     doc="Q with orthonormal columns and upper triangular R, a = Q R; Q is square if `complete`.",
-    edge_cases={**_NAN, "note": "signs of R's diagonal are the library's choice"},
-    source=f"{_GOLUB}, 5.2",
+    edge_cases={**NAN, "note": "signs of R's diagonal are the library's choice"},
+    source=f"{GOLUB}, 5.2",
 )
 
 
 def _svd_rule(a: TensorMeta, full: bool) -> tuple[TensorMeta, TensorMeta, TensorMeta]:
-    m, n = _check("svd", a)
-    k = _least(m, n)
+    m, n = check_matrices("svd", a)
+    k = least(m, n)
     batch = a.shape[:-2]
     values = a.like((*batch, k), dtype=REAL_OF.get(a.dtype, a.dtype))
     left, right = (m, n) if full else (k, k)
@@ -134,14 +129,14 @@ def _svd_rule(a: TensorMeta, full: bool) -> tuple[TensorMeta, TensorMeta, Tensor
 
 _SIGNS = {"note": "signs, and bases of equal values, are the library's choice"}
 
-_leaf(
+leaf(
     "svd(Tensor a, bool full) -> (Tensor, Tensor, Tensor)",
     _svd_rule,
     lambda a, full: aten._linalg_svd.default(a, full, True),
     doc="U, s, V^H with a = U diag(s) V^H, s descending; U and V are square if `full`.",
-    edge_cases={**_NAN, **_SIGNS},
-    source=f"{_GOLUB}, 2.4",
-    flops=_cubic(12),
+    edge_cases={**NAN, **_SIGNS},
+    source=f"{GOLUB}, 2.4",
+    flops=cubic(12),
 )
 
 
@@ -149,90 +144,90 @@ def _svdvals_rule(a: TensorMeta) -> TensorMeta:
     return _svd_rule(a, False)[1]
 
 
-_leaf(
+leaf(
     "svdvals(Tensor a) -> Tensor",
     _svdvals_rule,
     lambda a: aten._linalg_svd.default(a, False, False)[1],
     doc="The singular values alone, descending.",
     shape="(..., min(m, n)), real",
-    source=f"{_GOLUB}, 8.6",
-    flops=_cubic(4),
+    source=f"{GOLUB}, 8.6",
+    flops=cubic(4),
 )
 
 
 def _eigh_rule(a: TensorMeta, upper: bool) -> tuple[TensorMeta, TensorMeta]:
     del upper
-    _check("eigh", a, square=True)
+    check_matrices("eigh", a, square=True)
     values = a.like(a.shape[:-1], dtype=REAL_OF.get(a.dtype, a.dtype))
     return values, columns(a, a.shape)
 
 
-_leaf(
+leaf(
     "eigh(Tensor a, bool upper) -> (Tensor, Tensor)",
     _eigh_rule,
     lambda a, upper: aten._linalg_eigh.default(a, "U" if upper else "L", True),
     doc="Eigenvalues (real, ascending) and orthonormal eigenvectors of a symmetric or Hermitian"
     " matrix, of which the lower (or `upper`) half is read.",
-    edge_cases={**_NAN, **_SIGNS},
-    source=f"{_GOLUB}, 8.3",
-    flops=_cubic(9),
+    edge_cases={**NAN, **_SIGNS},
+    source=f"{GOLUB}, 8.3",
+    flops=cubic(9),
 )
 
-_leaf(
+leaf(
     "eigvalsh(Tensor a, bool upper) -> Tensor",
     lambda a, upper: _eigh_rule(a, upper)[0],
     lambda a, upper: aten._linalg_eigh.default(a, "U" if upper else "L", False)[0],
     doc="The eigenvalues of a symmetric or Hermitian matrix alone, ascending.",
     shape="(..., n), real",
-    source=f"{_GOLUB}, 8.3",
-    flops=_cubic(4),
+    source=f"{GOLUB}, 8.3",
+    flops=cubic(4),
 )
 
 
 def _eig_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
-    _check("eig", a, square=True)
+    check_matrices("eig", a, square=True)
     dtype = COMPLEX_OF.get(a.dtype, a.dtype)
     return a.like(a.shape[:-1], dtype=dtype), columns(a, a.shape, dtype)
 
 
-_leaf(
+leaf(
     "eig(Tensor a) -> (Tensor, Tensor)",
     _eig_rule,
     lambda a: aten.linalg_eig.default(a),
     doc="Eigenvalues and eigenvectors (of norm 1, as columns) of a square matrix, complex.",
-    edge_cases={**_NAN, "note": "order and phases are the library's choice"},
-    source=f"{_GOLUB}, 7.5",
-    flops=_cubic(25),
+    edge_cases={**NAN, "note": "order and phases are the library's choice"},
+    source=f"{GOLUB}, 7.5",
+    flops=cubic(25),
 )
 
-_leaf(
+leaf(
     "eigvals(Tensor a) -> Tensor",
     lambda a: _eig_rule(a)[0],
     lambda a: aten._linalg_eigvals.default(a),
     doc="The eigenvalues of a square matrix alone, complex.",
     shape="(..., n), complex",
-    edge_cases={**_NAN, "note": "order is the library's choice"},
-    source=f"{_GOLUB}, 7.5",
-    flops=_cubic(10),
+    edge_cases={**NAN, "note": "order is the library's choice"},
+    source=f"{GOLUB}, 7.5",
+    flops=cubic(10),
 )
 
 
 def _lu_factor_rule(a: TensorMeta, pivot: bool) -> tuple[TensorMeta, TensorMeta, TensorMeta]:
     del pivot
-    m, n = _check("lu_factor", a)
-    pivots = a.like((*a.shape[:-2], _least(m, n)), dtype=torch.int32)
+    m, n = check_matrices("lu_factor", a)
+    pivots = a.like((*a.shape[:-2], least(m, n)), dtype=torch.int32)
     return columns(a, a.shape), pivots, _info(a)
 
 
-_leaf(
+leaf(
     "lu_factor(Tensor a, bool pivot) -> (Tensor, Tensor, Tensor)",
     _lu_factor_rule,
     lambda a, pivot: aten.linalg_lu_factor_ex.default(a, pivot=pivot),
     doc="L (unit lower) and U (upper) in one matrix, P a = L U; pivots: row i was exchanged with"
     " row pivots[i] - 1, in ascending i; info: k > 0 if U[k-1, k-1] is 0.",
-    edge_cases={**_NAN, "domain": "a singular matrix has info > 0", "note": "CPU always pivots"},
-    source=f"{_GOLUB}, 3.4",
-    flops=_cubic(2 / 3),
+    edge_cases={**NAN, "domain": "a singular matrix has info > 0", "note": "CPU always pivots"},
+    source=f"{GOLUB}, 3.4",
+    flops=cubic(2 / 3),
 )
 
 
@@ -262,129 +257,21 @@ define(
     doc="The order in which the row exchanges of `lu_factor` leave rows 0 .. n-1: a[perm] = L U.",
     shape="(..., n), int64",
     edge_cases={"out of range": "a pivot beyond n is an error in eager"},
-    source=f"{_GOLUB}, 3.4",
+    source=f"{GOLUB}, 3.4",
     differentiable=False,
     dtypes=frozenset({torch.int32}),
 )
 
 
-def check_system(name: str, a: TensorMeta, b: TensorMeta, left: bool) -> None:
-    """Raise unless `a x = b` (or `x a = b`) is a system with one batch shape and dtype."""
-    n, _ = _check(name, a, square=True)
-    require(a.dtype == b.dtype, f"{name}: dtypes {a.dtype} and {b.dtype} differ; cast first")
-    good = b.ndim == a.ndim and a.shape[:-2] == b.shape[:-2]
-    good = good and bool(b.shape[-2 if left else -1] == n)
-    require(good, f"{name}: a right side {b.shape} for matrices {a.shape}, left={left}")
-
-
-def _lu_solve_rule(
-    lu: TensorMeta, pivots: TensorMeta, b: TensorMeta, left: bool, adjoint: bool
-) -> TensorMeta:
-    del adjoint
-    check_system("lu_solve", lu, b, left)
-    good = pivots.dtype == torch.int32 and pivots.shape == lu.shape[:-1]
-    require(good, f"lu_solve: pivots {pivots.dtype}{list(pivots.shape)} for {lu.shape}")
-    return columns(b, b.shape)
-
-
-def _lu_solve(
-    lu: torch.Tensor, pivots: torch.Tensor, b: torch.Tensor, left: bool, adjoint: bool
-) -> Any:
-    return aten.linalg_lu_solve.default(lu, pivots, b, left=left, adjoint=adjoint)
-
-
-_SINGULAR = {**_NAN, "domain": "a zero on the diagonal gives infinities or NaN"}
-
-_leaf(
-    "lu_solve(Tensor lu, Tensor pivots, Tensor b, bool left, bool adjoint) -> Tensor",
-    _lu_solve_rule,
-    _lu_solve,
-    doc="x with a x = b (`left`) or x a = b, or with a^H for a (`adjoint`), from `lu_factor(a)`.",
-    edge_cases=_SINGULAR,
-    source=f"{_GOLUB}, 3.4",
-    flops=lambda args, result: 2 * args[0].shape[-1] * args[2].numel(),
-)
-
-
-def _triangular_rule(
-    a: TensorMeta, b: TensorMeta, upper: bool, left: bool, unitriangular: bool
-) -> TensorMeta:
-    del upper, unitriangular
-    check_system("solve_triangular", a, b, left)
-    return columns(b, b.shape)
-
-
-def _solve_triangular(
-    a: torch.Tensor, b: torch.Tensor, upper: bool, left: bool, unitriangular: bool
-) -> Any:
-    return aten.linalg_solve_triangular.default(
-        a, b, upper=upper, left=left, unitriangular=unitriangular
-    )
-
-
-_leaf(
-    "solve_triangular(Tensor a, Tensor b, bool upper, bool left, bool unitriangular) -> Tensor",
-    _triangular_rule,
-    _solve_triangular,
-    doc="x with a x = b (`left`) or x a = b; only one half of `a` is read, and its diagonal is"
-    " taken to be 1 if `unitriangular`.",
-    edge_cases=_SINGULAR,
-    source=f"{_GOLUB}, 3.1",
-    flops=_per_right_side,
-)
-
-
-def _lstsq_rule(
-    a: TensorMeta, b: TensorMeta, rcond: float, driver: str
-) -> tuple[TensorMeta, TensorMeta, TensorMeta, TensorMeta]:
-    del rcond
-    m, n = _check("lstsq", a)
-    require(a.dtype == b.dtype, f"lstsq: dtypes {a.dtype} and {b.dtype} differ; cast first")
-    good = b.ndim == a.ndim and b.shape[:-1] == a.shape[:-1]
-    require(good, f"lstsq: a right side {b.shape} for matrices {a.shape}")
-    require(driver in ("gels", "gelsy", "gelsd", "gelss"), f"lstsq: driver {driver!r}")
-    batch, dtype = a.shape[:-2], REAL_OF.get(a.dtype, a.dtype)
-    solution = columns(a, (*batch, n, b.shape[-1]))
-    residuals = a.like((*batch, b.shape[-1]), dtype=dtype)
-    rank = a.like(batch, dtype=torch.int64)
-    return solution, residuals, rank, a.like((*batch, _least(m, n)), dtype=dtype)
-
-
-def _lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float, driver: str) -> Any:
-    x, left_over, rank, values = aten.linalg_lstsq.default(a, b, rcond, driver=driver)
-    batch, k = tuple(a.shape[:-2]), min(a.shape[-2], a.shape[-1])
-    real = REAL_OF.get(a.dtype, a.dtype)
-    # The library may have no use for it; and it conjugates lazily, which is lost below a mode.
-    if tuple(left_over.shape) != (*batch, b.shape[-1]) or a.is_complex():
-        left_over = (a @ x - b).abs().square().sum(-2)
-    if driver == "gels":
-        rank = torch.full(batch, k, dtype=torch.int64, device=a.device)
-    if tuple(values.shape) != (*batch, k):
-        values = torch.zeros((*batch, k), dtype=real, device=a.device)
-    return x, left_over, rank, values
-
-
-_leaf(
-    "lstsq(Tensor a, Tensor b, float rcond, str driver) -> (Tensor, Tensor, Tensor, Tensor)",
-    _lstsq_rule,
-    _lstsq,
-    doc="x of least norm among those with the least |a x - b| (`gels` takes full rank for"
-    " granted), |a x - b|^2, the rank, and the singular values (zeros from `gels`, `gelsy`).",
-    edge_cases={**_NAN, "domain": "values below rcond times the largest count as 0"},
-    source=f"{_GOLUB}, 5.3 and 5.5",
-    flops=_cubic(4),
-)
-
-
 def _same_square(name: str) -> Callable[..., TensorMeta]:
     def rule(a: TensorMeta) -> TensorMeta:
-        _check(name, a, square=True)
+        check_matrices(name, a, square=True)
         return a.like(a.shape)
 
     return rule
 
 
-_leaf(
+leaf(
     "matrix_exp(Tensor a) -> Tensor",
     _same_square("matrix_exp"),
     lambda a: aten.linalg_matrix_exp.default(a),
@@ -392,12 +279,12 @@ _leaf(
     shape="that of the operand, contiguous",
     source="Bader, Blanes and Casas, Computing the Matrix Exponential with an Optimized Taylor"
     " Polynomial Approximation, 2019",
-    flops=_cubic(30),
+    flops=cubic(30),
 )
 
 
 def _check_reflectors(name: str, a: TensorMeta, tau: TensorMeta) -> None:
-    _, n = _check(name, a)
+    _, n = check_matrices(name, a)
     good = tau.dtype == a.dtype and tau.shape[:-1] == a.shape[:-2] and tau.ndim == a.ndim - 1
     require(good, f"{name}: tau {tau.dtype}{list(tau.shape)} for {a.dtype}{list(a.shape)}")
     require(bool(tau.shape[-1] <= n), f"{name}: {tau.shape[-1]} reflectors in {n} columns")
@@ -409,28 +296,28 @@ def _householder_rule(a: TensorMeta, tau: TensorMeta) -> TensorMeta:
     return columns(a, a.shape)
 
 
-_leaf(
+leaf(
     "householder_product(Tensor a, Tensor tau) -> Tensor",
     _householder_rule,
     lambda a, tau: aten.linalg_householder_product.default(a, tau),
     doc="The first columns of H1 H2 ... Hk, Hi = I - tau[i] v v^H, v being column i of `a` below"
     " the diagonal, with a 1 on it.",
-    source=f"{_GOLUB}, 5.1",
+    source=f"{GOLUB}, 5.1",
 )
 
 
 def _geqrf_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
-    m, n = _check("geqrf", a)
-    return columns(a, a.shape), a.like((*a.shape[:-2], _least(m, n)))
+    m, n = check_matrices("geqrf", a)
+    return columns(a, a.shape), a.like((*a.shape[:-2], least(m, n)))
 
 
-_leaf(
+leaf(
     "geqrf(Tensor a) -> (Tensor, Tensor)",
     _geqrf_rule,
     lambda a: aten.geqrf.default(a),
     doc="R above the diagonal and the Householder vectors below it, and their factors tau.",
-    edge_cases={**_NAN, "note": "signs of R's diagonal are the library's choice"},
-    source=f"{_GOLUB}, 5.2",
+    edge_cases={**NAN, "note": "signs of R's diagonal are the library's choice"},
+    source=f"{GOLUB}, 5.2",
 )
 
 
@@ -445,51 +332,28 @@ def _ormqr_rule(
     return columns(c, c.shape)
 
 
-_leaf(
+leaf(
     "ormqr(Tensor a, Tensor tau, Tensor c, bool left, bool adjoint) -> Tensor",
     _ormqr_rule,
     lambda a, tau, c, left, adjoint: aten.ormqr.default(a, tau, c, left, adjoint),
     doc="Q c (`left`) or c Q, or with Q^H (`adjoint`), Q given by its Householder vectors.",
-    source=f"{_GOLUB}, 5.1",
+    source=f"{GOLUB}, 5.1",
 )
 
 
 def _ldl_rule(a: TensorMeta, hermitian: bool) -> tuple[TensorMeta, TensorMeta, TensorMeta]:
     del hermitian
-    _check("ldl_factor", a, square=True)
+    check_matrices("ldl_factor", a, square=True)
     return columns(a, a.shape), a.like(a.shape[:-1], dtype=torch.int32), _info(a)
 
 
-_leaf(
+leaf(
     "ldl_factor(Tensor a, bool hermitian) -> (Tensor, Tensor, Tensor)",
     _ldl_rule,
     lambda a, hermitian: aten.linalg_ldl_factor_ex.default(a, hermitian=hermitian),
     doc="L and block diagonal D in one matrix with a = L D L^T (`hermitian`: L^H), of which the"
     " lower half is read; pivots; info: k > 0 if D[k-1, k-1] is 0.",
-    edge_cases={**_NAN, "domain": "a singular matrix has info > 0", "note": "pivots as in LAPACK"},
+    edge_cases={**NAN, "domain": "a singular matrix has info > 0", "note": "pivots as in LAPACK"},
     source="Bunch and Kaufman, Some Stable Methods for Calculating Inertia, 1977",
-    flops=_cubic(1 / 3),
-)
-
-
-def _ldl_solve_rule(
-    ld: TensorMeta, pivots: TensorMeta, b: TensorMeta, hermitian: bool
-) -> TensorMeta:
-    del hermitian
-    check_system("ldl_solve", ld, b, True)
-    good = pivots.dtype == torch.int32 and pivots.shape == ld.shape[:-1]
-    require(good, f"ldl_solve: pivots {pivots.dtype}{list(pivots.shape)} for {ld.shape}")
-    return columns(b, b.shape)
-
-
-_leaf(
-    "ldl_solve(Tensor ld, Tensor pivots, Tensor b, bool hermitian) -> Tensor",
-    _ldl_solve_rule,
-    lambda ld, pivots, b, hermitian: aten.linalg_ldl_solve.default(
-        ld, pivots, b, hermitian=hermitian
-    ),
-    doc="x with a x = b, from `ldl_factor(a)`.",
-    edge_cases=_SINGULAR,
-    source="Bunch and Kaufman, Some Stable Methods for Calculating Inertia, 1977",
-    flops=lambda args, result: 2 * args[0].shape[-1] * args[2].numel(),
+    flops=cubic(1 / 3),
 )

@@ -1,0 +1,121 @@
+"""Views that overlap or skip, and writing through them: strides, diagonals, windows, other dtypes.
+
+In: ATen's view operations and their `_scatter` and backward forms. Out: the prims of `ops/views`.
+Invariant: dimensions are made non-negative here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import canonical, p
+from flambeau_prims.layout import Size
+from flambeau_prims.table import decomposition
+
+aten = torch.ops.aten
+
+
+@decomposition(aten.as_strided.default)
+def as_strided(
+    x: Tensor,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> Any:
+    if storage_offset is not None:
+        return p.as_strided(x, list(size), list(stride), storage_offset)
+    # counted from where `x` starts in its storage
+    return p.restride(x, list(size), list(stride))
+
+
+@decomposition(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    x: Tensor,
+    src: Tensor,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> Any:
+    part = e.expand(e.cast(src, x.dtype), size)
+    if storage_offset is not None:
+        return p.as_strided_scatter(x, part, list(size), list(stride), storage_offset)
+    if not e.contiguous(x):  # what lies between the elements of `x` is not known here
+        return NotImplemented
+    return p.as_strided_scatter(p.clone(x), part, list(size), list(stride), 0)
+
+
+def _two_dims(dim1: int, dim2: int, ndim: int) -> tuple[int, int]:
+    a, b = canonical(dim1, ndim), canonical(dim2, ndim)
+    if a == b:
+        raise RuntimeError(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    return a, b
+
+
+@decomposition(aten.diagonal.default)
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    return p.diagonal(x, offset, *_two_dims(dim1, dim2, x.ndim))
+
+
+@decomposition(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    return p.diagonal_scatter(x, e.cast(src, x.dtype), offset, *_two_dims(dim1, dim2, x.ndim))
+
+
+@decomposition(aten.diagonal_backward.default)
+def diagonal_backward(
+    grad: Tensor, input_sizes: Sequence[Size], offset: int, dim1: int, dim2: int
+) -> Tensor:
+    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
+    return diagonal_scatter(zeros, grad, offset, dim1, dim2)
+
+
+@decomposition(aten.diag_embed.default)
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    a, b = _two_dims(dim1, dim2, x.ndim + 1)
+    side = x.shape[-1] + abs(offset)
+    shape = list(x.shape[:-1])
+    for d in sorted((a, b)):
+        shape.insert(d, side)
+    zeros = p.full(shape, 0, dtype=x.dtype, device=x.device)
+    return p.diagonal_scatter(zeros, x, offset, a, b)
+
+
+@decomposition(aten.unfold.default)
+def unfold(x: Tensor, dimension: int, size: Size, step: Size) -> Tensor:
+    where = canonical(dimension, x.ndim)
+    if x.ndim == 0:  # as if of one element
+        return p.slice(p.reshape(x, [1]), [0], [size], [1])
+    return p.unfold(x, where, size, step)
+
+
+@decomposition(aten.unfold_backward.default)
+def unfold_backward(
+    grad: Tensor, input_sizes: Sequence[Size], dim: int, size: int, step: int
+) -> Tensor:
+    if not input_sizes:
+        return p.reshape(grad, [])
+    where = canonical(dim, len(input_sizes))
+    count = grad.shape[where]
+    # [..., count, ..., size] -> [..., count * size, ...]
+    order = [*range(where + 1), grad.ndim - 1, *range(where + 1, grad.ndim - 1)]
+    rest = list(input_sizes[where + 1 :])
+    together = p.permute(grad, order)
+    flat = p.reshape(together, [*input_sizes[:where], count * size, *rest])
+    i64 = {"dtype": torch.int64, "device": grad.device}
+    starts = p.broadcast_in_dim(p.iota(count, 0, step, **i64), [count, size], [0])
+    inner = p.broadcast_in_dim(p.iota(size, 0, 1, **i64), [count, size], [1])
+    places = p.reshape(p.add(starts, inner), [count * size])
+    zeros = p.full(list(input_sizes), 0, dtype=grad.dtype, device=grad.device)
+    return p.index_put(zeros, [*[None] * where, places], flat, True)
+
+
+@decomposition(aten.view.dtype)
+def view_dtype(x: Tensor, dtype: torch.dtype) -> Tensor:
+    return p.bitcast(x, dtype=dtype)
