@@ -159,8 +159,7 @@ def main() -> int:
         mode = "training" if row["training"] else "inference"
         lines.append(f"| {row['name']} | {mode} | {row['flambeau']:.3f} | {row['incumbent']:.3f} "
                      f"| {row['ratio']:.2f} |")  # fmt: skip
-    lines += ["", f"import torch {imports['torch']:.2f} s, import flambeau_capture after it "
-              f"{imports['flambeau_capture']:.3f} s, its first use {imports['first use']:.2f} s more"]  # fmt: skip
+    lines += ["", *(f"import {name}: {found:.3f} s" for name, found in imports.items())]
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.json:

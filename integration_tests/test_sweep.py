@@ -1,4 +1,4 @@
-"""The model sweep on a few models of each family; `python -m integration_tests.sweep` is all of it."""
+"""The model sweep on a few models of each family; `python -m integration_tests.sweep` has all."""
 
 import os
 

@@ -1,7 +1,7 @@
 """Each model in a process of its own: what one does to torch or to memory stays there.
 
-In: cases, modes, a system. Out: a row per case and mode. Invariant: a child that dies or runs out of
-time is a row too.
+In: cases, modes, a system. Out: a row per case and mode. Invariant: a child that dies or runs out
+of time is a row too.
 """
 
 from __future__ import annotations

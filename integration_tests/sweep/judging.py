@@ -234,7 +234,7 @@ def _doubled(value: Any) -> Any:
 
 def against_double(ours: Found, eager: Found, exact: Found) -> str | None:
     """None if errors against float64 are at most twice eager's."""
-    structure = difference({k: None for k in ours}, {k: None for k in eager})
+    structure = difference(dict.fromkeys(ours), dict.fromkeys(eager))
     if structure is not None:
         return structure
     for key, want in eager.items():

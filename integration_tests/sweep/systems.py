@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 import flambeau_capture
+import torch
 from flambeau_capture.api import compiler_of
+
 from integration_tests.sweep.judging import Counts, System
 
 

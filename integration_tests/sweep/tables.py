@@ -40,8 +40,8 @@ def markdown(rows: Sequence[Row], command: str) -> str:
     lines += [
         "",
         "*right*: as eager to the bit, or with at most twice eager's error against float64. *own "
-        "branch*: the model does something else when torch.compiler.is_compiling() is True, in eager "
-        "as well.",
+        "branch*: the model does something else when torch.compiler.is_compiling() is True, in "
+        "eager as well.",
     ]
     incumbent = any("incumbent" in row for row in rows)
     lines += ["", "## Each model", ""]

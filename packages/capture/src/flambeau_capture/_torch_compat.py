@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 import linecache
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext

@@ -102,7 +102,7 @@ def cond_call(
 def _touched(value: Any, tensors: list[Tensor]) -> Any:
     """A result that depends on tensors too, with a derivative of zero, as torch.cond has it."""
     if isinstance(value, Tensor) and tensors and torch.is_grad_enabled():
-        return _Touched.apply(value, *tensors) if value.is_floating_point() else value
+        return _apply(_Touched, value, *tensors) if value.is_floating_point() else value
     if isinstance(value, tuple | list):
         return type(value)(_touched(item, tensors) for item in value)
     if isinstance(value, dict):
@@ -154,8 +154,7 @@ def autograd_call(
 ) -> Any:
     """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
     how many results it has, and which of those have no derivative."""
-    found = _Function.apply(forward, backward, spec, *tensors)
-    return found
+    return _apply(_Function, forward, backward, spec, *tensors)
 
 
 class _Function(torch.autograd.Function):
@@ -176,6 +175,11 @@ class _Function(torch.autograd.Function):
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
         found = disabled(ctx.body)(*derivatives, *ctx.saved_tensors)  # it is captured already
         return (None, None, None, *found, *(None,) * ctx.missing)
+
+
+def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:
+    apply: Callable[..., Any] = kind.apply
+    return apply(*arguments)
 
 
 def build(shape: Any, tensors: Sequence[Tensor]) -> Any:

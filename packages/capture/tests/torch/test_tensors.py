@@ -69,8 +69,8 @@ def test_masks_break_with_the_right_rest(agree):
 def test_shapes_and_queries(agree):
     def run(a):
         return (
-            a.T, a.mT, a.shape, a.dtype, a.device, a.is_leaf, a.requires_grad, a.grad_fn, a.data * 2,
-            a.grad, a.itemsize, a.stride(), a.is_contiguous(), a.t().is_contiguous(), a.numel(),
+            a.T, a.mT, a.shape, a.dtype, a.device, a.is_leaf, a.requires_grad, a.grad_fn,
+            a.data * 2, a.grad, a.itemsize, a.stride(), a.is_contiguous(), a.t().is_contiguous(), a.numel(),
             a.size(-1), len(a), a.ndim, a.unflatten(1, (2, 2)), a.unfold(1, 2, 1),
             a.as_strided((2, 2), (1, 2)), a.movedim(0, 1), torch.broadcast_tensors(a, a[:1]),
         )  # fmt: skip
@@ -94,7 +94,7 @@ def test_named_results_and_iteration(agree):
     def run(a):
         top = a.topk(2)
         values, places = a.sort()
-        first, second, third = a
+        first, _, third = a
         rows = [row.sum() for row in a]
         return top.values, values, places, a.max(1).values, torch.svd(a).S, first * third, rows
 

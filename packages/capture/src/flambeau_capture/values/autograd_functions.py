@@ -7,6 +7,8 @@ body, which autograd keeps as it does what `save_for_backward` is given, or a pl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import fx
 
@@ -102,7 +104,7 @@ def _dirty(ctx: ContextValue, args: Args) -> None:
     raise Break(NO_FUNCTION, "mark_dirty")
 
 
-_METHODS = {
+_METHODS: dict[str, Callable[[ContextValue, Args], None]] = {
     "save_for_backward": _save,
     "mark_non_differentiable": _without_derivative,
     "set_materialize_grads": _materialize,

@@ -44,8 +44,8 @@ def _functional_call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         result = tx.call(module, positional, named)
         for table in tables:
             for key, value in table.entries():
-                owner, name, _ = swaps.get(constant_of(key), (None, "", None))
-                if owner is not None and owner.swapped[name] is not value:
+                owner, name, _ = swaps[constant_of(key)]
+                if owner.swapped[name] is not value:
                     table.store(tx, key, owner.swapped[name])
         return result
     finally:

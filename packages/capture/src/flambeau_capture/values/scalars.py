@@ -13,7 +13,6 @@ import torch
 
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call
 
