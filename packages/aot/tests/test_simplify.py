@@ -1,7 +1,10 @@
 """Simplification: what goes, and what must stay."""
 
+from dataclasses import replace
+
 import flambeau_aot as aot
 import torch
+from flambeau_aot.simplify import simplify
 
 aten = torch.ops.aten
 
@@ -60,3 +63,19 @@ def test_off_by_option() -> None:
     torch.testing.assert_close(compiled(x), x.sin() * x.sin())
     (entry,) = compiled.compiled.values()
     assert operators(entry).count(aten.sin.default) == 2
+
+
+def test_a_marked_operator_is_not_merged_with_one_that_is_not() -> None:
+    joint = aot.export_joint(lambda x: x.sin() * x.cos().sin(), [torch.randn(3)]).joint
+    cos = next(node for node in joint.graph.nodes if node.target is aten.cos.default)
+    with joint.graph.inserting_after(cos):
+        again = joint.graph.call_function(aten.cos.default, cos.args)
+    again.meta = {**cos.meta, "recompute": "must_recompute"}
+    cos.replace_all_uses_with(again)
+    with joint.graph.inserting_after(again):
+        both = joint.graph.call_function(aten.add.Tensor, (cos, again))
+    both.meta = dict(cos.meta)
+    joint = replace(joint, outputs=(both,))
+    assert simplify(joint).repeated == 0
+    again.meta.pop("recompute")
+    assert simplify(joint).repeated == 1

@@ -158,7 +158,8 @@ def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
 
 
 def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
-    """Common subexpressions; a value made for a result is never replaced by another."""
+    """Common subexpressions; a value made for a result is never replaced by another, nor one
+    that a checkpoint policy marks by one that it does not."""
     protected = _protected(joint)
     seen: dict[Any, fx.Node] = {}
     removed = 0
@@ -189,6 +190,7 @@ def _key(node: fx.Node) -> Any:
     try:
         key = (
             node.target,
+            node.meta.get("recompute"),
             part(node.args),
             tuple([(name, part(item)) for name, item in node.kwargs.items()]),
         )
