@@ -87,6 +87,8 @@ class _Results:
         self.by_storage = {item.storage: index for index, item in enumerate(self.stand_ins)}
         self.groups: dict[int, list[torch.Tensor]] = {}
         for result in self.results:
+            if isinstance(result, torch.Tensor) and result.layout != torch.strided:
+                raise Unsupported(f"a result of layout {result.layout}; convert it outside")
             if is_functional(result) and storage_key(result) not in self.by_storage:
                 group = self.groups.setdefault(storage_key(result), [])
                 if all(result is not member for member in group):

@@ -209,6 +209,8 @@ def metadata_of(values: list[Any]) -> tuple[Any, ...]:
                     value.is_leaf,
                 )
             )
+        elif isinstance(value, slice):
+            parts.append((slice, value.start, value.stop, value.step))
         else:
             parts.append((type(value), value))
     return tuple(parts)

@@ -22,11 +22,12 @@ class _NotALeaf(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
         """Wrap the leaf's value again."""
+        ctx.set_materialize_grads(False)
         return functional_tensor(current_value(leaf))
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
-        """Pass the cotangent on."""
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> torch.Tensor | None:
+        """Pass the cotangent on, an undefined one as such."""
         return grads[0]
 
 

@@ -145,6 +145,9 @@ _TORCH_SAYS = {
         "a write to a view made by as_strided of another view; "
         "take the view from the tensor itself, or write to a clone"
     ),
+    "resize a view tensor to a larger size": (
+        "a tensor gets another storage or size in place (resize_); make a new one"
+    ),
     "functionalization encountered a tensor being mutated that has internal overlap": (
         "a write to a tensor whose elements share memory with each other; write to a clone"
     ),

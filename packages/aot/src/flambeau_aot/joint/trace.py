@@ -62,6 +62,16 @@ class Joint:
         return bool(self.tangents)
 
 
+def _refuse_seeding(state: torch.Tensor) -> None:
+    """Nothing draws on fake values; a state that changed was set by the program."""
+    if not torch.equal(state, torch.get_rng_state()):
+        torch.set_rng_state(state)
+        raise Unsupported(
+            "the program sets the state of the random generator (manual_seed, set_rng_state), "
+            "which no graph does; set it before the compiled region"
+        )
+
+
 REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 """What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
 
@@ -77,12 +87,15 @@ def trace(program: Program, inputs: Sequence[Any], decompositions: Decomposition
         # Leaving inference mode sets the grad mode too.
         overlapping: frozenset[int] = frozenset()
         accumulate = False
+        state = torch.get_rng_state()
         with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
             while True:
                 try:
-                    return _trace(
+                    joint = _trace(
                         program, inputs, decompositions, grad_mode, overlapping, accumulate
                     )
+                    _refuse_seeding(state)
+                    return joint
                 except _NeedsAccumulation:
                     accumulate = True
                 except WritesOverlap as found:
