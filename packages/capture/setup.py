@@ -14,6 +14,8 @@ SOURCES = [
     "csrc/same.c",
     "csrc/guard_ask.c",
     "csrc/guard_tree.c",
+    "csrc/guard_build.c",
+    "csrc/recorder.c",
     "csrc/region.c",
     "csrc/size_program.c",
     "csrc/witness.c",
@@ -23,13 +25,15 @@ SOURCES = [
 HEADERS = [
     "csrc/flambeau.h",
     "csrc/guard_tree.h",
+    "csrc/recorder.h",
     "csrc/region.h",
     "csrc/witness.h",
     "csrc/compat/compat.h",
-    "csrc/compat/discard.h",
     "csrc/compat/py311.h",
     "csrc/compat/py312.h",
     "csrc/compat/py313.h",
+    "csrc/compat/since_312.h",
+    "csrc/compat/until_312.h",
 ]
 
 setup(

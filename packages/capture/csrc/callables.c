@@ -115,42 +115,31 @@ static PyGetSetDef scoped_getset[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-#define SCOPED_FLAGS                                                                              \
-    (Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |                       \
-     Py_TPFLAGS_METHOD_DESCRIPTOR)
+/* A type of scoped calls: what differs is how one is made and what it shows. */
+#define SCOPED_TYPE(name, text, make, shown)                                                      \
+    {                                                                                             \
+        PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C." name,                     \
+        .tp_doc = text,                                                                           \
+        .tp_basicsize = sizeof(ScopedCall),                                                       \
+        .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL |        \
+                    Py_TPFLAGS_METHOD_DESCRIPTOR,                                                 \
+        .tp_new = make,                                                                           \
+        .tp_dealloc = (destructor)scoped_dealloc,                                                 \
+        .tp_traverse = (traverseproc)scoped_traverse,                                             \
+        .tp_clear = (inquiry)scoped_clear,                                                        \
+        .tp_call = PyVectorcall_Call,                                                             \
+        .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),                                 \
+        .tp_descr_get = scoped_get,                                                               \
+        .tp_dictoffset = offsetof(ScopedCall, dict),                                              \
+        .tp_weaklistoffset = offsetof(ScopedCall, weakrefs),                                      \
+        .tp_members = shown,                                                                      \
+        .tp_getset = scoped_getset,                                                               \
+    }
 
-PyTypeObject Compiled_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.compiled",
-    .tp_doc = "compiled(fn, cache): fn, with `cache` active on the calling thread while it runs.",
-    .tp_basicsize = sizeof(ScopedCall),
-    .tp_flags = SCOPED_FLAGS,
-    .tp_new = compiled_new,
-    .tp_dealloc = (destructor)scoped_dealloc,
-    .tp_traverse = (traverseproc)scoped_traverse,
-    .tp_clear = (inquiry)scoped_clear,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),
-    .tp_descr_get = scoped_get,
-    .tp_dictoffset = offsetof(ScopedCall, dict),
-    .tp_weaklistoffset = offsetof(ScopedCall, weakrefs),
-    .tp_members = compiled_members,
-    .tp_getset = scoped_getset,
-};
+PyTypeObject Compiled_Type = SCOPED_TYPE(
+    "compiled", "compiled(fn, cache): fn, with `cache` active on the calling thread while it runs.",
+    compiled_new, compiled_members);
 
-PyTypeObject Disabled_Type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.disabled",
-    .tp_doc = "disabled(fn): fn, with nothing active on the calling thread while it runs.",
-    .tp_basicsize = sizeof(ScopedCall),
-    .tp_flags = SCOPED_FLAGS,
-    .tp_new = disabled_new,
-    .tp_dealloc = (destructor)scoped_dealloc,
-    .tp_traverse = (traverseproc)scoped_traverse,
-    .tp_clear = (inquiry)scoped_clear,
-    .tp_call = PyVectorcall_Call,
-    .tp_vectorcall_offset = offsetof(ScopedCall, vectorcall),
-    .tp_descr_get = scoped_get,
-    .tp_dictoffset = offsetof(ScopedCall, dict),
-    .tp_weaklistoffset = offsetof(ScopedCall, weakrefs),
-    .tp_members = disabled_members,
-    .tp_getset = scoped_getset,
-};
+PyTypeObject Disabled_Type = SCOPED_TYPE(
+    "disabled", "disabled(fn): fn, with nothing active on the calling thread while it runs.",
+    disabled_new, disabled_members);

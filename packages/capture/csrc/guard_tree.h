@@ -75,6 +75,10 @@ typedef struct {
 int walk(const GuardTreeObject *tree, Py_ssize_t index, PyObject *value, const GuardScope *scope,
          PyObject **slots);
 
+/* Fills a tree whose tables have been allocated; -1 with an error set. `programs` may be NULL. */
+int guard_tree_fill(GuardTreeObject *tree, PyObject *nodes, PyObject *checks, PyObject *same,
+                    PyObject *distinct, PyObject *programs);
+
 int size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots);
 int size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_count);
 

@@ -4,148 +4,9 @@
    answer it stands for can change without it. Version tags of dicts and classes are never given
    twice (PEP 509; Include/cpython/object.h); pointers are compared only with objects that the
    region keeps, so that an address is not used again. */
-#include "region.h"
+#include "recorder.h"
 
 #include "structmember.h"
-
-typedef struct {
-    const GuardTreeObject *tree;
-    Region *region;
-    const GuardScope *scope;
-    int *buckets; /* index + 1 of a word, by address */
-    size_t bucket_count;
-    int failed; /* out of memory: the walk goes on, the region is not armed */
-} Recorder;
-
-/* --- writing down ------------------------------------------------------------------------------------- */
-
-static void
-keep(Recorder *r, PyObject *object)
-{
-    if (object != NULL) {
-        if (PUSH(r->region->kept, object) < 0) {
-            r->failed = 1;
-        }
-        else {
-            Py_INCREF(object);
-        }
-    }
-}
-
-static int
-more_buckets(Recorder *r)
-{
-    size_t count = r->bucket_count == 0 ? 256 : 2 * r->bucket_count;
-    int *buckets = PyMem_Calloc(count, sizeof(int));
-    if (buckets == NULL) {
-        return -1;
-    }
-    PyMem_Free(r->buckets);
-    r->buckets = buckets;
-    r->bucket_count = count;
-    for (Py_ssize_t i = 0; i < r->region->words.count; i++) {
-        size_t at = _Py_HashPointer(r->region->words.at[i].address);
-        while (buckets[at % count] != 0) {
-            at++;
-        }
-        buckets[at % count] = (int)i + 1;
-    }
-    return 0;
-}
-
-/* The number of the word at an address, added if it is new; -1 out of memory. */
-static int
-word(Recorder *r, const void *address, uint64_t expected)
-{
-    Region *region = r->region;
-    if (2 * (size_t)region->words.count >= r->bucket_count && more_buckets(r) < 0) {
-        r->failed = 1;
-        return -1;
-    }
-    size_t at = _Py_HashPointer(address);
-    for (; r->buckets[at % r->bucket_count] != 0; at++) {
-        int known = r->buckets[at % r->bucket_count] - 1;
-        if (region->words.at[known].address == address) {
-            return known;
-        }
-    }
-    Word made = {address, expected};
-    if (PUSH(region->words, made) < 0 || PUSH(region->facts_of, -1) < 0) {
-        r->failed = 1;
-        return -1;
-    }
-    r->buckets[at % r->bucket_count] = (int)region->words.count;
-    return (int)region->words.count - 1;
-}
-
-static void
-pointer(Recorder *r, const void *address)
-{
-    uint64_t expected;
-    memcpy(&expected, address, sizeof(expected));
-    word(r, address, expected);
-}
-
-static void
-class_of(Recorder *r, PyObject *value)
-{
-    pointer(r, &value->ob_type);
-    keep(r, (PyObject *)Py_TYPE(value));
-}
-
-static void
-fact(Recorder *r, int number, Fact made)
-{
-    if (number < 0) {
-        return;
-    }
-    made.next = r->region->facts_of.at[number];
-    keep(r, made.owner);
-    keep(r, made.found);
-    if (PUSH(r->region->facts, made) < 0) {
-        r->failed = 1;
-    }
-    else {
-        r->region->facts_of.at[number] = (int)r->region->facts.count - 1;
-    }
-}
-
-static void
-dict_fact(Recorder *r, PyObject *dict, Fact made)
-{
-    made.owner = dict;
-    fact(r, word(r, &((PyDictObject *)dict)->ma_version_tag, dict_version(dict)), made);
-}
-
-/* What a dict holds for a key, borrowed; an error of the key's own code is the caller's. */
-static PyObject *
-item(Recorder *r, PyObject *dict, PyObject *key)
-{
-    PyObject *found = PyDict_GetItemWithError(dict, key);
-    if (!PyErr_Occurred()) {
-        Fact made = {.kind = found ? FACT_ITEM : FACT_ABSENT, .key = key, .found = found};
-        dict_fact(r, dict, made);
-    }
-    return found;
-}
-
-static void
-type_fact(Recorder *r, PyTypeObject *type, enum fact kind, PyObject *name, PyObject *found)
-{
-    if (PyType_HasFeature(type, Py_TPFLAGS_IMMUTABLETYPE)) {
-        return;
-    }
-    Fact made = {.kind = kind, .owner = (PyObject *)type, .key = name, .found = found};
-    fact(r, word(r, &type->tp_version_tag, type_version(type)), made);
-}
-
-static PyObject *
-raw_of_type(Recorder *r, PyTypeObject *type, PyObject *name)
-{
-    PyObject *raw = _PyType_Lookup(type, name);
-    type_fact(r, type, FACT_TYPE_RAW, name, raw);
-    return raw;
-}
 
 /* --- attributes ------------------------------------------------------------------------------------------ */
 
@@ -159,8 +20,8 @@ instance_dict_of(Recorder *r, PyObject *value, PyObject **dict)
     if (*dict == NULL || !PyDict_Check(*dict)) {
         return UNNAMED;
     }
-    pointer(r, place);
-    keep(r, *dict);
+    note_pointer(r, place);
+    note_kept(r, *dict);
     return FOUND;
 }
 
@@ -171,9 +32,9 @@ type_attribute(Recorder *r, PyTypeObject *type, PyObject *name, PyObject **found
     if (*found == NULL) {
         return UNNAMED;
     }
-    class_of(r, (PyObject *)type);
-    raw_of_type(r, Py_TYPE(type), name);
-    type_fact(r, type, FACT_TYPE_ATTR, name, *found);
+    note_class_of(r, (PyObject *)type);
+    note_raw_of_type(r, Py_TYPE(type), name);
+    note_type_fact(r, type, FACT_TYPE_ATTR, name, *found);
     return FOUND;
 }
 
@@ -182,9 +43,9 @@ static PyObject *
 special_of_type(Recorder *r, PyTypeObject *type, const char *name, PyObject **of_object)
 {
     PyObject *key = PyUnicode_InternFromString(name);
-    PyObject *found = key == NULL ? NULL : raw_of_type(r, type, key);
+    PyObject *found = key == NULL ? NULL : note_raw_of_type(r, type, key);
     *of_object = key == NULL ? NULL : _PyType_Lookup(&PyBaseObject_Type, key);
-    keep(r, key);
+    note_kept(r, key);
     Py_XDECREF(key);
     return found;
 }
@@ -213,7 +74,7 @@ slot_attribute(Recorder *r, PyObject *value, PyObject *raw, PyObject **found)
     if (*found == NULL) {
         return UNNAMED;
     }
-    pointer(r, place);
+    note_pointer(r, place);
     return FOUND;
 }
 
@@ -224,8 +85,8 @@ instance_attribute(Recorder *r, PyObject *value, PyObject *name, PyObject **foun
     if (!PyUnicode_CheckExact(name) || !reads_generically(r, type)) {
         return UNNAMED;
     }
-    class_of(r, value);
-    PyObject *raw = raw_of_type(r, type, name);
+    note_class_of(r, value);
+    PyObject *raw = note_raw_of_type(r, type, name);
     PyTypeObject *kind = raw == NULL ? NULL : Py_TYPE(raw);
     if (kind == &PyMemberDescr_Type) {
         return slot_attribute(r, value, raw, found);
@@ -240,7 +101,7 @@ instance_attribute(Recorder *r, PyObject *value, PyObject *name, PyObject **foun
         if (instance_dict_of(r, value, &dict) == UNNAMED) {
             return UNNAMED;
         }
-        *found = item(r, dict, name);
+        *found = note_item(r, dict, name);
     }
     if (*found == NULL && kind != NULL && kind->tp_descr_get == NULL) {
         *found = raw;
@@ -271,7 +132,7 @@ function_attribute(Recorder *r, PyObject *value, PyObject *name, PyObject **foun
     for (size_t i = 0; i < Py_ARRAY_LENGTH(fields); i++) {
         if (PyUnicode_CompareWithASCIIString(name, fields[i].name) == 0) {
             PyObject **place = (PyObject **)((char *)value + fields[i].offset);
-            pointer(r, place);
+            note_pointer(r, place);
             *found = *place == NULL ? Py_None : *place;
             return FOUND;
         }
@@ -300,7 +161,7 @@ cell_attribute(Recorder *r, PyObject *value, PyObject *name, PyObject **found)
     if (*found == NULL || PyUnicode_CompareWithASCIIString(name, "cell_contents") != 0) {
         return UNNAMED;
     }
-    pointer(r, &((PyCellObject *)value)->ob_ref);
+    note_pointer(r, &((PyCellObject *)value)->ob_ref);
     return FOUND;
 }
 
@@ -335,10 +196,10 @@ list_item(Recorder *r, PyObject *value, Py_ssize_t n, PyObject **found)
         return UNNAMED;
     }
     /* asked in this order: the items are looked at only where they are still the list's */
-    pointer(r, &((PyListObject *)value)->ob_item);
-    pointer(r, &((PyVarObject *)value)->ob_size);
+    note_pointer(r, &((PyListObject *)value)->ob_item);
+    note_pointer(r, &((PyVarObject *)value)->ob_size);
     *found = PyList_GET_ITEM(value, n);
-    pointer(r, &((PyListObject *)value)->ob_item[n]);
+    note_pointer(r, &((PyListObject *)value)->ob_item[n]);
     return FOUND;
 }
 
@@ -354,7 +215,7 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
     case ACCESS_GLOBAL:
     case ACCESS_BUILTIN:
         dict = step->kind == ACCESS_GLOBAL ? r->scope->globals : r->scope->builtins;
-        *found = item(r, dict, step->object);
+        *found = note_item(r, dict, step->object);
         return *found == NULL ? UNNAMED : FOUND;
     case ACCESS_ATTR:
         return attribute(r, value, step->object, found);
@@ -362,10 +223,10 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
         if (instance_dict_of(r, value, &dict) == UNNAMED) {
             return UNNAMED;
         }
-        *found = item(r, dict, step->object);
+        *found = note_item(r, dict, step->object);
         return *found == NULL ? UNNAMED : FOUND;
     case ACCESS_CLASS_OF:
-        class_of(r, value);
+        note_class_of(r, value);
         *found = (PyObject *)Py_TYPE(value);
         return FOUND;
     case ACCESS_LIST_ITEM:
@@ -380,7 +241,7 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
         return *found == NULL ? UNNAMED : FOUND;
     }
     case ACCESS_DICT_ITEM:
-        *found = PyDict_Check(value) ? item(r, value, step->object) : NULL;
+        *found = PyDict_Check(value) ? note_item(r, value, step->object) : NULL;
         return *found == NULL ? UNNAMED : FOUND;
     default:
         return UNNAMED;
@@ -414,11 +275,11 @@ length_named(Recorder *r, const Step *step, PyObject *value)
         return 1;
     }
     if (PyList_CheckExact(value)) {
-        pointer(r, &((PyVarObject *)value)->ob_size);
+        note_pointer(r, &((PyVarObject *)value)->ob_size);
         return 1;
     }
     if (PyDict_CheckExact(value) || PyODict_CheckExact(value)) {
-        dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
+        note_dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
         return 1;
     }
     return 0;
@@ -434,9 +295,9 @@ attribute_check_named(Recorder *r, const Step *step, PyObject *value)
         if (meta->tp_getattro != PyType_Type.tp_getattro || !PyUnicode_CheckExact(name)) {
             return 0;
         }
-        class_of(r, value);
-        PyObject *of_meta = raw_of_type(r, meta, name);
-        return raw_of_type(r, (PyTypeObject *)value, name) == NULL && of_meta == NULL;
+        note_class_of(r, value);
+        PyObject *of_meta = note_raw_of_type(r, meta, name);
+        return note_raw_of_type(r, (PyTypeObject *)value, name) == NULL && of_meta == NULL;
     }
     if (step->kind == CHECK_LACKS_ATTR) {
         return attribute(r, value, name, &found) == ABSENT;
@@ -444,7 +305,7 @@ attribute_check_named(Recorder *r, const Step *step, PyObject *value)
     if (attribute(r, value, name, &found) != FOUND) {
         return 0;
     }
-    keep(r, found);
+    note_kept(r, found);
     return 1;
 }
 
@@ -457,7 +318,7 @@ check_named(Recorder *r, const Step *step, PyObject *value)
     case CHECK_IS:
         return 1;
     case CHECK_TYPE_IS:
-        class_of(r, value);
+        note_class_of(r, value);
         return 1;
     case CHECK_SAME:
         return value == step->object || is_atom(value);
@@ -469,14 +330,14 @@ check_named(Recorder *r, const Step *step, PyObject *value)
         if (!PyDict_CheckExact(value) || !atoms_only(step->object)) {
             return 0;
         }
-        dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
+        note_dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
         return 1;
     case CHECK_DICT_HAS:
     case CHECK_DICT_LACKS:
         if (!is_atom(step->object)) {
             return 0;
         }
-        dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
+        note_dict_fact(r, value, (Fact){.kind = FACT_CHECK, .step = step});
         return 1;
     case CHECK_HAS_ATTR:
     case CHECK_LACKS_ATTR:
@@ -488,7 +349,7 @@ check_named(Recorder *r, const Step *step, PyObject *value)
         if (instance_dict_of(r, value, &dict) == UNNAMED) {
             return 0;
         }
-        return item(r, dict, step->object) == NULL && !PyErr_Occurred();
+        return note_item(r, dict, step->object) == NULL && !PyErr_Occurred();
     case CHECK_TYPE_METHODS:
         if (PyType_HasFeature((PyTypeObject *)value, Py_TPFLAGS_IMMUTABLETYPE)) {
             return 1;
@@ -496,8 +357,8 @@ check_named(Recorder *r, const Step *step, PyObject *value)
         if (type_version((PyTypeObject *)value) == NEVER) {
             return 0;
         }
-        fact(r,
-             word(r, &((PyTypeObject *)value)->tp_version_tag,
+        note_fact(r,
+             note_word(r, &((PyTypeObject *)value)->tp_version_tag,
                   type_version((PyTypeObject *)value)),
              (Fact){.kind = FACT_CHECK, .owner = value, .step = step});
         return 1;
@@ -545,7 +406,7 @@ static int
 record(Recorder *r, Py_ssize_t index, PyObject *value, PyObject **slots)
 {
     const Node *node = &r->tree->nodes[index];
-    keep(r, value);
+    note_kept(r, value);
     for (Py_ssize_t i = 0; i < node->check_count; i++) {
         const Step *step = &r->tree->checks[node->first_check + i];
         if (!ask(step, value, slots)) {
@@ -583,8 +444,8 @@ region_record(const GuardTreeObject *tree, Region *region, Py_ssize_t index,
         /* the frame itself: what starts at its globals and builtins, and at objects held */
         region->globals = scope->globals;
         region->builtins = scope->builtins;
-        keep(&r, scope->globals);
-        keep(&r, scope->builtins);
+        note_kept(&r, scope->globals);
+        note_kept(&r, scope->builtins);
         for (Py_ssize_t child = first_child; holds && child < node->end;
              child = tree->nodes[child].end) {
             holds = record_child(&r, child, value, slots);

@@ -33,4 +33,10 @@
 #include "py313.h"
 #endif
 
+static inline int
+frame_is_on_thread(const struct _PyInterpreterFrame *frame)
+{
+    return frame->owner == FRAME_OWNED_BY_THREAD;
+}
+
 #endif

@@ -2,22 +2,12 @@
 #ifndef FLAMBEAU_PY311_H
 #define FLAMBEAU_PY311_H
 
-static inline PyCodeObject *
-frame_code(const struct _PyInterpreterFrame *frame)
-{
-    return frame->f_code;
-}
+#include "until_312.h"
 
 static inline PyFunctionObject *
 frame_func(const struct _PyInterpreterFrame *frame)
 {
     return frame->f_func;
-}
-
-static inline int
-frame_is_on_thread(const struct _PyInterpreterFrame *frame)
-{
-    return frame->owner == FRAME_OWNED_BY_THREAD;
 }
 
 static inline int
@@ -36,25 +26,6 @@ static inline int
 recursion_refund(PyThreadState *Py_UNUSED(tstate), int Py_UNUSED(units))
 {
     return 0;
-}
-
-static inline PyObject *
-weak_target(PyObject *reference)
-{
-    PyObject *target = PyWeakref_GET_OBJECT(reference);
-    return target == Py_None ? NULL : Py_NewRef(target);
-}
-
-static inline int
-lookup_attr(PyObject *object, PyObject *name, PyObject **value)
-{
-    return _PyObject_LookupAttr(object, name, value);
-}
-
-static inline int
-dict_tag_is_kept(PyObject *Py_UNUSED(dict))
-{
-    return 1;
 }
 
 #endif

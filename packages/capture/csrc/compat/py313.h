@@ -8,24 +8,6 @@ frame_code(const struct _PyInterpreterFrame *frame)
     return (PyCodeObject *)frame->f_executable;
 }
 
-static inline PyFunctionObject *
-frame_func(const struct _PyInterpreterFrame *frame)
-{
-    return (PyFunctionObject *)frame->f_funcobj;
-}
-
-static inline int
-frame_is_on_thread(const struct _PyInterpreterFrame *frame)
-{
-    return frame->owner == FRAME_OWNED_BY_THREAD;
-}
-
-static inline int
-thread_is_traced(PyThreadState *tstate)
-{
-    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
-}
-
 static inline PyObject *
 weak_target(PyObject *reference)
 {
@@ -47,6 +29,6 @@ dict_tag_is_kept(PyObject *dict)
     return values == NULL || !values->embedded;
 }
 
-#include "discard.h"
+#include "since_312.h"
 
 #endif

@@ -1,8 +1,20 @@
 /* CPython 3.12 and 3.13: the evaluation function itself clears the frame and takes it off the
    thread's data stack. Nothing has run in the frames discarded here, so they hold arguments only:
    no cell, no evaluation stack, no frame object. Both versions count nested C calls, too. */
-#ifndef FLAMBEAU_DISCARD_H
-#define FLAMBEAU_DISCARD_H
+#ifndef FLAMBEAU_SINCE_312_H
+#define FLAMBEAU_SINCE_312_H
+
+static inline PyFunctionObject *
+frame_func(const struct _PyInterpreterFrame *frame)
+{
+    return (PyFunctionObject *)frame->f_funcobj;
+}
+
+static inline int
+thread_is_traced(PyThreadState *tstate)
+{
+    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
+}
 
 static inline void
 data_stack_pop(PyThreadState *tstate, struct _PyInterpreterFrame *frame)

@@ -1,0 +1,30 @@
+/* CPython 3.11 and 3.12. */
+#ifndef FLAMBEAU_UNTIL_312_H
+#define FLAMBEAU_UNTIL_312_H
+
+static inline PyCodeObject *
+frame_code(const struct _PyInterpreterFrame *frame)
+{
+    return frame->f_code;
+}
+
+static inline PyObject *
+weak_target(PyObject *reference)
+{
+    PyObject *target = PyWeakref_GET_OBJECT(reference);
+    return target == Py_None ? NULL : Py_NewRef(target);
+}
+
+static inline int
+lookup_attr(PyObject *object, PyObject *name, PyObject **value)
+{
+    return _PyObject_LookupAttr(object, name, value);
+}
+
+static inline int
+dict_tag_is_kept(PyObject *Py_UNUSED(dict))
+{
+    return 1;
+}
+
+#endif
