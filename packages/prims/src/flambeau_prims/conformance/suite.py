@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
+import pytest  # type: ignore[import-not-found]  # there when this runs
 
 from flambeau_prims.conformance.backends import load_backend
 from flambeau_prims.conformance.cases import Case
@@ -21,8 +21,8 @@ from flambeau_prims.conformance.random_graphs import random_program
 from flambeau_prims.conformance.run import Plan, check_group, single_prims
 
 try:
-    import hypothesis
-    from hypothesis import strategies
+    import hypothesis  # type: ignore[import-not-found]
+    from hypothesis import strategies  # type: ignore[import-not-found]
 except ImportError:  # random graphs are skipped, and say so
     hypothesis = None  # type: ignore[assignment]
 
