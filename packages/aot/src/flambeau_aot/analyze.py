@@ -62,10 +62,32 @@ def analyze(
     plan_inputs(tracer, effects, primals, stand_ins, parts)
     found = _Results(tracer, effects, stand_ins, parts, results)
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
+    _refuse_lost_bases(effects, results)
     refuse_new_leaves(effects, stand_ins, parts)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
     return effects
+
+
+def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
+    """A result that is a view of another result must be made as one."""
+    places = {id(item): place for place, item in enumerate(results)}
+    for item, plan in zip(results, effects.results, strict=True):
+        if isinstance(plan, (ViewOfInput, ViewOfOutput, FromGraph)):
+            base = base_of(item)
+            if base is item or id(base) not in places:
+                continue
+            origin = effects.results[places[id(base)]]
+            known = isinstance(origin, IsInput) or (
+                isinstance(plan, ViewOfOutput)
+                and isinstance(origin, FromGraph)
+                and origin.output == plan.output
+            )
+            if not known:
+                raise Unsupported(
+                    "a result is a view of another result that is itself an alias (detach, data) "
+                    "or was given another shape in place; return one of the two"
+                )
 
 
 @dataclass
@@ -120,14 +142,22 @@ class _Results:
         root, steps = steps_from(self.tracer, current_value(result), final)
         if root is not final:
             raise Unsupported(f"a result shares memory with input {primal} in an unknown way")
+        matching: list[Part] = []
         for part in self.parts:
-            if part.member.whole or not _related(part.wrapper, result):
+            if part.base != primal or part.member.whole or not _related(part.wrapper, result):
                 continue
             if part.member.recorded:
-                break
+                return self._view_again(result, primal, self.stand_ins[primal].wrapper, steps, leaf)
             _, own = steps_from(self.tracer, current_value(part.wrapper), final)
             if steps[:1] == own[:1]:
-                return self._view_again(result, part.primal, part.wrapper, steps[1:], leaf)
+                matching.append(part)
+        if len(matching) > 1:
+            raise Unsupported(
+                "a result is a view of one of several inputs that are the same part of one memory"
+            )
+        if matching:
+            part = matching[0]
+            return self._view_again(result, part.primal, part.wrapper, steps[1:], leaf)
         return self._view_again(result, primal, self.stand_ins[primal].wrapper, steps, leaf)
 
     def _view_again(

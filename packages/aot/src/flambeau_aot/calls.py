@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_higher_order
+from flambeau_aot._torch_compat import base_of, is_higher_order
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -86,7 +86,6 @@ _ASKED_OF_INPUTS: dict[Any, str] = {
     torch.Tensor.register_post_accumulate_grad_hook: "a hook on the gradient of an input",
     _getter("grad"): "reading .grad of an input; pass the gradient as an argument",
     _getter("grad_fn"): "reading .grad_fn of an input",
-    torch.Tensor.detach_: "detach_ on an input; use detach()",
     torch.Tensor.retain_grad: "retain_grad on an input",
 }
 _IS_LEAF = _getter("is_leaf")
@@ -179,9 +178,7 @@ class RewriteCalls(TorchFunctionMode):
             if func in _ASKED_OF_INPUTS and target.requires_grad:
                 raise Unsupported(_ASKED_OF_INPUTS[func])
             if func is torch.Tensor.detach_:
-                if has_metadata_mutation(target):
-                    raise Unsupported("detach_ on an input that was given another shape in place")
-                return target
+                raise Unsupported("detach_ on an input; use detach()")
             if func == _IS_LEAF and self.leaves[id(target)]:
                 return True
         return None

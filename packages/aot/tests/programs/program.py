@@ -77,8 +77,9 @@ def build(draft: Draft) -> Program:
     torch.manual_seed(draft.seed)
     with grad_mode(draft.mode):
         for family, statement, one, other, i, j in draft.steps:
-            if draft.mode == "inference" and "hook" in statement:
-                # torch crashes on a hook for a view that inference mode has taken the history of.
+            if draft.mode == "inference" and ("hook" in statement or statement == "detach_"):
+                # torch crashes on a hook for a view that inference mode has taken the history of,
+                # and detaches nothing in place there.
                 continue
             a, b = _picked(names, one), _picked(names, other)
             code = FAMILIES[family][statement](Operands(a, b, scope[a], scope[b], i, j))

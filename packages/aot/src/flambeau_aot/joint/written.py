@@ -177,9 +177,11 @@ def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None
         wrapper, member = part.wrapper, part.member
         if wrapper.requires_grad and not part.requires_grad and wrapper.grad_fn is None:
             effects.begin_grad.append(part.primal)
-        if not member.whole and has_metadata_mutation(wrapper):
-            _, steps = steps_from(tracer, current_value(wrapper), effects.finals[part.base])
-            effects.reshapes.append(Reshape(part.primal, steps[1:], in_graph(wrapper)))
+        if has_metadata_mutation(wrapper):
+            raise Unsupported(
+                f"argument {member.position} shares memory with another that is written to, and "
+                "is reshaped in place"
+            )
         group = (part.base, member.counter)
         if (member.recorded or member.whole) and part.base in updated:
             raised.add(group)
