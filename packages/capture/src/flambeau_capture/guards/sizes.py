@@ -1,6 +1,7 @@
 """SIZES: arithmetic that must hold of the sizes and strides of tensors, and of integers.
 
-In: a symbolic condition, and where its symbols are found. Out: a `SizeProgram`, which answers in plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
+In: a symbolic condition, and where its symbols are found. Out: a `SizeProgram`, which answers in
+plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
 Invariant: a condition that the machine's operations cannot say is refused, never approximated.
 """
 
