@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._torch_compat import OpOverload, argument_names
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.normalization import affine, rstd_of, stat_dtype
@@ -99,30 +99,30 @@ def _or_copy(new: Tensor | None, old: Tensor | None) -> Tensor | None:
     return p.clone(old) if new is None and old is not None else new
 
 
-def _register_forward(
-    op: OpOverload, training: bool | None, *, writes: bool, after: str, statistics: bool = True
-) -> None:
-    """A forward overload: (x, weight, bias[, running statistics][, training], momentum, eps).
+def _register_forward(op: OpOverload, training: bool | None, *, writes: bool, after: str) -> None:
+    """A forward overload; what it takes is found by its arguments' names.
 
     `training` is given where the overload does not take it. `writes` says that the running
     statistics are written in place; `after` what is returned behind the result and the saved
     statistics: "running" ones, a "reserve" for another library, both in that order, or nothing.
     """
+    names, _ = argument_names(op)
 
-    def forward(x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Any:
-        running = (rest[0], rest[1]) if statistics else (None, None)
-        rest = rest[2:] if statistics else rest
-        flag, momentum, eps = rest if training is None else (training, *rest)
-        done = normalize(x, weight, bias, running[0], running[1], flag, momentum, eps)
-        new = (done.running_mean, done.running_var)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        x, weight, bias = given["input"], given.get("weight"), given.get("bias")
+        mean, var = given.get("running_mean"), given.get("running_var")
+        flag = given["training"] if training is None else training
+        momentum, eps = given["momentum"], given["eps"]
+        done = normalize(x, weight, bias, mean, var, flag, momentum, eps)
         results: list[Any] = [done.out, *_saved(x, weight, done, flag)]
         if writes:
-            for old, value in zip(running, new, strict=True):
-                _write_back(old, value)
+            _write_back(mean, done.running_mean)
+            _write_back(var, done.running_var)
         if "reserve" in after:
             results.append(_reserve(x))
         if "running" in after:
-            results += map(_or_copy, new, running)
+            results += [_or_copy(done.running_mean, mean), _or_copy(done.running_var, var)]
         return tuple(results)
 
     decomposition(op, keep="batch_norm")(forward)
@@ -131,6 +131,7 @@ def _register_forward(
 for _op, _training, _writes, _after in (
     (aten.native_batch_norm.default, None, True, ""),
     (aten._native_batch_norm_legit.default, None, True, ""),
+    (aten._native_batch_norm_legit.no_stats, None, False, ""),
     (aten._native_batch_norm_legit_no_training.default, False, False, ""),
     (aten._native_batch_norm_legit_functional.default, None, False, "running"),
     (aten._batch_norm_with_update_functional.default, True, False, "reserve running"),
@@ -138,10 +139,6 @@ for _op, _training, _writes, _after in (
     (aten._batch_norm_no_update.default, False, False, "reserve"),
 ):
     _register_forward(_op, _training, writes=_writes, after=_after)
-
-_register_forward(
-    aten._native_batch_norm_legit.no_stats, None, writes=False, after="", statistics=False
-)
 
 
 @decomposition(aten.cudnn_batch_norm.default, keep="batch_norm")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._torch_compat import OpOverload, argument_names
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import factory, home
 from flambeau_prims.decomp.emit import p
@@ -146,39 +146,34 @@ def _drawn(
     return _whole(shape, low, high, dtype, device)
 
 
-def _register_randint(op: OpOverload, bounds: int) -> None:
-    """(high, size) or (low, high, size)."""
+def _register_randint(op: OpOverload) -> None:
+    """Bounds, size and model are found by their names: each overload has some of them."""
+    names, _ = argument_names(op)
 
     def call(
-        *args: Any, dtype: torch.dtype | None = torch.int64, device: torch.device | None = None
-    ) -> Any:
-        low, high = args[:2] if bounds == 2 else (0, args[0])
-        return _drawn(low, high, args[bounds], dtype or torch.int64, home(device))
-
-    factory(op, table=PHILOX_TABLE)(call)
-
-
-def _register_randint_like(op: OpOverload, bounds: int) -> None:
-    """(model, high) or (model, low, high)."""
-
-    def call(
-        x: Tensor,
-        *args: Size,
+        *args: Any,
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
         memory_format: torch.memory_format | None = None,
+        **kwargs: Any,
     ) -> Any:
-        low, high = args if bounds == 2 else (0, *args)
-        drawn = _drawn(low, high, x.shape, dtype or x.dtype, device or x.device)
-        return drawn if drawn is NotImplemented else _laid_out(drawn, x, memory_format)
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        low, high, model = given.get("low", 0), given["high"], given.get("self")
+        if model is None:
+            return _drawn(low, high, given["size"], dtype or torch.int64, home(device))
+        drawn = _drawn(low, high, model.shape, dtype or model.dtype, device or model.device)
+        return drawn if drawn is NotImplemented else _laid_out(drawn, model, memory_format)
 
     factory(op, table=PHILOX_TABLE)(call)
 
 
-_register_randint(aten.randint.default, 1)
-_register_randint(aten.randint.low, 2)
-_register_randint_like(aten.randint_like.default, 1)
-_register_randint_like(aten.randint_like.low_dtype, 2)
+for _op in (
+    aten.randint.default,
+    aten.randint.low,
+    aten.randint_like.default,
+    aten.randint_like.low_dtype,
+):
+    _register_randint(_op)
 
 
 @factory(aten.randperm.default, table=PHILOX_TABLE)
