@@ -12,6 +12,7 @@ import gc
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -128,6 +129,11 @@ class Records:
     internal_errors: list[BaseException] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def recompiles_by_object(self) -> dict[str, int]:
+        """How often each object, by where it is found, made the newest entry not fit."""
+        guards = (record.failures[0].guard for record in self.recompiles)
+        return dict(Counter(str(guard).rpartition(" ")[0] for guard in guards).most_common())
 
 
 class Converter:

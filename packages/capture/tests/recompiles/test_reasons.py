@@ -44,6 +44,17 @@ def test_the_newest_entry_is_told_first(capture):
     assert expected == ["'ccc'", "'bb'", "'a'"]
 
 
+def test_counts_by_object(capture):
+    def scaled(x, mode, flag):
+        return x * len(mode) if flag else x
+
+    fn = capture(scaled, dynamic=False)
+    for mode, flag in (("a", True), ("bb", True), ("ccc", True), ("ccc", False)):
+        fn(torch.ones(2), mode, flag)
+    counts = compiler_of(fn).records.recompiles_by_object()
+    assert counts == {"local 'mode'": 2, "local 'flag'": 1}
+
+
 def test_beyond_the_limit_it_runs_as_it_is_with_one_warning(capture, backend):
     def scaled(x, mode):
         return x * len(mode)
