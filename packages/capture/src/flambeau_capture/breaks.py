@@ -123,13 +123,21 @@ REASONS: dict[str, Reason] = _table(
     ("FB0018", "calls are nested too deep to follow", "write the recursion as a loop"),
     ("FB0019", "a side effect that cannot be replayed", "return the value instead of storing it"),
     ("FB0020", "a class is made inside the compiled function", "make it at module level"),
-    ("FB0021", "a generator or coroutine outlives the compiled part", "make a list of its items"),
+    (
+        "FB0021",
+        "a coroutine, or a generator that cannot be taken over as it stands",
+        "make a list of the generator's items",
+    ),
     (
         "FB0022",
         "too many instructions for one frame",
         "compile the body of the loop instead of the loop",
     ),
-    ("FB0023", "something is printed or logged", "print outside of the compiled function"),
+    (
+        "FB0023",
+        "something is printed, or a message holds what only running code knows",
+        "print outside of the compiled function; log shapes and numbers, not tensors",
+    ),
     ("FB0024", "global state of torch is changed", "change it outside of the compiled function"),
     (
         "FB0025",

@@ -1,8 +1,12 @@
 """`check(fn, *args, graphs=n)`: captured and eager runs agree, in results and in side effects."""
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # habit_classes
 
 
 @pytest.fixture
@@ -25,5 +29,22 @@ def check(capture, backend, same):
             return fn(*args, **kwargs)
         except Exception as error:
             return type(error), str(error)
+
+    return run
+
+
+@pytest.fixture
+def one_graph(capture, backend, same):
+    """`one_graph(fn, graphs)`: fn of a tensor gives what eager gives, twice, in so many graphs."""
+
+    def run(fn, graphs=1):
+        import torch
+
+        t = torch.arange(3.0) + 1
+        expected = fn(t.clone())
+        compiled = capture(fn)
+        for _ in range(2):
+            same(compiled(t.clone()), expected)
+        assert len(backend) == graphs, f"{len(backend)} graphs, not {graphs}"
 
     return run

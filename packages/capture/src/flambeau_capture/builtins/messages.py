@@ -45,8 +45,9 @@ def _frozen(plain: Any) -> bool:
     return type(plain) in LITERALS or isinstance(plain, type)
 
 
-def _none_is_an_error(filters: list[Any]) -> bool:
-    return all(row[0] != "error" for row in filters)
+def _none_is_an_error(module: Any) -> bool:
+    """Whether no filter of the module `warnings` turns warnings into errors."""
+    return all(row[0] != "error" for row in module.filters)
 
 
 @handles(warnings.warn)
@@ -58,7 +59,7 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     shown = describe_call(warnings.warn, args)
     if set(given) - {"message", "category", "stacklevel"} or frame is None:
         raise Break("FB0023", f"call_function {shown}")
-    if not _none_is_an_error(warnings.filters):  # type: ignore[arg-type]
+    if not _none_is_an_error(warnings):
         raise Break("FB0023", f"call_function {shown} while a filter makes warnings errors")
     if isinstance(message, ExceptionValue):
         category, text = tx.wrap_new(message.cls), _known(message.text(tx, "__str__"))
@@ -67,8 +68,7 @@ def _warn(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if text is None or not isinstance(text.value, str):
         raise Break("FB0023", f"call_function {shown}")
     kind = UserWarning if category is None else category.as_python()
-    filters = Held(warnings.filters, "warnings.filters")
-    tx.guard(filters, "CALL", _none_is_an_error, "makes no warning an error")
+    tx.guard(Held(warnings, "warnings"), "CALL", _none_is_an_error, "makes no warning an error")
     where = [Constant(frame.filename), Constant(frame.lineno), Constant(frame.namespace)]
     known = [text, Constant(kind or UserWarning), *where]
     tx.heap.log(DeferredCall(_warn_later, known))

@@ -100,6 +100,11 @@ def _backward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     raise Break("FB0007", "call_method backward")
 
 
+@handles(torch.jit.annotate)
+def _annotate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return args[1]
+
+
 @handles(torch._check)
 def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("cond", "message"), args)) | dict(kwargs)

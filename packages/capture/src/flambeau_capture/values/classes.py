@@ -64,7 +64,8 @@ class ClassValue(Value):
 
     def _by_metaclass(self, tx: Tracer, name: str, args: list[Value]) -> Value | None:
         """A special method that the metaclass defines in Python."""
-        for owner in type(self.python_class).__mro__:
+        metaclass: Any = type(self.python_class)
+        for owner in metaclass.__mro__:
             found = owner.__dict__.get(name)
             if isinstance(found, types.FunctionType):
                 return tx.call(tx.wrap(found, Held(found, name)), [self, *args], {})

@@ -126,7 +126,7 @@ class ExistingException(ExceptionValue):
     def __init__(self, real: BaseException, source: Source, tx: Tracer) -> None:
         super().__init__(type(real), [])
         self.real = real
-        self.source = source
+        self.source: Source = source
         self._tx = tx
         self._given: list[Value] | None = None
 

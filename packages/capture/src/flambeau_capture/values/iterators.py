@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import types
+from collections.abc import Iterator
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -434,9 +435,13 @@ class GeneratorValue(IteratorValue):
             writer.load_generator(self, self.frame, self.started)
 
 
+def iter_nothing() -> Iterator[Any]:
+    yield from ()
+
+
 def _exhausted() -> Any:
     """A generator that has nothing more to give."""
-    made = (item for item in ())
+    made = iter_nothing()
     next(made, None)
     return made
 
