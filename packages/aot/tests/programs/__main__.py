@@ -8,6 +8,7 @@ Invariant: one seed gives the same programs on every machine with the same hypot
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import re
 import sys
@@ -73,6 +74,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--refusals", action="store_true", help="print a program for each")
     options = parser.parse_args()
+    faulthandler.enable()
     # What fake tensors refuse is counted here; torch logs it as well.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     return run(options.count, options.seed, options.refusals)
