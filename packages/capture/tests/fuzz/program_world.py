@@ -4,7 +4,7 @@ In: a seed. Out: a `Program` and `CHANGES`. Invariant: after every change the co
 the plain one give the same: result, `requires_grad`, or class of exception; a stale entry would
 not.
 
-    python packages/capture/tests/fuzz/program_world.py 2000    # that many changes, from the shell
+    python packages/capture/tests/fuzz/program_world.py 2000 [seed]    # that many changes
 """
 
 from __future__ import annotations
@@ -603,9 +603,9 @@ def run(seed: int, changes: list[Change] | None = None, steps: int = 12) -> int:
     return done
 
 
-def main(wanted: int) -> None:
+def main(wanted: int, first: int = 0) -> None:
     """Try changes until that many were made; what disagrees is printed."""
-    done = seed = 0
+    done, seed = 0, first
     wrong: list[AssertionError] = []
     while done < wanted:
         try:
@@ -614,9 +614,9 @@ def main(wanted: int) -> None:
             wrong.append(error)
             print(error, flush=True)
         seed += 1
-    print(f"{done} changes in {seed} programs, {len(wrong)} stale answers")
+    print(f"{done} changes in {seed - first} programs, {len(wrong)} stale answers")
     sys.exit(bool(wrong))
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    main(*(int(argument) for argument in sys.argv[1:] or ["1000"]))
