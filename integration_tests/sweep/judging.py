@@ -40,7 +40,7 @@ System = Callable[[torch.nn.Module], tuple[Callable[..., Any], Callable[[], Coun
 
 @dataclass
 class Verdict:
-    """One row of the table. `status`: one graph, breaks, eager, own branch, wrong, crashed."""
+    """One row of the table. `status`: one graph, recompiled, breaks, eager, own branch, ..."""
 
     status: str
     graphs: int = 0
@@ -100,6 +100,8 @@ def judge(subject: Subject, training: bool, system: System) -> Verdict:
         status = "eager"
     elif found.graphs == 1 and not found.breaks:
         status = "one graph"
+    elif not found.breaks:
+        status = "recompiled"
     detail = "; ".join(found.faults)[:600]
     return Verdict(status, found.graphs, found.operations, found.breaks, detail, eager_s, first_s)
 
