@@ -215,6 +215,13 @@ def _compiled(
     if not callable(call):
         raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
     checked = Checked(
-        call, gm, info.name, fresh, shareable, options.check_outputs, info.kind == "forward"
+        call,
+        gm,
+        info.name,
+        fresh,
+        shareable,
+        options.check_outputs,
+        differentiable=info.kind == "forward",
+        strides=info.kind != "backward",
     )
     return checked

@@ -57,9 +57,12 @@ def within_budget(problem: Problem, budget: float, share: float, cut: Cut) -> li
         raise AotError(f"a memory budget is a number of bytes or in [0, 1], not {budget!r}")
     if most.size <= goal:
         return most.saved
-    least = _choice(problem, share, cut, 0)
+    # Under a small share, running more twice may have to be taken back at a higher price.
+    least = min(most, _choice(problem, share, cut, 0), key=lambda choice: choice.size)
     if goal < 0:
         goal = least.size + round((most.size - least.size) * budget)
+    if most.size <= goal:
+        return most.saved
     if least.size > goal:
         raise AotError(
             f"a memory budget of {goal} bytes cannot be met: at least {least.size} bytes cross "

@@ -99,10 +99,10 @@ def _again(
         return 0
     if mark in ("must_save", "prefer_save"):
         return None
-    if node in allowed:
-        return 0
     if node in banned:
         return None
+    if node in allowed:
+        return 0
     return recompute_cost(node, problem.kinds[node])
 
 

@@ -10,6 +10,7 @@ A value may carry `node.meta["recompute"]`, put there by a checkpoint policy: "m
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
@@ -20,7 +21,7 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Classifier, OpClass
 from flambeau_aot.partition.classify import classify as class_of
-from flambeau_aot.partition.classify import is_repeatable
+from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import bytes_held
 from flambeau_aot.partition.split import backward_only, forward_part
@@ -110,7 +111,26 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
 
 
 def mark_of(node: fx.Node) -> Mark:
-    """What a checkpoint policy says of a value; AotError for a word that is none of ours."""
+    """What a checkpoint policy says of a value; AotError for a word that is none of ours.
+
+    An operator with several results and its parts share one mark, and random operators have none:
+    they run once whatever a policy says.
+    """
+    whole = node
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        whole = node.args[0]
+    if is_random(whole.target):
+        return ""
+    own = _word(node)
+    if own or whole.op != "call_function":
+        return own
+    if whole is not node:
+        return _word(whole)
+    parts = [_word(user) for user in node.users if user.target is operator.getitem]
+    return min((mark for mark in parts if mark), key=MARKS.index, default="")
+
+
+def _word(node: fx.Node) -> Mark:
     mark = node.meta.get("recompute", "")
     if mark not in MARKS:
         known = ", ".join(item for item in MARKS if item)

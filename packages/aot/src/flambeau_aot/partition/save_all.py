@@ -12,6 +12,7 @@ from torch import fx
 
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
+from flambeau_aot.partition.problem import mark_of
 from flambeau_aot.partition.split import backward_only, forward_part
 
 
@@ -41,5 +42,5 @@ def isinstance_tensor(node: fx.Node) -> bool:
 
 
 def _may_be_saved(node: fx.Node) -> bool:
-    marked = node.op == "call_function" and node.meta.get("recompute") == "must_recompute"
+    marked = node.op == "call_function" and mark_of(node) == "must_recompute"
     return isinstance_tensor(node) and not marked

@@ -34,10 +34,11 @@ class Checked:
         shareable: frozenset[int],
         compare: bool,
         differentiable: bool = False,
+        strides: bool = True,
     ) -> None:
         """`fresh`: the first so many outputs must own their memory; `shareable`: inputs that an
         output may be a view of all the same; `differentiable`: the outputs are those of an
-        autograd function."""
+        autograd function; `strides`: whether these matter, as those of gradients do not."""
         output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
         self.call = call
         self.name = name
@@ -46,6 +47,7 @@ class Checked:
         self.shareable = shareable
         self.compare = compare
         self.differentiable = differentiable
+        self.strides = strides
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
 
@@ -127,7 +129,7 @@ class Checked:
             if node is None:
                 continue
             expected = node.meta["val"]
-            problem = _difference(value, expected)
+            problem = _difference(value, expected, self.strides)
             if problem:
                 raise CompilerContractError(
                     f"output {index} ({node.name}) of the compiled {self.name} {problem}",
@@ -135,13 +137,15 @@ class Checked:
                 )
 
 
-def _difference(value: Any, expected: torch.Tensor) -> str:
+def _difference(value: Any, expected: torch.Tensor, strides: bool) -> str:
     if not isinstance(value, torch.Tensor):
         return f"is a {type(value).__name__}, not a tensor"
     if value.shape != expected.shape:
         return f"has shape {tuple(value.shape)}, not {tuple(expected.shape)}"
     if value.dtype != expected.dtype:
         return f"has dtype {value.dtype}, not {expected.dtype}"
+    if not strides:
+        return ""
     for size, given, traced in zip(value.shape, value.stride(), expected.stride(), strict=True):
         if size > 1 and given != traced and value.numel():
             return f"has strides {tuple(value.stride())}, not {tuple(expected.stride())}"
