@@ -39,7 +39,7 @@ def one(name, number=0):
 
 def test_eager_is_right():
     kinds = ("prims", "graphs", "random")
-    outcomes = run(eager, Plan(dtypes=[torch.float32, torch.int64], kinds=kinds, random_graphs=20))
+    outcomes = run(eager, Plan(dtypes=[torch.float32], kinds=kinds, random_graphs=20))
     wrong = [(o.program.name, o.message) for o in outcomes if o.status != "right"]
     assert not wrong
     families = {o.program.family for o in outcomes}

@@ -249,6 +249,10 @@ _STEPS: tuple[Callable[[_Growing], bool], ...] = (
     _Growing.scan,
     _Growing.product,
     _Growing.copy,
+    # again, as programs are mostly these
+    _Growing.binary,
+    _Growing.unary,
+    _Growing.binary,
 )
 
 
@@ -259,7 +263,9 @@ def random_program(
     growing = _Growing(decisions, device)
     for _ in range(decisions.number(1, 3)):
         growing.add_input()
-    for _ in range(decisions.number(1, steps)):
+    for step in range(steps):
+        if step and decisions.number(0, 7) == 0:  # asked each time, so that a step can be cut out
+            break
         _STEPS[decisions.number(0, len(_STEPS) - 1)](growing)
     made = [k for k in growing.known if k.value.node.op != "placeholder"]
     outputs = [k for k in made if not k.value.node.users] or growing.known[:1]
