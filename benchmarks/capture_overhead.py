@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
 import time
@@ -146,9 +147,12 @@ def main() -> None:
         ]
         for row, plain in zip(rows, base, strict=True)
     ]
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
     about = (
         f"Python {platform.python_version()}, torch {torch.__version__}, one thread; "
-        f"medians of {options.rounds} interleaved rounds, over a call of a Python function."
+        f"medians of {options.rounds} interleaved rounds, over a call of a Python function. "
+        f"Load of the machine: {load:.1f} a core"
+        f"{'' if load < 1 else ', which slows what touches more memory more'}."
     )
     text = f"# What a call costs beside the graph\n\n{about}\n\n{_markdown(head, cells)}\n"
     print(text)
