@@ -9,5 +9,6 @@ def test_example(capsys) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", text, re.S)
     exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    assert re.match(r"forward: \d+ nodes\nbackward: \d+ nodes\n", printed)
+    assert printed.index("def forward(") < printed.index("def backward(")
+    assert "torch.Size([8, 8])" in printed
     assert "training" in printed
