@@ -63,6 +63,7 @@ def analyze(
     found = _Results(tracer, effects, stand_ins, parts, results)
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
     _refuse_lost_bases(effects, results)
+    _refuse_views_across(effects, primals)
     refuse_new_leaves(effects, stand_ins, parts)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
@@ -87,6 +88,19 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
                 raise Unsupported(
                     "a result is a view of another result that is itself an alias (detach, data) "
                     "or was given another shape in place; return one of the two"
+                )
+
+
+def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+    """A result that is a view of one input must not depend on what becomes of another's shape."""
+    changed = {shape.primal for shape in effects.reshapes} | set(effects.begin_grad)
+    keys = {storage_key(primals[primal]) for primal in changed if primal < len(primals)}
+    for plan in effects.results:
+        if isinstance(plan, ViewOfInput) and plan.primal not in changed:
+            if plan.primal < len(primals) and storage_key(primals[plan.primal]) in keys:
+                raise Unsupported(
+                    "a result is a view of an input that shares memory with another input, which "
+                    "is given another shape or begins to require grad in place"
                 )
 
 
