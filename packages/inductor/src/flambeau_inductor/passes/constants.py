@@ -12,7 +12,7 @@ import torch
 from flambeau_prims import PRIMS, prim_of
 from torch import fx
 
-from flambeau_inductor.passes.match import VIEWS, has_tag, name_of
+from flambeau_inductor.passes.match import MOVES, has_tag, name_of
 
 
 def fold_constants(graph: fx.Graph) -> int:
@@ -25,14 +25,14 @@ def fold_constants(graph: fx.Graph) -> int:
         operands = node.all_input_nodes
         if not operands or not all(name_of(o) == "full" for o in operands):
             continue
-        if name in VIEWS and name != "as_strided":
+        if name in MOVES:
             value = operands[0].args[1]
         elif has_tag(node, "pointwise") or name == "cast":
             value = _evaluated(node)
         else:
             continue
-        if isinstance(value, complex):
-            continue
+        if isinstance(value, complex) or node.meta["val"].dtype.is_complex:
+            continue  # the library fills these, in strides of its own
         _replace(graph, node, value)
         folded += 1
     return folded

@@ -12,7 +12,8 @@ from typing import Any
 from flambeau_prims import prim_of
 from torch import fx
 
-VIEWS = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
+MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
+"""Views whose elements are elements of their operand, at other places."""
 
 
 def name_of(node: object) -> str | None:
@@ -39,7 +40,7 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
         if node in found:
             continue
         found.add(node)
-        if name_of(node) in VIEWS or node.target is operator.getitem:
+        if has_tag(node, "view") or node.target is operator.getitem:
             work.extend(node.all_input_nodes)
     return found
 
@@ -47,7 +48,7 @@ def escaping(graph: fx.Graph) -> set[fx.Node]:
 def readers(node: fx.Node) -> Iterable[fx.Node]:
     """Users of `node`, views of it looked through."""
     for user in node.users:
-        if name_of(user) in VIEWS:
+        if has_tag(user, "view"):
             yield from readers(user)
         else:
             yield user
