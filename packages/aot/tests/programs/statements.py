@@ -238,8 +238,8 @@ METADATA: dict[str, Statement] = {
     "as_strided_": any_tensor("{a}.as_strided_((2,), (1,))", 1),
     "requires_grad_": lines("r = {a}.detach().clone().requires_grad_()"),
     "requires_grad_ in place": lambda o: None if o.x.requires_grad else f"{o.a}.requires_grad_()",
-    "hook": lines("r = {a} * 1\nr.requires_grad and r.register_hook(lambda g: g * 2)"),
-    "hook on value": lines("{a}.requires_grad and {a}.register_hook(lambda g: g * 0.5)"),
+    "hook": lines("r = {a} * 1\nr.is_leaf or r.register_hook(lambda g: g * 2)"),
+    "hook on value": lines("{a}.is_leaf or {a}.register_hook(lambda g: g * 0.5)"),
     "saved tensors hooks": lines("with halved():\n    r = {a} * {a}.sin()"),
 }  # fmt: skip
 
