@@ -55,23 +55,40 @@ def latest(files: Iterable[Path]) -> list[Row]:
 OPEN = ("timeout", "not run")  # a run that said nothing does not undo one that did
 
 
-def add_incumbent(rows: list[Row], mode: str, limit: int, breaks: bool, timeout: float) -> None:
-    """Run the incumbent on models of some rows and put what it did into them."""
-    wanted = [row for row in rows if row["mode"] == mode and row["status"] != "not built"]
+def add_incumbent(
+    rows: list[Row], file: Path, mode: str, limit: int, breaks: bool, timeout: float
+) -> None:
+    """Run the incumbent on models of some rows, those where Flambeau breaks first, and put what it
+    did into the rows. The file keeps it, a line each: what it has already is not run again."""
+    known: dict[tuple[str, str, str], str] = {}
+    if file.exists():
+        for line in file.read_text().splitlines():
+            found = json.loads(line)
+            known[found["family"], found["name"], found["mode"]] = found["incumbent"]
+    wanted = [
+        row for row in rows if row["mode"] == mode and row["status"] in ("one graph", "breaks")
+    ]
     wanted.sort(key=lambda row: row["status"] != "breaks")
     if breaks:
         wanted = [row for row in wanted if row["status"] == "breaks"]
-    names = {(row["family"], row["name"]): row for row in wanted[:limit]}
+    missing = [row for row in wanted if (row["family"], row["name"], mode) not in known][:limit]
+    names = {(row["family"], row["name"]) for row in missing}
     cases: list[Case] = []
     for family in sorted({family for family, _ in names}):
         cases += [case for case in families()[family](True) if (family, case.name) in names]
-    for case, found in zip(cases, sweep(cases, [mode], incumbent, timeout)):
-        row = found[0]
+    for case, (row,) in zip(cases, sweep(cases, [mode], incumbent, timeout)):
         told = f"{row['graphs']} graphs" if row.get("graphs") else ""
         if row["status"] not in ("one graph", "breaks"):
             told = f"{row['status']} {told}".strip()
-        names[(case.family, case.name)]["incumbent"] = told
+        known[case.family, case.name, mode] = told
+        line = {"family": case.family, "name": case.name, "mode": mode, "incumbent": told}
+        with file.open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
         print(case.name, told, flush=True)
+    for row in rows:
+        found = known.get((row["family"], row["name"], row["mode"]))
+        if found is not None:
+            row["incumbent"] = found
 
 
 def main() -> int:
@@ -79,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="+", type=Path)
     parser.add_argument("--mode", default="inference")
+    parser.add_argument("--incumbent", type=Path, help="what the incumbent did is kept here")
     parser.add_argument("--limit", type=int, default=0, help="models to run the incumbent on")
     parser.add_argument("--breaks", action="store_true", help="only where Flambeau breaks")
     parser.add_argument("--timeout", type=float, default=120.0)
@@ -86,8 +104,9 @@ def main() -> int:
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     rows = latest(arguments.rows)
-    if arguments.limit:
-        add_incumbent(rows, arguments.mode, arguments.limit, arguments.breaks, arguments.timeout)
+    if arguments.incumbent:
+        add_incumbent(rows, arguments.incumbent, arguments.mode, arguments.limit,
+                      arguments.breaks, arguments.timeout)  # fmt: skip
     text = markdown(rows, "python -m integration_tests.sweep --json ROWS; "
                     "python benchmarks/sweep.py ROWS")  # fmt: skip
     if arguments.json:
