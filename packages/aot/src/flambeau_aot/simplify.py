@@ -15,7 +15,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
 from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.classify import is_random
+from flambeau_aot.partition.classify import runs_anyway
 from flambeau_aot.unread import drop_unread
 
 aten = torch.ops.aten
@@ -164,7 +164,7 @@ def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
     seen: dict[Any, fx.Node] = {}
     removed = 0
     for node in list(joint.graph.nodes):
-        if node.op != "call_function" or node in protected or is_random(node.target):
+        if node.op != "call_function" or node in protected or runs_anyway(node.target):
             continue
         key = _key(node)
         if key is None:
@@ -217,7 +217,7 @@ def _remove_dead(joint: Joint) -> int:
     kept = _results(joint)
     removed = 0
     for node in reversed(list(joint.graph.nodes)):
-        if node.op != "call_function" or node.users or node in kept or is_random(node.target):
+        if node.op != "call_function" or node.users or node in kept or runs_anyway(node.target):
             continue
         joint.graph.erase_node(node)
         removed += 1

@@ -96,6 +96,16 @@ def is_random(target: Any) -> bool:
     return is_operator(target) and torch.Tag.nondeterministic_seeded in target.tags
 
 
+def has_effect(target: Any) -> bool:
+    """Whether an operator is called for what it does: a check that raises has no result."""
+    return is_operator(target) and not target._schema.returns
+
+
+def runs_anyway(target: Any) -> bool:
+    """Whether an operator runs, as in eager, though nobody may use its result."""
+    return is_random(target) or has_effect(target)
+
+
 def classify(target: Any, known: Classifier | None = None) -> OpClass:
     """The class of one operator: the caller's word first, then names, then ATen's tags."""
     if target is operator.getitem:

@@ -20,7 +20,7 @@ from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Classifier
-from flambeau_aot.partition.classify import classify, is_random
+from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 
@@ -54,7 +54,7 @@ class Halves:
 
 def inference(joint: Joint) -> fx.GraphModule:
     """The forward graph alone."""
-    graph, _ = _extract(joint.primals, joint.outputs, joint.graph, _draws(joint))
+    graph, _ = _extract(joint.primals, joint.outputs, joint.graph, _run_anyway(joint))
     return TracedModule(graph)
 
 
@@ -79,9 +79,9 @@ def tangents_of(joint: Joint) -> tuple[frozenset[int], ...]:
 
 
 def forward_part(joint: Joint) -> set[fx.Node]:
-    """What the forward results need, and every random operator outside the backward part."""
+    """What the forward results need, and all outside the backward part that runs anyway."""
     reached: set[fx.Node] = set()
-    stack = [*joint.outputs, *_draws(joint)]
+    stack = [*joint.outputs, *_run_anyway(joint)]
     while stack:
         node = stack.pop()
         if node not in reached:
@@ -90,11 +90,11 @@ def forward_part(joint: Joint) -> set[fx.Node]:
     return reached
 
 
-def _draws(joint: Joint) -> list[fx.Node]:
-    """Random operators of the forward part: all run there, used or not, as in eager."""
-    drawing = [node for node in joint.graph.nodes if is_random(node.target)]
-    late = backward_only(joint) if drawing else set()
-    return [node for node in drawing if node not in late]
+def _run_anyway(joint: Joint) -> list[fx.Node]:
+    """Random operators and checks of the forward part: all run there, used or not, as in eager."""
+    found = [node for node in joint.graph.nodes if runs_anyway(node.target)]
+    late = backward_only(joint) if found else set()
+    return [node for node in found if node not in late]
 
 
 def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None) -> Halves:
@@ -121,12 +121,14 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         else:
             places.append(Saved("output", len(outputs)))
             outputs.append(node)
-    forward, ran = _extract(joint.primals, outputs, joint.graph, _draws(joint), copies)
+    forward, ran = _extract(joint.primals, outputs, joint.graph, _run_anyway(joint), copies)
     wanted = [node for node in joint.grads if node is not None]
     distinct = list(dict.fromkeys(wanted))
     late = backward_only(joint)
+    given = [*crossing, *joint.tangents]
+    checks = _computable([n for n in late if has_effect(n.target)], set(given))
     backward, again = _extract(
-        [*crossing, *joint.tangents], distinct, joint.graph, asked=lambda node: node not in late
+        given, distinct, joint.graph, checks, asked=lambda node: node not in late
     )
     place_of = {node: index for index, node in enumerate(distinct)}
     twice = [node for node in joint.graph.nodes if node in ran and node in again]
@@ -140,6 +142,24 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
         recomputed=tuple(str(node.target) for node in twice if node.target is not operator.getitem),
         recomputed_share=sum(_work(node, known) for node in twice) / all_work if all_work else 0.0,
     )
+
+
+def _computable(nodes: Iterable[fx.Node], given: set[fx.Node]) -> list[fx.Node]:
+    """Those that can be computed from what is given: a check is no reason to save more."""
+
+    def reaches_outside(node: fx.Node) -> bool:
+        stack, seen = [node], set(given)
+        while stack:
+            top = stack.pop()
+            if top in seen:
+                continue
+            if top.op == "placeholder":
+                return True
+            seen.add(top)
+            stack.extend(top.all_input_nodes)
+        return False
+
+    return [node for node in nodes if not reaches_outside(node)]
 
 
 def _put(

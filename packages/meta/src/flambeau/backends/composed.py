@@ -92,14 +92,15 @@ def inductor(request: Request) -> Backend:
 
 
 def out_of_capture(compiler: Compiler) -> Compiler:
-    """The graph compiler; backward graphs run with capture off.
+    """The graph compiler; graphs that run inside `backward()` do so with capture off.
 
     `backward()` may be called while a compiled function runs: what it calls is compiled already.
     """
 
     def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
         compiled = compiler(gm, example_inputs, info)
-        return flambeau_capture.disable(compiled) if info.kind == "backward" else compiled
+        inside = info.kind == "backward" or info.name.endswith("_derivative_forward")
+        return flambeau_capture.disable(compiled) if inside else compiled
 
     return compile_graph
 
