@@ -239,7 +239,8 @@ def types(session: nox.Session) -> None:
     """mypy, strict, on package code and on this file."""
     python = _workspace(session, "mypy", "nox")
     folders = [f"{source}/{_import_name(p)}" for source, p in zip(SOURCES, PACKAGES, strict=True)]
-    session.run(python, "-m", "mypy", *folders, external=True)
+    plugin = str(ROOT / "packages" / "prims" / "src" / "pytest_flambeau.py")
+    session.run(python, "-m", "mypy", *folders, plugin, external=True)
     programs = ["noxfile.py", *sorted(map(str, (ROOT / "tools").glob("[!g]*.py")))]
     session.run(python, "-m", "mypy", *programs, external=True)
 

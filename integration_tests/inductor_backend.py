@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import flambeau_inductor
+from flambeau_prims.conformance import Declaration
 from torch import Tensor, fx
 
 
@@ -17,3 +18,9 @@ def backend(gm: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., list[Tens
     """Compile `gm`; the boxed function takes a list that it empties."""
     compiled = flambeau_inductor.compile(gm, inputs)
     return lambda *tensors: compiled(list(tensors))
+
+
+# An attribute, which a plain function's type does not know.
+vars(backend)["declares"] = Declaration(
+    prims={"copy_": "graphs are functional; whoever calls them copies to the inputs"}
+)

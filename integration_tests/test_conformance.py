@@ -12,9 +12,6 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# What the inductor is known not to do; a change here is a change of what it does.
-INDUCTOR_WRONG = {"copy_", "as_strided", "isnan", "isinf", "isfinite", "nextafter"}
-
 
 @pytest.fixture(autouse=True)
 def on_the_path(monkeypatch):
@@ -58,6 +55,5 @@ def test_inductor_on_graphs_and_kernels():
         Plan(prims=["add", "exp", "maximum", "cast", "where"], dtypes=[torch.float32, torch.bool]),
     ]
     outcomes = [outcome for plan in plans for outcome in run(backend, plan)]
-    failures = [o for o in outcomes if o.status in ("wrong", "error")]
-    assert told(o for o in failures if not o.program.prims <= INDUCTOR_WRONG) == []
+    assert told(o for o in outcomes if o.status in ("wrong", "error")) == []
     assert sum(o.status == "right" for o in outcomes) > 50

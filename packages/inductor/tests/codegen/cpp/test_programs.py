@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
@@ -57,3 +58,16 @@ def test_program(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     for want, got in zip(wanted, results, strict=True):
         assert want.stride() == got.stride()
         torch.testing.assert_close(got, want, rtol=2e-5, atol=2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("through", [torch.int32, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_way_through_an_integer_has_no_negative_zero(
+    dtype: torch.dtype, through: torch.dtype
+) -> None:
+    x = (torch.randn(1037) * 0.9).to(dtype)
+    gm = flambeau_prims.lower(fx.symbolic_trace(lambda x: (x.to(through).to(dtype),)), [x])
+    (got,) = flambeau_inductor.compile(gm, [x])([x])
+    expected = x.to(through).to(dtype)
+    assert torch.equal(got, expected)
+    assert torch.equal(torch.signbit(got), torch.signbit(expected))

@@ -177,8 +177,8 @@ FL_LIBM1(f64, cos) FL_LIBM1(f64, tanh) FL_LIBM1(f64, erf) FL_LIBM1(f64, sigmoid)
   FL_INLINE FL_V(T) to_##T(FL_V(i8) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(u8) a) { return FL_AS(a, T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(i16) a) { return FL_AS(a, T); } \
-  FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a, T); } \
-  FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a, T); }
+  FL_INLINE FL_V(T) to_##T(FL_V(i32) a) { return FL_AS(a + (i32)fl_zero, T); } \
+  FL_INLINE FL_V(T) to_##T(FL_V(i64) a) { return FL_AS(a + fl_zero, T); }
 #define FL_CAST_NARROW(T) \
   FL_INLINE FL_V(T) to_##T(FL_V(f32) a) { return FL_AS(FL_AS(a, i32), T); } \
   FL_INLINE FL_V(T) to_##T(FL_V(f64) a) { return FL_AS(FL_AS(a, i64), T); } \

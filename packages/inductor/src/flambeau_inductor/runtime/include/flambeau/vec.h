@@ -211,12 +211,15 @@ FL_INLINE f64 erfinv(f64 x) {
 }
 FL_INLINE f32 erfinv(f32 x) { return (f32)erfinv((f64)x); }
 
-// Casts: to_T(from). A mask counts as 0 or 1.
+extern "C" { __attribute__((weak)) i64 fl_zero = 0; }
+// Casts: to_T(from). A mask counts as 0 or 1. Zero is added where the compiler does not know it: GCC
+// makes a float's way through an integer and back into a rounding, which keeps the sign of -0.3.
 #define FL_CAST(T) \
   FL_INLINE T to_##T(f32 a) { return (T)a; } FL_INLINE T to_##T(f64 a) { return (T)a; } \
   FL_INLINE T to_##T(i8 a) { return (T)a; } FL_INLINE T to_##T(u8 a) { return (T)a; } \
-  FL_INLINE T to_##T(i16 a) { return (T)a; } FL_INLINE T to_##T(i32 a) { return (T)a; } \
-  FL_INLINE T to_##T(i64 a) { return (T)a; }
+  FL_INLINE T to_##T(i16 a) { return (T)a; } \
+  FL_INLINE T to_##T(i32 a) { return (T)(a + (i32)fl_zero); } \
+  FL_INLINE T to_##T(i64 a) { return (T)(a + fl_zero); }
 // A float outside the range of a narrow integer goes through a wide one and wraps, as in eager.
 #define FL_CAST_NARROW(T) \
   FL_INLINE T to_##T(f32 a) { return (T)(i64)a; } FL_INLINE T to_##T(f64 a) { return (T)(i64)a; } \
