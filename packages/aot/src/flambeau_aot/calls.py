@@ -7,7 +7,7 @@ Invariant: what the stand-in of an input would answer otherwise than the input i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of, is_higher_order
+from flambeau_aot._torch_compat import base_of, current_value, is_functional, is_higher_order
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -27,6 +27,9 @@ from flambeau_aot.norms import (
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
+    has_gaps,
+    lay_out_again,
+    refuse_restriding,
     write_keeping_strides,
     write_to_list,
     writes_in_place,
@@ -120,7 +123,7 @@ class RewriteCalls(TorchFunctionMode):
     leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What
     its stand-in would answer wrongly is answered for an input here, or refused. hooked: where the
     tensors are noted on whose gradients the program puts hooks. look: called before every call of
-    the program.
+    the program. gaps: tensors with memory between their elements, and their values.
     """
 
     def __init__(
@@ -128,17 +131,21 @@ class RewriteCalls(TorchFunctionMode):
         leaves: Mapping[int, bool] | None = None,
         hooked: list[torch.Tensor] | None = None,
         look: Callable[[], None] | None = None,
+        gaps: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
         self.hooked = [] if hooked is None else hooked
         self.look = look or _nothing
+        self.gaps = list(gaps)
         self.reshaped: list[torch.Tensor] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         self.look()
+        if self.gaps:
+            lay_out_again(self.gaps)
         kwargs = kwargs or {}
         if is_higher_order(func):
             raise Unsupported(
@@ -152,6 +159,11 @@ class RewriteCalls(TorchFunctionMode):
         if isinstance(out, torch.Tensor):
             return _keeping_size(out, func, args, kwargs)
         target = args[0] if args else None
+        if func is torch.empty_strided:
+            made = func(*args, **kwargs)
+            if is_functional(made) and has_gaps(made):
+                self.gaps.append((made, current_value(made)))
+            return made
         if not isinstance(target, torch.Tensor):
             if getattr(func, "__name__", "") in WRITE_TO_LISTS:
                 return write_to_list(func, args, kwargs)
@@ -162,6 +174,8 @@ class RewriteCalls(TorchFunctionMode):
         if func is torch.Tensor.register_hook:
             self.hooked.append(target)
         name = getattr(func, "__name__", "")
+        if name == "as_strided_":
+            refuse_restriding(target)
         if name.endswith("_") and torch.is_grad_enabled():
             self._refuse_write(name, target)
         if writing_operator(func) is not None:

@@ -16,6 +16,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
+from flambeau_aot.errors import Unsupported
 from flambeau_aot.info import GraphCompiler
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
@@ -196,6 +197,8 @@ def metadata_of(values: list[Any]) -> tuple[Any, ...]:
     parts: list[Any] = [torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
     for place, value in enumerate(values):
         if isinstance(value, torch.Tensor):
+            if value.layout != torch.strided:
+                raise Unsupported(f"a tensor of layout {value.layout} as an input")
             same = first.setdefault(id(value), place)
             parts.append(
                 (

@@ -9,6 +9,7 @@ base.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from flambeau_aot._torch_compat import (
     base_of,
     current_value,
+    has_metadata_mutation,
     is_functional,
     raise_version,
     replace_value,
@@ -23,6 +25,7 @@ from flambeau_aot._torch_compat import (
     version,
 )
 from flambeau_aot.errors import Unsupported
+from flambeau_aot.joint.fakes import is_dense
 
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
@@ -90,6 +93,64 @@ def write_keeping_strides(
         _restride(base, strides)
         current_value(target)
     return result
+
+
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether there is memory between the elements, and none that two elements share."""
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    if is_dense(shape, strides):
+        return False
+    end = 0
+    for size, step in sorted(zip(shape, strides, strict=True), key=lambda pair: pair[1]):
+        if size > 1:
+            if step <= end:
+                return False
+            end += (size - 1) * step
+    return True
+
+
+def refuse_restriding(target: torch.Tensor) -> None:
+    """`as_strided_` counts in memory, which a dense functional value that is written to is not
+    laid out like; autograd has no functional write to such a view of a transposed tensor."""
+    dense = is_dense(tuple(target.shape), tuple(target.stride()))
+    if not dense or (target.requires_grad and not target.is_contiguous()):
+        raise Unsupported(
+            "as_strided_ on a tensor that is not contiguous, in whose memory the new shape "
+            "counts; use as_strided on the tensor that owns the memory"
+        )
+
+
+def _refuse_reshaped(value: torch.Tensor) -> None:
+    if is_dense(tuple(value.shape), tuple(value.stride())):
+        raise Unsupported(
+            "a tensor with memory between its elements is given another shape in place, and "
+            "written to; use the operator that returns the new shape"
+        )
+
+
+def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Give back the gaps to tensors that have lost them in a write; each comes with the value
+    that it stood for at first.
+
+    A functional write makes a dense value; whether `contiguous` and `reshape` copy, and what
+    `as_strided` reaches, depends on the gaps.
+    """
+    aten = torch.ops.aten
+    for wrapper, first in gaps:
+        value = current_value(wrapper)
+        if value.stride() == first.stride():
+            continue
+        if has_metadata_mutation(wrapper):
+            _refuse_reshaped(value)
+            continue
+        if value.shape != first.shape:
+            raise Unsupported("a tensor gets another size in place (out=); make a new one")
+        size, strides = list(first.shape), list(first.stride())
+        reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+        with torch.no_grad():
+            memory = aten.new_zeros.default(value, [reach])
+            filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
+            replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

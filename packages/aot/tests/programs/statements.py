@@ -94,6 +94,39 @@ def lines(code: str, dims: int = 0, complex_too: bool = False) -> Statement:
     return make
 
 
+def reading(code: str, dims: int = 0, complex_too: bool = False) -> Statement:
+    """A write to `a` by one kernel that reads `b`.
+
+    Where the two share memory and are not the same elements, eager reads what it has written
+    already, or has not yet, by the order its threads happen to take: such a program has no
+    answer, and is none.
+    """
+    plain = lines(code, dims, complex_too)
+
+    def make(o: Operands) -> str | None:
+        return None if _entangled(o.x, o.y) else plain(o)
+
+    return make
+
+
+def _entangled(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
+        return False
+    if not x.numel() or not y.numel():
+        return False
+    same = x.data_ptr() == y.data_ptr() and x.shape == y.shape and x.stride() == y.stride()
+    return not same and bool(set(_places(x)) & set(_places(y)))
+
+
+def _places(x: torch.Tensor) -> list[int]:
+    """The addresses of the elements."""
+    first, size = x.data_ptr(), x.element_size()
+    offsets = [0]
+    for count, step in zip(x.shape, x.stride(), strict=True):
+        offsets = [start + index * step for start in offsets for index in range(count)]
+    return [first + offset * size for offset in offsets]
+
+
 def fill(code: str, o: Operands) -> str:
     """The code with operands and numbers in their places."""
     return code.format(
@@ -198,16 +231,16 @@ VIEWS: dict[str, Statement] = {
 }  # fmt: skip
 
 WRITES: dict[str, Statement] = {
-    "add_": lines("{a}.add_({b})"),
+    "add_": reading("{a}.add_({b})"),
     "mul_": lines("{a}.mul_(0.5)", complex_too=True),
-    "copy_": lines("{a}.copy_({b})", complex_too=True),
+    "copy_": reading("{a}.copy_({b})", complex_too=True),
     "zero_": lines("{a}.zero_()", complex_too=True),
     "fill_": lines("{a}.fill_(0.25)"),
     "sin_": lines("{a}.sin_()"),
     "relu_": lines("F.relu({a}, inplace=True)"),
     "iadd": lines("{a} += 1"),
     "row": lines("{a}[0] = 2.0", 1),
-    "row by row": lines("{a}[-1].mul_({b})", 1),
+    "row by row": reading("{a}[-1].mul_({b})", 1),
     "column": lines("{a}[..., 0].add_(1)", 1),
     "masked": lines("{a}[{a} > 0] = 0.5", 1),
     "masked_fill_": lines("{a}.masked_fill_({a} > 0.5, -1.0)"),
@@ -217,7 +250,7 @@ WRITES: dict[str, Statement] = {
     "add under no_grad": lines("with torch.no_grad():\n    {a}.add_(0.5)"),
     "data": lines("{a}.data.mul_(2)"),
     "detached": lines("{a}.detach().mul_(0.5)"),
-    "out": lines("torch.add({b}, 1.0, out={a})"),
+    "out": reading("torch.add({b}, 1.0, out={a})"),
     "foreach": lines("torch._foreach_mul_([{a}, {b}], 0.5)"),
     "addmm_": lines("{a}.add_({a} @ {a})", 2),
     "normal_": lines("with torch.no_grad():\n    {a}.contiguous().normal_()"),

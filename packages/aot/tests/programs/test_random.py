@@ -1,12 +1,21 @@
-"""Some hundred random programs; `python -m programs` runs as many as one likes."""
+"""Some hundred random programs; `python -m programs` runs as many as one likes.
 
-from hypothesis import HealthCheck, Phase, given, settings
+The seed is fixed, so that every run tests the same programs; the environment variable
+FLAMBEAU_PROGRAMS_SEED gives another, and a program that fails is shown with it.
+"""
+
+import os
+
+from hypothesis import HealthCheck, Phase, given, note, seed, settings
 
 from .compare import compare
 from .draw import drafts
 from .program import Draft, build
 
+SEED = int(os.environ.get("FLAMBEAU_PROGRAMS_SEED", "1"))
 
+
+@seed(SEED)
 @settings(
     max_examples=200,
     deadline=None,
@@ -16,6 +25,7 @@ from .program import Draft, build
 )
 @given(drafts)
 def test_program(draft: Draft) -> None:
+    note(f"FLAMBEAU_PROGRAMS_SEED={SEED}")
     program = build(draft)
     verdict = compare(program)
     assert verdict.kind != "different", f"{verdict.words}\n{program.source}"

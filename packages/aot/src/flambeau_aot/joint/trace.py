@@ -33,6 +33,7 @@ from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import InputPlan, Plan, shifted
 from flambeau_aot.program import Program
+from flambeau_aot.writes import has_gaps
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,8 @@ def run_program(
     static = [item.wrapper for item in stand_ins[: plan.static]]
     leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
-    calls = RewriteCalls(leaves, tracer.hooked, tracer.regions.look)
+    gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
+    calls = RewriteCalls(leaves, tracer.hooked, tracer.regions.look, gaps)
     with calls, torch.autograd.set_multithreading_enabled(False):
         return program.run(static, args, tracer)
 

@@ -1,0 +1,140 @@
+"""Inputs with memory between their elements: what a write leaves is laid out as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+
+LAYOUTS = {
+    "every other of the last": lambda: torch.randn(2, 3, 4)[:, :, ::2],
+    "columns": lambda: torch.randn(3, 3)[:, :2],
+    "transposed": lambda: torch.randn(4, 6)[::2, ::2].t(),
+}
+
+
+def whole(x: torch.Tensor) -> tuple[Any, ...]:
+    x.fill_(0.25)
+    copy = x.contiguous()
+    copy.mul_(3)
+    flat = x.reshape(-1)
+    flat.add_(1)
+    return copy, flat, x.stride(), x.is_contiguous()
+
+
+def through_a_view(x: torch.Tensor) -> tuple[Any, ...]:
+    row = x[:, 0]
+    row.mul_(2)
+    copy, flat = row.contiguous(), row.reshape(-1)
+    copy.mul_(3)
+    flat.add_(1)
+    return copy, flat, row.stride()
+
+
+def under_a_view(x: torch.Tensor) -> tuple[Any, ...]:
+    part = x[:, 0:2]
+    x.mul_(2)
+    copy = part.contiguous()
+    copy.mul_(3)
+    return copy, part.stride(), part.reshape(-1)
+
+
+def by_a_list(x: torch.Tensor) -> tuple[Any, ...]:
+    torch._foreach_mul_([x, x.clone()], 0.5)
+    copy = x.contiguous()
+    copy.mul_(3)
+    return copy, x.stride()
+
+
+def reshaped_after(x: torch.Tensor) -> tuple[Any, ...]:
+    x.mul_(2)
+    x.unsqueeze_(0)
+    copy = x.contiguous()
+    copy.mul_(3)
+    return copy, x.stride()
+
+
+def made_inside(x: torch.Tensor) -> tuple[Any, ...]:
+    y = torch.empty_strided((2, 2), (4, 2))
+    y.fill_(2.0)
+    copy = y.contiguous()
+    copy.mul_(3)
+    return copy, y + x.sum(), y.stride()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "fn", [whole, through_a_view, under_a_view, by_a_list, reshaped_after, made_inside]
+)
+def test_a_write_keeps_the_gaps(fn: Callable[..., Any], layout: str) -> None:
+    like = LAYOUTS[layout]()
+    one, other = (torch.empty_strided(like.shape, like.stride()).copy_(like) for _ in range(2))
+    given = aot.aot_function(fn, aot.run_as_is)(one)
+    expected = fn(other)
+    torch.testing.assert_close(one, other)
+    for mine, theirs in zip(given, expected, strict=True):
+        if isinstance(theirs, torch.Tensor):
+            torch.testing.assert_close(mine, theirs)
+            assert mine.stride() == theirs.stride()
+        else:
+            assert mine == theirs
+
+
+def test_reshaped_and_then_written_is_refused() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        x.mul_(2)
+        return x.contiguous()
+
+    with pytest.raises(aot.Unsupported, match="memory between its elements"):
+        aot.aot_function(fn, aot.run_as_is)(torch.randn(3, 3)[:, :2])
+
+
+def test_another_size_by_out_is_refused() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch.add(y, 1.0, out=x)
+        return x * 1
+
+    with pytest.raises(aot.Unsupported, match="size"):
+        aot.aot_function(fn, aot.run_as_is)(torch.randn(2, 6)[:, ::2], torch.randn(0, 3))
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_strided_again_in_place_is_refused_unless_contiguous(mode: Callable[[], Any]) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.as_strided_((2,), (1,))
+        return x.sin_()
+
+    with mode():
+        with pytest.raises(aot.Unsupported, match="as_strided_"):
+            aot.aot_function(fn, aot.run_as_is)(torch.randn(6)[::2])
+        one = torch.randn(3)
+        other = one.clone()
+        given = aot.aot_function(fn, aot.run_as_is)(one)
+        assert given is one
+        torch.testing.assert_close(one, fn(other))
+
+
+@pytest.mark.parametrize("convert", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr])
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_inputs_are_refused(convert: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    sparse = convert(torch.eye(3))
+
+    class Product(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("matrix", sparse)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.matrix @ x
+
+    for call in (
+        lambda: aot.aot_function(lambda a: a * 2, aot.run_as_is)(sparse),
+        lambda: aot.aot_module(Product(), aot.run_as_is)(torch.eye(3)),
+        lambda: aot.export_joint(lambda a: a * 2, (sparse,)),
+    ):
+        with pytest.raises(aot.Unsupported, match="layout"):
+            call()
