@@ -68,6 +68,10 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
             return NULL;
         }
         return Py_XNewRef(PyCell_GET(PyTuple_GET_ITEM(scope->closure, n)));
+    case ACCESS_FREE_CELL:
+        return scope->closure != NULL && n < PyTuple_GET_SIZE(scope->closure)
+                   ? Py_NewRef(PyTuple_GET_ITEM(scope->closure, n))
+                   : NULL;
     case ACCESS_GLOBAL:
         return dict_get(scope->globals, step->object);
     case ACCESS_BUILTIN:

@@ -204,7 +204,8 @@ build_programs(GuardTreeObject *tree, PyObject *programs)
 static int
 reads_arguments(const Node *node)
 {
-    return node->access.kind == ACCESS_LOCAL || node->access.kind == ACCESS_FREE;
+    return node->access.kind == ACCESS_LOCAL || node->access.kind == ACCESS_FREE ||
+           node->access.kind == ACCESS_FREE_CELL;
 }
 
 /* Regions: below the root what reads no argument, and elsewhere the outermost nodes whose first

@@ -7,7 +7,6 @@ compiled outside of a compiled callable's dynamic extent.
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
 import functools
 import threading
@@ -86,7 +85,7 @@ class _LimitWarning:
             f"compiled again: it runs as it is where no entry fits"
         )
         entries = compiler.cache.entries(code)
-        scope = Scope(arguments, free, func.__globals__, vars(builtins))
+        scope = Scope.of(code, func, arguments, free)
         failure = entries[0].info.explain(scope) if entries else None
         if failure is not None:
             text += (

@@ -7,7 +7,6 @@ without compiling, unless it asked for an error.
 
 from __future__ import annotations
 
-import builtins
 import gc
 import threading
 import time
@@ -48,7 +47,7 @@ from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.stopping import generator_level, levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
-from flambeau_capture.values.functions import GlobalsScope
+from flambeau_capture.values.functions import CellValue, GlobalsScope
 from flambeau_capture.values.tensor import TensorValue
 
 Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
@@ -186,7 +185,7 @@ class Converter:
     ) -> Any:
         """A call that no entry of the cache fitted."""
         entries = cache.entries(code)
-        if _fits(entries, func, arguments, free):
+        if _fits(entries, code, func, arguments, free):
             return None  # another thread has just made what this one came for
         if self.observer is not None and entries:
             self.observer(code, func, arguments, free)
@@ -205,7 +204,7 @@ class Converter:
         free: dict[str, Any],
     ) -> RecompileRecord | None:
         """Say why none of a frame's entries fits it."""
-        scope = Scope(arguments, free, func.__globals__, vars(builtins))
+        scope = Scope.of(code, func, arguments, free)
         made = {id(guards): number for number, guards in enumerate(self.records.guards)}
         known = [entry.info for entry in entries if entry.info is not None]
         known.sort(key=lambda guards: -made.get(id(guards), -1))
@@ -288,10 +287,14 @@ class Converter:
 
 
 def _fits(
-    entries: Sequence[Entry], func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
+    entries: Sequence[Entry],
+    code: CodeType,
+    func: FunctionType,
+    arguments: dict[str, Any],
+    free: dict[str, Any],
 ) -> bool:
     """Whether an entry's guards hold for a frame."""
-    scope = Scope(arguments, free, func.__globals__, vars(builtins))
+    scope = Scope.of(code, func, arguments, free)
     return any(entry.info is not None and entry.info.check(scope) for entry in entries)
 
 
@@ -580,17 +583,21 @@ def _guard_aliases(session: Session) -> None:
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))
     for effect in session.heap.effects():
-        if not isinstance(effect, Value) or isinstance(effect.source, Held | None):
+        if not isinstance(effect, Value):
+            continue
+        cells = isinstance(effect, CellValue)  # any cell may be a frame's own
+        place = effect.place()
+        if place is None or (isinstance(place, Held) and not cells):
             continue
         same = [
-            value.source
+            found
             for _, value in session.heap.known()
             if type(value) is type(effect)
             and value.cls is effect.cls
-            and value.source is not None
-            and not isinstance(value.source, Held)
+            and (found := value.place()) is not None
+            and (cells or not isinstance(found, Held))
         ]
-        if len(same) > 1:
+        if len(same) > 1 and not all(isinstance(found, Held) for found in same):
             session.guards.add_no_alias(tuple(same))
 
 

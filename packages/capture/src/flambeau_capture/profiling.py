@@ -7,7 +7,6 @@ counts is compiled a second time.
 
 from __future__ import annotations
 
-import builtins
 import threading
 import types
 from collections import Counter
@@ -79,7 +78,7 @@ class CompileProfiler:
             arguments: dict[str, Any],
             free: dict[str, Any],
         ) -> None:
-            scope = Scope(arguments, free, func.__globals__, vars(builtins))
+            scope = Scope.of(code, func, arguments, free)
             name = compiler.converter.user_names.get(code, code.co_name)
             for entry in compiler.cache.entries(code):
                 failure = None if entry.info is None else entry.info.explain(scope)

@@ -8,10 +8,12 @@ messages. Invariant: a source says how to find an object and never holds it, exc
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from flambeau_capture.lookahead import look_ahead
@@ -25,12 +27,26 @@ ModuleTable = Literal["_parameters", "_buffers", "_modules"]
 
 @dataclass(frozen=True)
 class Scope:
-    """What a frame is entered with: arguments, contents of closure cells, and the two dicts."""
+    """What a frame is entered with: arguments, contents of closure cells, and the two dicts.
+    `cells` are the closure's cells themselves."""
 
     locals: Mapping[str, Any]
     free: Mapping[str, Any]
     globals: Mapping[str, Any]
     builtins: Mapping[str, Any]
+    cells: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        code: CodeType,
+        func: FunctionType,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+    ) -> Scope:
+        """Of a frame that runs a function's code."""
+        cells = dict(zip(code.co_freevars, func.__closure__ or ()))
+        return cls(arguments, free, func.__globals__, vars(builtins), cells)
 
 
 @dataclass(frozen=True)
@@ -64,7 +80,7 @@ class Source:
 
     def is_local(self) -> bool:
         """Whether the path starts at an argument or a closure cell of the frame."""
-        return isinstance(self.root(), Local | Free)
+        return isinstance(self.root(), Local | Free | FreeCell)
 
     def __str__(self) -> str:
         return f"{self.root().scheme} {_plain(self)!r}"
@@ -96,6 +112,20 @@ class Free(Source):
 
     def read(self, scope: Scope, value: Any) -> Any:
         return scope.free[self.variable]
+
+
+@dataclass(frozen=True)
+class FreeCell(Source):
+    """A closure cell of the frame's own function, full or empty: not what it holds."""
+
+    variable: str
+    scheme: ClassVar[str] = "cell"
+
+    def name(self) -> str:
+        return f"C[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return scope.cells[self.variable]
 
 
 @dataclass(frozen=True)
@@ -424,6 +454,7 @@ def _key_at(mapping: dict[Any, Any], index: int) -> Any:
 _ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
     Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
     Free: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
+    FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
     Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),

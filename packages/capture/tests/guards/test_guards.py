@@ -22,6 +22,7 @@ from flambeau_capture.source import (
     Default,
     DictKey,
     Free,
+    FreeCell,
     Global,
     GlobalOf,
     Held,
@@ -55,14 +56,15 @@ class Frame:
 
     def __init__(self, x=None, y=None, free=None, globals=None):
         self.locals = {"x": x, "y": y, "args": (), "key": None, "kwargs": {}}
-        self.free, self.globals = free, globals or {}
+        self.cell, self.globals = CellType(free), globals or {}
 
     def native(self, guards: Guards) -> bool:
         values = tuple(self.locals[name] for name in ("x", "y", "key", "args", "kwargs"))
-        return guards.native.check(values, (CellType(self.free),), self.globals, vars(builtins))
+        return guards.native.check(values, (self.cell,), self.globals, vars(builtins))
 
     def scope(self) -> Scope:
-        return Scope(self.locals, {"captured": self.free}, self.globals, vars(builtins))
+        free, cells = {"captured": self.cell.cell_contents}, {"captured": self.cell}
+        return Scope(self.locals, free, self.globals, vars(builtins), cells)
 
 
 def agree(guards: Guards, frame: Frame) -> bool:
@@ -435,6 +437,24 @@ def test_aliasing():
     assert agree(distinct, Frame(a, b, free=0))
     assert not agree(distinct, Frame(a, a, free=0))
     assert not agree(distinct, Frame(a, b, free=b))
+
+
+def test_cells_are_told_apart_from_what_they_hold():
+    guards = GuardSet(CODE)
+    guards.add_alias(FreeCell("captured"), Item(Local("x"), 0, "list"))
+    guards.add_no_alias((FreeCell("captured"), Local("y")))
+    finished = guards.finish()
+    frame = Frame(free=5)
+    frame.locals["x"] = [frame.cell]
+    assert agree(finished, frame)
+    frame.locals["y"] = CellType(5)
+    assert agree(finished, frame)
+    frame.locals["y"] = frame.cell
+    assert not agree(finished, frame)
+    frame.locals["x"], frame.locals["y"] = [CellType(5)], None
+    assert not agree(finished, frame)
+    text = finished.explain(frame.scope())
+    assert str(text).startswith("cell 'captured', local 'x[0]' OBJECT_ALIASING")
 
 
 def test_groups_of_different_objects_are_independent():

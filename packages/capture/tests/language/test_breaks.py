@@ -1,6 +1,7 @@
 """Graph breaks: where they may stand, what they must not disturb, how often frames are compiled."""
 
 import random
+import warnings
 
 import pytest
 import torch
@@ -220,15 +221,47 @@ def test_generator_function_is_left_alone(capture, backend):
 
 
 def test_recompiles_and_limit(capture, backend):
+    def fn(t, word):
+        return t + len(word)
+
+    compiled = capture(fn, cache_size_limit=3)
+    for word in ("a", "bb", "ccc"):
+        assert torch.equal(compiled(x(), word), fn(x(), word))
+    told = r"fn was compiled 3 times(.|\n)*local 'word'(.|\n)*got 'dddd'"
+    with pytest.warns(CaptureWarning, match=told):
+        assert torch.equal(compiled(x(), "dddd"), x() + 4)
+    assert len(backend) == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(compiled(x(), "eeeee"), x() + 5)  # told once
+        assert torch.equal(compiled(x(), "bb"), x() + 2)
+    assert len(backend) == 3
+
+
+def test_an_int_that_varies_is_left_open(capture, backend):
     def fn(t, n):
         return t + n
 
     compiled = capture(fn, cache_size_limit=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for n in (2, *range(3, 12), -4):
+            assert torch.equal(compiled(x(), n), x() + n)
+        assert len(backend) == 2  # for 2, and for any number
+        for n in (0, 1):
+            assert torch.equal(compiled(x(), n), x() + n)
+    assert len(backend) <= 3
+
+
+def test_an_int_stays_constant_where_asked(capture, backend):
+    def fn(t, n):
+        return t + n
+
+    compiled = capture(fn, cache_size_limit=3, dynamic=False)
     with pytest.warns(CaptureWarning, match=r"fn was compiled 3 times(.|\n)*local 'n'(.|\n)*got 3"):
         for n in range(6):
             assert torch.equal(compiled(x(), n), x() + n)
     assert len(backend) == 3
-    assert torch.equal(compiled(x(), 1), x() + 1)
 
 
 def test_shapes_dtypes_and_grad_mode_recompile(capture, backend):
@@ -318,6 +351,7 @@ def test_names_are_taken_back():
         graph_break()
         return t * 2
 
+    gc.collect()  # callables of other tests take their names back
     before = set(fn.__globals__)
     compiled = optimize("eager")(fn)
     compiled(x())

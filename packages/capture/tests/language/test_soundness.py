@@ -1,5 +1,6 @@
 """What an entry assumes: when it changes, another one is made. Wrong answers are the worst."""
 
+import warnings
 from collections import OrderedDict
 
 import pytest
@@ -35,6 +36,63 @@ def test_kind_of_an_argument(capture):
         return t + 5
 
     follows(capture, fn, *((x(), v) for v in (x(), None, "s", 3, [1], x(), object, 2.0, True, 1)))
+
+
+def counters(shared):
+    """A function that writes to a variable and one that reads one: the same, or its twin."""
+
+    def both():
+        count = 1
+
+        def bump(n):
+            nonlocal count
+            count += n
+
+        def read():
+            return count
+
+        return bump, read
+
+    bump, read = both()
+    return (bump, read) if shared else (bump, both()[1])
+
+
+def test_variables_that_functions_share_or_do_not(capture, backend):
+    def fn(t, bump, read):
+        bump(3)
+        return t * read()
+
+    for first in (True, False):
+        compiled = capture(fn)
+        for shared in (first, not first, first, not first):
+            assert torch.equal(compiled(x(), *counters(shared)), x() * (4 if shared else 1))
+
+
+def test_own_variables_that_hold_one_object(capture, backend):
+    """Two variables with one content are two variables: writing to one leaves the other."""
+
+    def make(count, limit, bump=None):
+        def own(n):
+            nonlocal count
+            count += n
+
+        def fn(t):
+            nonlocal limit
+            (bump or own)(2)
+            limit = limit + 1
+            return t * count + limit
+
+        return fn, own
+
+    for start in (3, 4):
+        fn, own = make(start, start)
+        other, _ = make(start, start, bump=own)
+        for function, expected in ((fn, (start + 2, start + 1)), (other, (start, start + 1))):
+            compiled = capture(function)
+            count, limit = expected
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert torch.equal(compiled(x()), x() * count + limit)
 
 
 def test_identity_of_arguments(capture):

@@ -70,7 +70,8 @@ def test_shapes_and_queries(agree):
     def run(a):
         return (
             a.T, a.mT, a.shape, a.dtype, a.device, a.is_leaf, a.requires_grad, a.grad_fn,
-            a.data * 2, a.grad, a.itemsize, a.stride(), a.is_contiguous(), a.t().is_contiguous(), a.numel(),
+            a.data * 2, a.grad, a.itemsize, a.stride(), a.numel(),
+            a.is_contiguous(), a.t().is_contiguous(),
             a.size(-1), len(a), a.ndim, a.unflatten(1, (2, 2)), a.unfold(1, 2, 1),
             a.as_strided((2, 2), (1, 2)), a.movedim(0, 1), torch.broadcast_tensors(a, a[:1]),
         )  # fmt: skip

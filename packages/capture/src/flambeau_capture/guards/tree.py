@@ -113,7 +113,7 @@ def _hashable(argument: Any) -> tuple[Any, ...]:
 
 
 # locals change most from call to call, the module's globals least
-_ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}
+_ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}
 
 
 def _flatten(
@@ -145,10 +145,11 @@ def _local(node: sources.Local, code: CodeType) -> Sequence[Step]:
     return [("LOCAL", names.index(node.variable))]
 
 
-def _free(node: sources.Free, code: CodeType) -> Sequence[Step]:
+def _free(node: sources.Free | sources.FreeCell, code: CodeType) -> Sequence[Step]:
     if node.variable not in code.co_freevars:
         raise ValueError(f"{node.variable!r} is no free variable of {code.co_qualname}")
-    return [("FREE", code.co_freevars.index(node.variable))]
+    access = "FREE" if isinstance(node, sources.Free) else "FREE_CELL"
+    return [(access, code.co_freevars.index(node.variable))]
 
 
 _ITEM_ACCESS = {"list": "LIST_ITEM", "tuple": "TUPLE_ITEM", "dict": "DICT_ITEM", "any": "ANY_ITEM"}
@@ -156,6 +157,7 @@ _ITEM_ACCESS = {"list": "LIST_ITEM", "tuple": "TUPLE_ITEM", "dict": "DICT_ITEM",
 _STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
     sources.Local: _local,
     sources.Free: _free,
+    sources.FreeCell: _free,
     sources.Global: lambda node, code: [("GLOBAL", node.variable)],
     sources.Builtin: lambda node, code: [("BUILTIN", node.variable)],
     sources.Held: lambda node, code: [("HELD", node.object)],

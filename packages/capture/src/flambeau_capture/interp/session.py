@@ -340,7 +340,7 @@ class Session(Tracer):
             self.guards.add_alias(one, other)
 
     def guard_distinct(self, one: Value, other: Value) -> None:
-        sources = [v.source for v in (one, other) if v.source is not None]
+        sources = [place for v in (one, other) if (place := v.place()) is not None]
         if len(sources) == 2 and not all(isinstance(source, Held) for source in sources):
             self.guards.add_no_alias(tuple(sources))
 

@@ -175,6 +175,10 @@ class Value:
         """
         raise NotConcrete(self.describe())
 
+    def place(self) -> Source | None:
+        """Where the program's own object is, for guards that compare objects."""
+        return self.source
+
     def truth(self, tx: Tracer) -> bool:
         self.unknown("truth")
 

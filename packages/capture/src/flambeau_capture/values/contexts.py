@@ -1,8 +1,8 @@
 """Context managers of torch that capture enters itself: autocast, inference_mode, devices, labels.
 
 In: their constructors' arguments. Out: a `ContextManager`. Invariant: while a `GraphMode` is
-entered under capture, fake tensors are computed in its state, and the graph holds the calls that enter and
-leave it; `convert` leaves what is still entered when interpretation stops.
+entered under capture, fake tensors are computed in its state, and the graph holds the calls that
+enter and leave it; `convert` leaves what is still entered when interpretation stops.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from flambeau_capture.source import (
     Attr,
     ClosureCell,
     Default,
+    FreeCell,
     Global,
     Held,
     Item,
@@ -61,6 +62,10 @@ class CellValue(Value):
             self.pending = None
             self._content = self._tx.wrap(real, source)
         return self._content
+
+    def place(self) -> Source | None:
+        """Where the cell itself is; the source of a frame's own cell leads to what it holds."""
+        return FreeCell(self.name) if self.own and self.source is not None else self.source
 
     def write(self, tx: Tracer, value: Value | None) -> None:
         self.pending = None
@@ -255,16 +260,19 @@ class FunctionValue(Value):
         return self._closure
 
     def _existing_cell(self, index: int, name: str, cell: Any) -> CellValue:
-        known = self._tx.heap.find(cell)
-        if known is not None:
-            assert isinstance(known, CellValue)
-            return known
         base = self.base()
         source = (
             Held(cell, f"cell {name}")
             if self.pinned
             else Item(Attr(base, "__closure__"), index, "tuple")
         )
+        known = self._tx.heap.find(cell)
+        if known is not None:
+            assert isinstance(known, CellValue)
+            place = known.place()
+            assert place is not None
+            self._tx.guard_alias(place, source)
+            return known
         try:
             content = cell.cell_contents
         except ValueError:

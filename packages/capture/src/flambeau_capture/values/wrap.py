@@ -195,6 +195,9 @@ def wrap_method(tx: Tracer, obj: types.MethodType, source: Source) -> Value:
 def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
     known: Value | None = tx.heap.find(obj)
     if known is not None:
+        place = known.place()
+        assert place is not None
+        tx.guard_alias(place, source)
         return known
     tx.guard(source, "TYPE_MATCH", types.CellType)
     pending = (obj.cell_contents, Attr(source, "cell_contents"))
