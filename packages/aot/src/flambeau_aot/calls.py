@@ -29,7 +29,6 @@ from flambeau_aot.writes import (
     WRITE_TO_LISTS,
     has_gaps,
     lay_out_again,
-    refuse_restriding,
     write_keeping_strides,
     write_to_list,
     writes_in_place,
@@ -104,6 +103,8 @@ def _keeping_size(
             f"{func.__name__}(): functions with out=... arguments don't support automatic "
             "differentiation, but one of the arguments requires grad."
         )
+    if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
+        raise Unsupported(f"{func.__name__} with out= where a tensor has no elements")
     result = write_keeping_strides(out, func, args, kwargs)
     if tuple(out.shape) != before:
         raise Unsupported(
@@ -174,8 +175,9 @@ class RewriteCalls(TorchFunctionMode):
         if func is torch.Tensor.register_hook:
             self.hooked.append(target)
         name = getattr(func, "__name__", "")
-        if name == "as_strided_":
-            refuse_restriding(target)
+        if name.split(".")[0] == "as_strided_":
+            # A functional tensor then still counts its elements of before, and so do gradients.
+            raise Unsupported("as_strided_, in place; use as_strided, and return what it gives")
         if name.endswith("_") and torch.is_grad_enabled():
             self._refuse_write(name, target)
         if writing_operator(func) is not None:

@@ -33,8 +33,7 @@ WRITE_TO_LISTS = frozenset(
 _SIGNS = ("add", "sub", "mul", "truediv", "div", "and", "or", "xor", "pow", "mod", "floordiv")
 _IN_PLACE_SIGNS = frozenset(f"__i{name}__" for name in _SIGNS)
 RESHAPE_IN_PLACE = frozenset(
-    f"{name}_"
-    for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided")
+    f"{name}_" for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze")
 )
 _NO_WRITE = frozenset(("requires_grad_", "detach_", "share_memory_"))
 
@@ -107,17 +106,6 @@ def has_gaps(tensor: torch.Tensor) -> bool:
                 return False
             end += (size - 1) * step
     return True
-
-
-def refuse_restriding(target: torch.Tensor) -> None:
-    """`as_strided_` counts in memory, which a dense functional value that is written to is not
-    laid out like; autograd has no functional write to such a view of a transposed tensor."""
-    dense = is_dense(tuple(target.shape), tuple(target.stride()))
-    if not dense or (target.requires_grad and not target.is_contiguous()):
-        raise Unsupported(
-            "as_strided_ on a tensor that is not contiguous, in whose memory the new shape "
-            "counts; use as_strided on the tensor that owns the memory"
-        )
 
 
 def _refuse_reshaped(value: torch.Tensor) -> None:

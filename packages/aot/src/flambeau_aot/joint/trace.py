@@ -214,7 +214,7 @@ def run_program(
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
     gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
     calls = RewriteCalls(leaves, tracer.hooked, tracer.regions.look, gaps)
-    with calls, torch.autograd.set_multithreading_enabled(False):
+    with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
 
 

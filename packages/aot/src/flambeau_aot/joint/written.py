@@ -176,7 +176,10 @@ def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None
     for part in parts:
         wrapper, member = part.wrapper, part.member
         if wrapper.requires_grad and not part.requires_grad and wrapper.grad_fn is None:
-            effects.begin_grad.append(part.primal)
+            raise Unsupported(
+                f"argument {member.position} shares memory with another that is written to, and "
+                "begins to require grad (requires_grad_); call it before the compiled region"
+            )
         if has_metadata_mutation(wrapper):
             raise Unsupported(
                 f"argument {member.position} shares memory with another that is written to, and "
