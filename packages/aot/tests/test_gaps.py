@@ -126,6 +126,18 @@ def test_a_part_of_written_memory_does_not_begin_to_require_grad() -> None:
         aot.aot_function(fn, aot.run_as_is)(x, x.t())
 
 
+def test_an_out_that_is_a_view_of_another_size_is_refused() -> None:
+    def fn(x: torch.Tensor, columns: int) -> torch.Tensor:
+        torch.add(x[:, :2], 1.0, out=x[:, :columns])
+        return x * 1
+
+    with pytest.raises(aot.Unsupported, match="another size"):
+        aot.aot_function(fn, aot.run_as_is)(torch.randn(2, 3), 1)
+    one, other = torch.ones(2, 3), torch.ones(2, 3)
+    torch.testing.assert_close(aot.aot_function(fn, aot.run_as_is)(one, 2), fn(other, 2))
+    torch.testing.assert_close(one, other)
+
+
 def test_an_out_without_elements_is_refused() -> None:
     def fn(x: torch.Tensor) -> torch.Tensor:
         part = x[1:]

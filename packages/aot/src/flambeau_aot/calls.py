@@ -105,6 +105,15 @@ def _keeping_size(
         )
     if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
         raise Unsupported(f"{func.__name__} with out= where a tensor has no elements")
+    if base is not out:
+        # Functionalization would put a result of another size into the base unseen.
+        with torch.no_grad():
+            probe = func(*args, **{name: x for name, x in kwargs.items() if name != "out"})
+        if not isinstance(probe, torch.Tensor) or tuple(probe.shape) != before:
+            raise Unsupported(
+                f"{func.__name__} with an out= of another size ({before}); "
+                "give it an out of the result's size"
+            )
     result = write_keeping_strides(out, func, args, kwargs)
     if tuple(out.shape) != before:
         raise Unsupported(

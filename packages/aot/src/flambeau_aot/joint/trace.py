@@ -9,6 +9,7 @@ the backward part is what torch's autograd engine does on the values of that run
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,9 +64,14 @@ class Joint:
         return bool(self.tangents)
 
 
-def _refuse_seeding(state: torch.Tensor) -> None:
-    """Nothing draws on fake values; a state that changed was set by the program."""
-    if not torch.equal(state, torch.get_rng_state()):
+def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
+    """Nothing draws on fake values: what changed was set by the program, or by another thread.
+
+    A thread that draws leaves the seed as it is; where there is no other one, the whole state has
+    to be what it was.
+    """
+    alone = threading.active_count() == 1
+    if torch.initial_seed() != seed or (alone and not torch.equal(state, torch.get_rng_state())):
         torch.set_rng_state(state)
         raise Unsupported(
             "the program sets the state of the random generator (manual_seed, set_rng_state), "
@@ -88,14 +94,14 @@ def trace(program: Program, inputs: Sequence[Any], decompositions: Decomposition
         # Leaving inference mode sets the grad mode too.
         overlapping: frozenset[int] = frozenset()
         accumulate = False
-        state = torch.get_rng_state()
+        seed, state = torch.initial_seed(), torch.get_rng_state()
         with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
             while True:
                 try:
                     joint = _trace(
                         program, inputs, decompositions, grad_mode, overlapping, accumulate
                     )
-                    _refuse_seeding(state)
+                    _refuse_seeding(seed, state)
                     return joint
                 except _NeedsAccumulation:
                     accumulate = True
