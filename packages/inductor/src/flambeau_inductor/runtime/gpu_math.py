@@ -66,6 +66,14 @@ def argmin_step(value, index, other, other_index):
 
 
 @triton.jit
+def copysign(a, b):
+    """Magnitude of `a`, sign of `b`; the sign of a zero is read through its reciprocal."""
+    negative = (b < 0) | ((b == 0) & ((1.0 / b) < 0))
+    magnitude = tl.abs(a)
+    return tl.where(negative, magnitude * -1.0, magnitude)
+
+
+@triton.jit
 def trunc(x):
     """Round towards zero."""
     return tl.where(x < 0, -tl.floor(-x), tl.floor(x))
@@ -78,7 +86,7 @@ def round_half_even(x):
     rest = x - down
     odd = (down * 0.5) != tl.floor(down * 0.5)
     up = (rest > 0.5) | ((rest == 0.5) & odd)
-    return tl.where(up, down + 1.0, down)
+    return copysign(tl.where(up, down + 1.0, down), x)
 
 
 @triton.jit
@@ -105,7 +113,7 @@ def expm1(x):
     p = p * x + 1.6666667e-1
     p = p * x + 0.5
     small = x + x * x * p
-    return tl.where(tl.abs(x) < 0.5, small, tl.exp(x) - 1.0)
+    return tl.where(x == 0, x, tl.where(tl.abs(x) < 0.5, small, tl.exp(x) - 1.0))
 
 
 @triton.jit
@@ -119,7 +127,7 @@ def tanh(x):
     p = p * s - 3.333328508e-01
     p = p * s - 2.356789021e-09
     tail = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
-    return tl.where(a < 0.6, x * p + x, tl.where(x < 0, -tail, tail))
+    return tl.where(x == 0, x, tl.where(a < 0.6, x * p + x, tl.where(x < 0, -tail, tail)))
 
 
 @triton.jit
@@ -164,7 +172,7 @@ def sinh(x):
     half = tl.exp(0.5 * a)
     large = (0.5 * half) * half
     s = tl.where(a > 30.0, large, small)
-    return tl.where(x < 0, -s, s)
+    return tl.where(x == 0, x, tl.where(x < 0, -s, s))
 
 
 @triton.jit
@@ -196,7 +204,8 @@ def pow(x, y):
 @triton.jit
 def fmod(a, b):
     """Remainder with the sign of `a`, for numbers whose quotient fits the format."""
-    return a - trunc(a / b) * b
+    whole = (tl.abs(b) == float("inf")) & (tl.abs(a) < float("inf"))
+    return tl.where(whole, a, copysign(a - trunc(a / b) * b, a))
 
 
 @triton.jit
@@ -204,6 +213,18 @@ def remainder(a, b):
     """Remainder with the sign of `b` (Python's rule) for floating point."""
     rest = fmod(a, b)
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def floor_div(a, b):
+    """Quotient rounded down, from the remainder: a / b alone may round up to a whole number."""
+    rest = fmod(a, b)
+    quotient = (a - rest) / b
+    quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
+    down = tl.floor(quotient)
+    down = tl.where(quotient - down > 0.5, down + 1.0, down)
+    down = tl.where(quotient == 0, copysign(quotient, a / b), down)
+    return tl.where(b == 0, a / b, down)
 
 
 @triton.jit
@@ -218,14 +239,6 @@ def integer_remainder(a, b):
     """Remainder with the sign of `b`."""
     rest = a % b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
-
-
-@triton.jit
-def copysign(a, b):
-    """Magnitude of `a`, sign of `b`; the sign of a zero is read through its reciprocal."""
-    negative = (b < 0) | ((b == 0) & ((1.0 / b) < 0))
-    magnitude = tl.abs(a)
-    return tl.where(negative, -magnitude, magnitude)
 
 
 @triton.jit
@@ -249,7 +262,7 @@ def atan(x):
     p = p * s + 1.99777106478e-1
     p = p * s - 3.33329491539e-1
     t = offset + (p * s * z + z)
-    return tl.where(x < 0, -t, t)
+    return tl.where(x == 0, x, tl.where(x < 0, -t, t))
 
 
 @triton.jit
@@ -285,7 +298,7 @@ def asinh(x):
     b = tl.where(large, 1.0, a)
     t = log1p(b + b * b / (1.0 + tl.sqrt(b * b + 1.0)))
     t = tl.where(large, tl.log(a) + 0.6931471805599453, t)
-    return tl.where(x < 0, -t, t)
+    return tl.where(x == 0, x, tl.where(x < 0, -t, t))
 
 
 @triton.jit
@@ -294,6 +307,7 @@ def acosh(x):
     large = x > 1.0e9
     t = tl.where(large, 1.0, x - 1.0)
     value = log1p(t + tl.sqrt(2.0 * t + t * t))
+    value = tl.where(x < 1.0, float("nan"), value)
     return tl.where(large, tl.log(x) + 0.6931471805599453, value)
 
 

@@ -39,6 +39,23 @@ def check(op: str, operands: list[torch.Tensor], folder: Path, tolerance: float)
     buffers = {f"in{i}": operand for i, operand in enumerate(operands)} | {"out": out}
     run_loop(loops.pointwise(op, len(operands), size, dtype, expected.dtype), buffers, folder)
     torch.testing.assert_close(out, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+    if expected.is_floating_point() and op not in ("fmax", "fmin"):  # of -0 and 0, either is right
+        zeros = (out == 0) & (expected == 0)
+        assert torch.equal(out[zeros].signbit(), expected[zeros].signbit())
+
+
+LIMITS = torch.tensor([0.0, -0.0, 1.5, -1.5, float("inf"), float("-inf"), float("nan"), -3.4e38])
+
+
+@pytest.mark.parametrize("op", ["neg", "abs", "acosh", "trunc", "floor", "sign"])
+def test_unary_at_the_limits(op: str, tmp_path: Path) -> None:
+    check(op, [LIMITS], tmp_path, 3e-6)
+
+
+@pytest.mark.parametrize("op", ["fmod", "remainder", "floor_div", "copysign", "mul", "maximum"])
+def test_binary_at_the_limits(op: str, tmp_path: Path) -> None:
+    a = LIMITS[:-1].repeat_interleave(7)
+    check(op, [a, LIMITS[:-1].repeat(7)], tmp_path, 3e-6)
 
 
 @pytest.mark.parametrize("op", [op for op in FLOATING if arity(FLOATING[op]) == 1])

@@ -296,7 +296,7 @@ class _Writer:
         if isinstance(instr, Load):
             return self._load(i, instr)
         if isinstance(instr, Const):
-            return f"tl.full({self._ones()}, {_literal(instr.value)}, {register(instr.dtype)})"
+            return self._constant(instr)
         if isinstance(instr, IndexValue):
             text = self._index(instr.index)
             if not instr.index.vars:
@@ -307,6 +307,13 @@ class _Writer:
             dtypes = [_dtype(self.loop.body[arg]) for arg in instr.args]
             return spell(instr.op, args, dtypes, instr.dtype)
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
+
+    def _constant(self, const: Const) -> str:
+        dtype = register(const.dtype)
+        if isinstance(const.value, float) and const.value == 0 and str(const.value)[0] == "-":
+            # Triton fills with zeros whatever equals zero
+            return f"tl.full({self._ones()}, -1.0, {dtype}) * tl.full({self._ones()}, 0.0, {dtype})"
+        return f"tl.full({self._ones()}, {_literal(const.value)}, {dtype})"
 
     def _ones(self) -> str:
         return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"

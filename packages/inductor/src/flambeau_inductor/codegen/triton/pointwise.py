@@ -18,7 +18,7 @@ Spelling = str
 
 FLOATING: dict[str, Spelling] = {
     "abs": "tl.abs({0})",
-    "neg": "-{0}",
+    "neg": "{0} * -1.0",  # Triton subtracts from zero, which loses the sign of one
     "sign": "fm.sign({0})",
     "ceil": "tl.ceil({0})",
     "floor": "tl.floor({0})",
@@ -56,7 +56,7 @@ FLOATING: dict[str, Spelling] = {
     "mul": "{0} * {1}",
     "div": "tl.div_rn({0}, {1})",
     "trunc_div": "fm.trunc({0} / {1})",
-    "floor_div": "tl.floor({0} / {1})",
+    "floor_div": "fm.floor_div({0}, {1})",
     "remainder": "fm.remainder({0}, {1})",
     "fmod": "fm.fmod({0}, {1})",
     "pow": "fm.pow({0}, {1})",
