@@ -57,7 +57,8 @@ def _torch_modules() -> str:
 def skip_file(filename: str) -> bool:
     """Whether a file's functions are never captured on their own."""
     if filename.startswith("<"):
-        return filename.startswith("<frozen")
+        # code that Flambeau itself has generated runs as it is
+        return filename.startswith(("<frozen", "<flambeau"))
     if filename.startswith(_torch_modules()):
         return filename.endswith(os.sep + "module.py")
     standard, packages = _library_folders()
