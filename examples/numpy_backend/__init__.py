@@ -1,7 +1,6 @@
-"""A complete backend in NumPy: a graph of primitives in, a Python function out.
+"""A complete backend in NumPy: a graph of primitives in, a function of tensors out.
 
-In: a graph of `flambeau_prims` and its inputs. Out: a function of tensors that returns a tuple.
-Invariant: between primitives a value is an array in the strides that the graph promises for it.
+Between primitives a value is an array in the strides that the graph promises for it.
 """
 # ruff: noqa: ANN001, ANN201
 
@@ -11,28 +10,18 @@ from flambeau_prims import prim_of, verify
 from flambeau_prims.sizes import SIZE_OF
 from torch import fx
 
-from numpy_backend import arrays, images, library, linalg, moves, pointwise, reductions, rows
+from numpy_backend import arrays, library, moves, pointwise, rows, sampling, windows
 
-FUNCTIONS = {
-    **pointwise.FUNCTIONS,
-    **moves.FUNCTIONS,
-    **reductions.FUNCTIONS,
-    **library.FUNCTIONS,
-    **linalg.FUNCTIONS,
-    **images.FUNCTIONS,
-    **rows.FUNCTIONS,
-}
-# what reinterprets bits must know which dtype an array stands for
-TYPED = {"bitcast", "nextafter"}
+TABLES = (pointwise, moves, windows, library, rows, sampling)
+FUNCTIONS = {name: f for table in TABLES for name, f in table.FUNCTIONS.items()}
+TYPED = {"bitcast", "nextafter"}  # what looks at bits must know the dtype that an array stands for
 
 
 def backend(gm, inputs):
     """The function that computes `gm`; unknown primitives are an error now, not at run time."""
-    missing = sorted(verify(gm, leaves=False)) + sorted(
-        prim.name
-        for prim in (prim_of(node.target) for node in gm.graph.nodes)
-        if prim is not None and prim.name not in FUNCTIONS
-    )
+    prims = [prim_of(node.target) for node in gm.graph.nodes]
+    missing = sorted(verify(gm, leaves=False))
+    missing += sorted(prim.name for prim in prims if prim and prim.name not in FUNCTIONS)
     if missing:
         raise NotImplementedError(f"not in this backend: {', '.join(missing)}")
     return lambda *tensors: run(gm, tensors)
@@ -40,10 +29,10 @@ def backend(gm, inputs):
 
 def run(gm, tensors):
     """Walk the graph once."""
-    remaining = iter(tensors)
-    given, env = {}, {}
+    remaining, given, env = iter(tensors), {}, {}
     for node in gm.graph.nodes:
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), env.get)
+        prim = prim_of(node.target)
         if node.op == "placeholder":
             given[node] = next(remaining)
             env[node] = arrays.from_torch(given[node])
@@ -53,13 +42,13 @@ def run(gm, tensors):
             return tuple(arrays.to_torch(env[n], n.meta["val"].dtype) for n in node.args[0])
         elif node.target is operator.getitem:
             env[node] = args[0][args[1]]
-        elif prim_of(node.target) is None:  # a symbolic size: read off an array, or arithmetic
+        elif prim is None:  # a symbolic size: read off an array, or arithmetic
             env[node] = args[0].shape[args[1]] if node.target is SIZE_OF else node.target(*args)
-        elif prim_of(node.target).name == "copy_":  # the one that writes: into the caller's tensor
+        elif prim.name == "copy_":  # the one that writes: into the caller's tensor
             target = given[node.args[0]]
             env[node] = arrays.from_torch(target.copy_(arrays.to_torch(args[1], target.dtype)))
         else:
-            prim, promise = prim_of(node.target), node.meta["val"]
+            promise = node.meta["val"]
             if arrays.is_symbolic(promise) and "data_dependent" not in prim.tags:
                 promise = arrays.promise_of(prim, node, args, kwargs)
             if prim.name in TYPED:

@@ -1,22 +1,23 @@
 """Shapes, copies, creation, random numbers, and reading and writing by positions."""
-# ruff: noqa: ANN001, ANN002, ANN202
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
-import itertools
 import math
 
 import numpy as np
 import torch
+from flambeau_prims import PRIMS
 
-from numpy_backend.arrays import begin, root, strided
-
-
-def _region(start, stop, step):
-    return tuple(map(slice, start, stop, step))
+from numpy_backend.arrays import root, steps_of, strided
 
 
-def _broadcast(x, shape, dims):
-    new = [d for d in range(len(shape)) if d not in dims]
-    return np.broadcast_to(np.expand_dims(x, new), shape)
+def _region(x, start, stop, step):
+    return x[tuple(map(slice, start, stop, step))]
+
+
+def diagonal(x, *where):
+    out = np.diagonal(x, *where)
+    out.flags.writeable = x.flags.writeable
+    return out
 
 
 def _replaced(view):
@@ -30,117 +31,67 @@ def _replaced(view):
     return scatter
 
 
-def _diagonal(x, offset, dim1, dim2):
-    out = np.diagonal(x, offset, dim1, dim2)
-    out.flags.writeable = x.flags.writeable
-    return out
-
-
-def _as_strided_scatter(x, src, size, stride, start):
-    flat, at = root(x).copy(), begin(x)
-    strided(flat, size, stride, start)[...] = src
-    return strided(flat, x.shape, [s // x.itemsize for s in x.strides], at)
-
-
-def _pad(x, low, high, value):
-    out = np.full([a + n + b for a, n, b in zip(low, x.shape, high)], value, x.dtype)
-    out[tuple(slice(a, a + n) for a, n in zip(low, x.shape))] = x
-    return out
-
-
-def _unfold(x, dim, size, step):
-    windows = np.lib.stride_tricks.sliding_window_view(x, size, dim)
-    return windows[(slice(None),) * dim + (slice(None, None, step),)]
-
-
-def _iota(length, start, step, *, dtype, device):
-    if dtype.is_floating_point:
-        return start + np.arange(length, dtype=np.float64) * step
-    return int(start) + np.arange(length, dtype=np.int64) * int(step)
-
-
-def _full(shape, value, *, dtype, device):
-    return np.full(shape, value, None if dtype.is_complex or dtype.is_floating_point else np.int64)
-
-
-def _along(x, dim, index):
-    """Index arrays that name, for each element of `index`, a place in `x`."""
-    where = list(np.indices(index.shape, sparse=True))
-    where[dim] = index
-    return tuple(where)
-
-
 def _scatter(combine):
     def scatter(x, dim, index, src):
-        out, src = np.array(x), src[tuple(map(slice, index.shape))]
-        if index.size and x.ndim == 0:
-            out, index, src = out.reshape(1), index.reshape(1), src.reshape(1)
-        if index.size:
-            combine(out, _along(out, dim, index), src)
+        out, index = np.atleast_1d(np.array(x)), np.atleast_1d(index)
+        where = list(np.indices(index.shape, sparse=True))
+        where[dim] = index
+        src = np.atleast_1d(src)[tuple(map(slice, index.shape))]
+        combine(out, tuple(where), src)
         return out.reshape(x.shape)
 
     return scatter
 
 
-def _gather(x, dim, index):
-    return x[_along(x, dim, index)] if x.ndim else np.broadcast_to(x, index.shape)
+def gather(x, dim, index):
+    where = list(np.indices(index.shape, sparse=True))
+    where[dim : dim + 1] = [index]
+    return x[tuple(where)] if x.ndim else np.broadcast_to(x, index.shape)
 
 
 def _places(indices):
     return tuple(slice(None) if i is None else i for i in indices)
 
 
-def _index_put(x, indices, values, accumulate):
+def index_put(x, indices, values, accumulate):
     out = np.array(x)
-    if accumulate:
-        np.add.at(out, _places(indices), values)
-    else:
-        out[_places(indices)] = values
+    (np.add.at if accumulate else np.ndarray.__setitem__)(out, _places(indices), values)
     return out
 
 
-def _philox(seed, first, count):
-    """Philox4x32-10: blocks first .. first + count - 1, four 32-bit lanes each."""
-    low = np.uint64(0xFFFFFFFF)
-    block = np.arange(count, dtype=np.uint64) + np.uint64(first)
-    c = [block & low, block >> np.uint64(32), np.zeros_like(block), np.zeros_like(block)]
-    key = int(seed) % 2**64
-    k0, k1 = key & 0xFFFFFFFF, key >> 32
-    for _ in range(10):
+def _lanes(shape, seed, first, keep=32):
+    """Philox4x32-10: four lanes a block, the upper `keep` bits of each."""
+    low, half, count = np.uint64(0xFFFFFFFF), np.uint64(32), -(-math.prod(shape) // 4)
+    block, key = np.arange(count, dtype=np.uint64) + np.uint64(first), int(seed) % 2**64
+    c = [block & low, block >> half, np.zeros_like(block), np.zeros_like(block)]
+    for i in range(10):
+        k0, k1 = ((key & 0xFFFFFFFF) + i * 0x9E3779B9), ((key >> 32) + i * 0xBB67AE85)
         p, q = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
-        c = [(q >> np.uint64(32)) ^ c[1] ^ np.uint64(k0), q & low,
-             (p >> np.uint64(32)) ^ c[3] ^ np.uint64(k1), p & low]  # fmt: skip
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack(c, 1)
+        left, right = (q >> half) ^ c[1], (p >> half) ^ c[3]
+        c = [left ^ np.uint64(k0 % 2**32), q & low, right ^ np.uint64(k1 % 2**32), p & low]
+    return np.stack(c, 1).reshape(-1) >> np.uint64(32 - keep)
 
 
-_BITS = {torch.float16: 11, torch.bfloat16: 8, torch.float32: 24, torch.float64: 32}
+def philox_uniform(shape, seed, offset, *, dtype, device):
+    keep = min(32, torch.finfo(dtype).bits * 2, 1 - int(math.log2(torch.finfo(dtype).eps)))
+    return (_lanes(shape, seed, offset, keep)[: math.prod(shape)] * 2.0**-keep).reshape(shape)
 
 
-def _uniform(shape, seed, offset, *, dtype, device):
-    total, keep = math.prod(shape), _BITS[dtype]
-    lanes = _philox(seed, offset, -(-total // 4)).reshape(-1)[:total]
-    return ((lanes >> np.uint64(32 - keep)) * 2.0**-keep).reshape(shape)
+def philox_normal(shape, seed, offset, *, dtype, device):
+    keep = 32 if dtype == torch.float64 else 24
+    radius, angle = _lanes(shape, seed, offset, keep).reshape(-1, 2).T * 2.0**-keep
+    point = np.sqrt(-2 * np.log(radius + 2.0**-keep)) * np.exp(2j * np.pi * angle)
+    return point.view(np.float64)[: math.prod(shape)].reshape(shape)
 
 
-def _normal(shape, seed, offset, *, dtype, device):
-    total, keep = math.prod(shape), 32 if dtype == torch.float64 else 24
-    pairs = _philox(seed, offset, -(-total // 4)).reshape(-1, 2, 2) >> np.uint64(32 - keep)
-    radius = np.sqrt(-2 * np.log((pairs[..., 0] + 1.0) * 2.0**-keep))
-    angle = pairs[..., 1] * (2.0**-keep * 2 * np.pi)
-    both = np.stack([radius * np.cos(angle), radius * np.sin(angle)], -1)
-    return both.reshape(-1)[:total].reshape(shape)
-
-
-def _bits(shape, seed, offset, *, dtype, device):
-    total = math.prod(shape)
+def philox_bits(shape, seed, offset, *, dtype, device):
     if dtype == torch.int32:
-        return _philox(seed, offset, -(-total // 4)).reshape(-1)[:total].reshape(shape)
-    pairs = _philox(seed, offset, -(-total // 2)).reshape(-1, 2)[:total]
-    return (pairs[:, 0] | (pairs[:, 1] << np.uint64(32))).view(np.int64).reshape(shape)
+        return _lanes(shape, seed, offset)[: math.prod(shape)].reshape(shape)
+    low, high = _lanes((*shape, 2), seed, offset)[: 2 * math.prod(shape)].reshape(-1, 2).T
+    return (low | (high << np.uint64(32))).view(np.int64).reshape(shape)
 
 
-def _assert_true(condition, message):
+def assert_true(condition, message):
     if not condition:
         raise RuntimeError(message)
     return ()
@@ -149,63 +100,79 @@ def _assert_true(condition, message):
 def _unique_runs(x, axis=None):
     x = x.reshape(-1) if axis is None else np.moveaxis(x, axis, 0)
     rows = x.reshape(len(x), x.size // max(1, len(x)))
-    starts = np.flatnonzero(np.append(True, (rows[1:] != rows[:-1]).any(1))[: len(x)])
-    lengths = np.diff(np.append(starts, len(x)))
-    return x[starts], np.repeat(np.arange(len(starts)), lengths), lengths
+    new = np.append(True, (rows[1:] != rows[:-1]).any(1))[: len(x)]
+    starts = np.flatnonzero(new)
+    values = x[starts] if axis is None else np.moveaxis(x[starts], 0, axis)
+    return values, np.cumsum(new) - 1, np.diff(np.append(starts, len(x)))
 
 
-def _unique_dim(x, dim, consecutive):
+def _unique(x, axis=None, consecutive=False):
     if consecutive:
-        values, where, counts = _unique_runs(x, dim)
-        return np.moveaxis(values, 0, dim), where, counts
-    return np.unique(x, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
+        values, at, counts = _unique_runs(x, axis)
+    else:
+        how = {"return_inverse": True, "return_counts": True, "equal_nan": False}
+        values, at, counts = np.unique(x, axis=axis, **how)
+    return values, at.reshape(x.shape) if axis is None else at, counts
 
 
-def _unique(x):
-    values, at, counts = np.unique(x, return_inverse=True, return_counts=True, equal_nan=False)
-    return values, at.reshape(x.shape), counts
-
-
-def _permutation(pivots, n):
+def pivots_to_permutation(pivots, n):
     rows = np.tile(np.arange(n), (*pivots.shape[:-1], 1))
-    for batch in itertools.product(*map(range, pivots.shape[:-1])):
-        for i, j in enumerate(pivots[batch] - 1):
-            rows[batch][[i, j]] = rows[batch][[j, i]]
+    for row, own in zip(rows.reshape(-1, max(n, 1)), pivots.reshape(-1, max(pivots.shape[-1], 1))):
+        for i, j in enumerate(own - 1):
+            row[[i, j]] = row[[j, i]]
     return rows
 
 
+def broadcast_in_dim(x, shape, dims):
+    new = [d for d in range(len(shape)) if d not in dims]
+    return np.broadcast_to(np.expand_dims(x, new), shape)
+
+
+def full(shape, value, *, dtype, device):
+    return np.full(shape, value, None if dtype.is_complex or dtype.is_floating_point else np.int64)
+
+
+def pad(x, low, high, value):
+    out = np.full([a + n + b for a, n, b in zip(low, x.shape, high)], value, x.dtype)
+    out[tuple(slice(a, a + n) for a, n in zip(low, x.shape))] = x
+    return out
+
+
+def unfold(x, dim, size, step):
+    windows = np.lib.stride_tricks.sliding_window_view(x, size, dim)
+    return windows[(slice(None),) * dim + (slice(None, None, step),)]
+
+
+def as_strided_scatter(x, src, size, stride, start):
+    flat, begin = root(x)
+    flat = flat.copy()
+    strided(flat, size, stride, start)[...] = src
+    return strided(flat, x.shape, steps_of(x), begin)
+
+
+def iota(length, start, step, *, dtype, device):
+    kind = float if dtype.is_floating_point else int
+    return kind(start) + np.arange(length, dtype=kind) * kind(step)
+
+
 FUNCTIONS = {
-    "broadcast_in_dim": _broadcast,
+    **{name: f for name, f in globals().items() if name in PRIMS},
     "reshape": np.reshape,
     "permute": np.transpose,
-    "slice": lambda x, *part: x[_region(*part)],
-    "slice_scatter": _replaced(lambda x, *part: x[_region(*part)]),
+    "slice": _region,
+    "slice_scatter": _replaced(_region),
     "cat": np.concatenate,
-    "pad": _pad,
     "flip": lambda x, dims: np.flip(x, tuple(dims)),
     "clone": lambda x, *, order=None: np.array(x),
     "device_put": lambda x, *, device: np.array(x),
     "copy_": None,  # in `run`, which has the caller's tensors
-    "as_strided": lambda x, size, stride, start: strided(root(x), size, stride, start),
-    "restride": lambda x, size, stride: strided(root(x), size, stride, begin(x)),
-    "as_strided_scatter": _as_strided_scatter,
-    "diagonal": _diagonal,
-    "diagonal_scatter": _replaced(_diagonal),
-    "unfold": _unfold,
-    "full": _full,
-    "iota": _iota,
-    "seed": lambda *, device: torch.randint(
-        2**63 - 1, ()
-    ).numpy(),  # torch's generator is its state
-    "philox_uniform": _uniform,
-    "philox_normal": _normal,
-    "philox_bits": _bits,
-    "assert_true": _assert_true,
-    "gather": _gather,
+    "as_strided": lambda x, size, stride, start: strided(root(x)[0], size, stride, start),
+    "restride": lambda x, size, stride: strided(root(x)[0], size, stride, root(x)[1]),
+    "diagonal_scatter": _replaced(diagonal),
+    "seed": lambda *, device: torch.randint(2**63 - 1, ()).numpy(),  # torch's generator's state
     "index_select": lambda x, dim, index: np.take(x, index, dim),
     "index": lambda x, indices: x[_places(indices)],
-    "index_put": _index_put,
-    "scatter": _scatter(lambda x, where, src: x.__setitem__(where, src)),
+    "scatter": _scatter(np.ndarray.__setitem__),
     "scatter_add": _scatter(np.add.at),
     "scatter_prod": _scatter(np.multiply.at),
     "scatter_amax": _scatter(np.maximum.at),
@@ -213,9 +180,8 @@ FUNCTIONS = {
     "nonzero": np.argwhere,
     "masked_select": lambda x, mask: x[mask],
     "unique": _unique,
-    "unique_consecutive": lambda x: (lambda v, w, c: (v, w.reshape(x.shape), c))(*_unique_runs(x)),
-    "unique_dim": _unique_dim,
-    "bincount": lambda x, weights, least: np.bincount(x, weights, least),
+    "unique_consecutive": lambda x: _unique(x, None, True),
+    "unique_dim": _unique,
+    "bincount": np.bincount,
     "repeat_interleave": lambda repeats: np.repeat(np.arange(len(repeats)), repeats),
-    "pivots_to_permutation": _permutation,
 }

@@ -1,188 +1,181 @@
-"""Pointwise primitives: most have NumPy's name; special functions are SciPy's."""
-# ruff: noqa: ANN001, ANN202
+"""Pointwise primitives and reductions: most have NumPy's name; special functions are SciPy's."""
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import numpy as np
 import torch
+from flambeau_prims import PRIMS
 from scipy import special
 
-from numpy_backend.arrays import carrier, wide
-
-
-def _sign(x):
-    if x.dtype.kind != "c":
-        return (x > 0).astype(np.int8) - (x < 0)
-    size = np.abs(x)
-    return np.where(size == 0, 0, x / np.where(size == 0, 1, size))
-
-
-def _lgamma(x):
-    return np.where(np.isinf(x), np.inf, special.gammaln(x))
+from numpy_backend.arrays import carrier, from_torch, to_torch, wide
 
 
 def _slope(cdf, a, x, density):
     """How a quantile moves with the parameter `a` of its distribution: -(d cdf / d a) / density."""
-    a, x, h = a.astype(np.float64), x.astype(np.float64), 1e-5
+    a, x, h = wide(a), wide(x), 1e-5
     return (cdf(a - h, x) - cdf(a + h, x)) / (2 * h * density)
 
 
-def _gamma_grad(a, x):
+def gamma_grad(a, x):
     density = np.exp((a - 1) * np.log(wide(x)) - x - special.gammaln(wide(a)))
     return _slope(special.gammainc, a, x, density)
 
 
-def _dirichlet_grad(x, alpha, total):
+def dirichlet_grad(x, alpha, total):
     a, b, x = wide(alpha), wide(total) - alpha, wide(x)
     density = np.exp((a - 1) * np.log(x) + b * np.log1p(-x) - special.betaln(a, b))
     return _slope(lambda a, x: special.betainc(a, b, x), a, x, density)
 
 
-def _trunc_div(a, b):
-    q = a // b
-    return q + ((q < 0) & (q * b != a))
-
-
-def _cast(x, *, dtype):
-    x = x.real if x.dtype.kind == "c" and not dtype.is_complex and dtype != torch.bool else x
-    return x.astype(carrier(dtype))
-
-
-def _to_raw(x, dtype):
-    """The bits that an array stands for."""
-    if dtype == torch.bfloat16:
-        return (x.view(np.uint32) >> 16).astype(np.uint16)
-    return x.astype(np.float16) if dtype == torch.float16 else x
-
-
-def _from_raw(x, dtype):
-    if dtype == torch.bfloat16:
-        return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return x.view(np.float16 if dtype == torch.float16 else carrier(dtype))
-
-
-def _bitcast(x, *, dtype, source):
-    raw = _to_raw(np.asarray(x, order="C"), source) if source.itemsize == 2 else x
-    return _from_raw(raw, dtype)
-
-
-def _nextafter(a, b, *, source):
+def nextafter(a, b, *, source):
     if source != torch.bfloat16:
-        return np.where(a == b, b, np.nextafter(_to_raw(a, source), _to_raw(b, source)))
-    bits = _to_raw(np.asarray(a, order="C"), source).view(np.int16)
-    step = np.where(np.where(a == 0, True, (b > a) == (a > 0)), 1, -1).astype(np.int16)
-    start = np.where(a == 0, np.where(b < 0, np.int16(-32768), np.int16(0)), bits)
-    moved = _from_raw((start + step).astype(np.int16), source)
+        kind = np.float16 if source == torch.float16 else a.dtype
+        return np.where(a == b, b, np.nextafter(a.astype(kind), b.astype(kind)))
+    bits = (np.array(a, order="C").view(np.int32) >> 16) + np.where((b > a) == (a > 0), 1, -1)
+    bits = np.where(a == 0, np.where(b < 0, -(2**15) + 1, 1), bits)
+    moved = (bits.astype(np.int32) << 16).view(np.float32)
     return np.where(np.isnan(a) | np.isnan(b), np.nan, np.where(a == b, b, moved))
 
 
-def _integer_power(a, b):
+def cast(x, *, dtype):
+    drop = x.dtype.kind == "c" and not dtype.is_complex and dtype != torch.bool
+    return (x.real if drop else x).astype(carrier(dtype))
+
+
+def pow(a, b):
     if a.dtype.kind not in "iu":
         return np.power(a, b)
-    sign = np.where(a == -1, np.where(b % 2 == 0, 1, -1), np.where(a == 1, 1, 0))
+    sign = np.where(a == -1, np.where(b % 2 == 0, 1, -1), a == 1)
     return np.where(b < 0, sign, np.power(a, np.where(b < 0, 0, b)))
 
 
-def _orthogonal(first, second, step):
-    """A family of polynomials by its recurrence: p[k+1] = step(k, x, p[k], p[k-1])."""
-
+def _polynomial(f):
     def value(x, n):
-        x, n = x.astype(np.float64), np.trunc(n).astype(np.int64)
-        before, now = first(x), second(x)
-        out = np.where(n == 0, before, np.where(n == 1, now, 0.0))
-        for k in range(1, max(2, n.max(initial=0))):
-            before, now = now, step(k, x, now, before)
-            out = np.where(n == k + 1, now, out)
-        return out
+        degree = np.maximum(np.trunc(n), 0).astype(int)
+        return np.where(n < 0, 0, f(degree, x.astype(float)))
 
     return value
 
 
-def _doubling(k, x, now, before):
-    return 2 * x * now - before
+def var_mean(x, dims, *, correction):
+    x, axis = wide(x), tuple(dims)
+    mean, count = x.mean(axis, keepdims=True), np.prod([x.shape[d] for d in dims])
+    squares = (np.abs(x - mean) ** 2).sum(axis)
+    return squares / max(0.0, count - correction), mean.reshape(squares.shape)
 
 
-_SAME = """exp exp2 expm1 log log2 log10 log1p sqrt reciprocal sin cos tan sinh cosh tanh ceil floor
+def _running(ufunc):
+    """The extreme so far, and the last position that has it; NaN wins."""
+
+    def scan(x, dim):
+        values = ufunc.accumulate(x, dim)
+        at = np.arange(x.shape[dim]).reshape([-1 if d == dim else 1 for d in range(x.ndim)])
+        return values, np.maximum.accumulate(np.where((x == values) | (x != x), at, 0), dim)
+
+    return scan
+
+
+def logcumsumexp(x, dim):
+    if x.dtype.kind != "c":
+        return np.logaddexp.accumulate(wide(x), dim)
+    top = np.nan_to_num(x.real.max(dim, keepdims=True, initial=-np.inf), neginf=0)
+    return np.log(np.cumsum(np.exp(x - top), dim)) + top
+
+
+def _order(x, dim, descending=False):
+    """Positions in order along `dim`, equal ones as they come; NaN is the largest."""
+    if not descending:
+        return np.argsort(x, dim, kind="stable")
+    return x.shape[dim] - 1 - np.flip(np.argsort(np.flip(x, dim), dim, kind="stable"), dim)
+
+
+def topk(x, k, dim, largest, sorted):
+    at = np.take(_order(x, dim, largest), range(k), dim)
+    return np.take_along_axis(x, at, dim), at
+
+
+def _selected(rank):
+    """Value and position of the element at `rank(sorted row)` of each row."""
+
+    def select(x, *where):
+        order = np.moveaxis(_order(x, where[-1]), where[-1], -1)
+        rows = np.take_along_axis(np.moveaxis(x, where[-1], -1), order, -1)
+        at = np.broadcast_to(rank(rows, *where[:-1]), rows.shape[:-1])[..., None]
+        return (np.take_along_axis(part, at, -1)[..., 0] for part in (rows, order))
+
+    return select
+
+
+def _mode(rows):
+    """The last of the longest run of equal elements, the first such run."""
+    counts = (rows[..., :, None] == rows[..., None, :]).sum(-1)
+    return counts.argmax(-1) + np.maximum(counts.max(-1, initial=0) - 1, 0)
+
+
+def searchsorted(edges, values, right):
+    a, v = edges[..., None, :], values[..., None] if values.ndim else values[None, None]
+    less = (v < a) | (a != a) & (v == v) if right else (a < v) | (v != v) & (a == a)
+    return (~less if right else less).sum(-1).reshape(values.shape)
+
+
+def histc(x, bins, low, high):
+    low, high = (low - 1, high + 1) if low == high else (low, high)
+    at = (wide(x[(x >= low) & (x <= high)]) - low) * bins / (np.float64(high) - low)
+    return np.bincount(np.minimum(at.astype(int), bins - 1), minlength=bins)
+
+
+def _reduced(f):
+    return lambda x, dims: f(wide(x), dims if isinstance(dims, int) else tuple(dims))
+
+
+def _pairs(words):
+    return zip(words.split()[::2], words.split()[1::2])
+
+
+NUMPY = """exp exp2 expm1 log log2 log10 log1p sqrt reciprocal sin cos tan sinh cosh tanh ceil floor
 trunc fmod remainder maximum minimum fmax fmin copysign bitwise_and bitwise_or bitwise_xor isnan
 isinf isfinite signbit logical_and logical_or logical_xor logical_not add hypot gcd lcm conj where
-abs"""
-_NAMED = {
-    **dict.fromkeys(("real", "imag")),
-    "neg": "negative",
-    "round": "rint",
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-    "atan2": "arctan2",
-    "bitwise_not": "invert",
-    "sub": "subtract",
-    "mul": "multiply",
-    "div": "true_divide",
-    "floor_div": "floor_divide",
-    "shift_left": "left_shift",
-    "shift_right": "right_shift",
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-_SPECIAL = {
-    **{
-        name: name
-        for name in [
-            "erf",
-            "erfc",
-            "erfinv",
-            "erfcx",
-            "ndtri",
-            "log_ndtr",
-            "i0",
-            "i0e",
-            "i1",
-            "i1e",
-            "zeta",
-        ]
-    },
-    "digamma": "psi",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
-    **{f"bessel_{name}": name for name in ["j0", "j1", "y0", "y1", "k0", "k1", "k0e", "k1e"]},
-}
+abs real imag frexp argmax argmin"""
+RENAMED = """neg negative round rint asin arcsin acos arccos atan arctan asinh arcsinh acosh arccosh
+atanh arctanh atan2 arctan2 bitwise_not invert sub subtract mul multiply div true_divide
+floor_div floor_divide shift_left left_shift shift_right right_shift eq equal ne not_equal
+lt less le less_equal gt greater ge greater_equal"""
+SCIPY = "erf erfc erfinv erfcx ndtri log_ndtr i0 i0e i1 i1e zeta polygamma"
+BESSEL = "j0 j1 y0 y1 k0 k1 k0e k1e"
+REDUCED = "sum prod amax amin any all cumsum cumprod"
+POLYNOMIALS = """chebyshev_t chebyt chebyshev_u chebyu hermite_h hermite hermite_he hermitenorm
+laguerre_l laguerre legendre_p legendre"""
+U = special.eval_chebyu
 FUNCTIONS = {
-    **{name: getattr(np, name) for name in _SAME.split()},
-    **{name: getattr(np, other or name) for name, other in _NAMED.items()},
-    **{name: getattr(special, other) for name, other in _SPECIAL.items()},
-    "sign": _sign,
-    "lgamma": _lgamma,
-    "gamma_grad": _gamma_grad,
-    "dirichlet_grad": _dirichlet_grad,
+    **{name: f for name, f in globals().items() if name in PRIMS},
+    **{name: getattr(np, name) for name in NUMPY.split()},
+    **{name: getattr(np, other) for name, other in _pairs(RENAMED)},
+    **{name: getattr(special, name) for name in SCIPY.split()},
+    **{f"bessel_{name}": getattr(special, name) for name in BESSEL.split()},
+    **{name: _reduced(getattr(np, name)) for name in REDUCED.split()},
+    **{a: _polynomial(getattr(special, f"eval_{b}")) for a, b in _pairs(POLYNOMIALS)},
+    "chebyshev_v": _polynomial(lambda n, x: U(n, x) - U(n - 1, x)),
+    "chebyshev_w": _polynomial(lambda n, x: U(n, x) + U(n - 1, x)),
+    "digamma": special.psi,
+    "igamma": special.gammainc,
+    "igammac": special.gammaincc,
+    "sign": lambda x: np.sign(x) if x.dtype.kind == "c" else (x > 0) * 1 - (x < 0),
+    "lgamma": lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "trunc_div": _trunc_div,
-    "pow": _integer_power,
-    "cast": _cast,
-    "bitcast": _bitcast,
-    "nextafter": _nextafter,
+    "trunc_div": lambda a, b: a // b + ((a // b < 0) & (a // b * b != a)),
+    "bitcast": lambda x, *, dtype, source: from_torch(to_torch(x, source).view(dtype)),
     "complex": lambda re, im: np.stack([re, im], -1).view(f"c{2 * re.itemsize}")[..., 0],
     "view_as_real": lambda x: np.asarray(x, order="C")[..., None].view(x.real.dtype),
     "view_as_complex": lambda x: x.view(f"c{2 * x.itemsize}")[..., 0],
     "airy_ai": lambda x: special.airy(x)[0],
     "spherical_bessel_j0": lambda x: np.sinc(x / np.pi),
-    "polygamma": lambda n, x: special.polygamma(n, x),
-    "frexp": np.frexp,
-    "chebyshev_t": _orthogonal(np.ones_like, lambda x: x, _doubling),
-    "chebyshev_u": _orthogonal(np.ones_like, lambda x: 2 * x, _doubling),
-    "chebyshev_v": _orthogonal(np.ones_like, lambda x: 2 * x - 1, _doubling),
-    "chebyshev_w": _orthogonal(np.ones_like, lambda x: 2 * x + 1, _doubling),
-    "hermite_h": _orthogonal(np.ones_like, lambda x: 2 * x, lambda k, x, p, q: 2 * (x * p - k * q)),
-    "hermite_he": _orthogonal(np.ones_like, lambda x: x, lambda k, x, p, q: x * p - k * q),
-    "laguerre_l": _orthogonal(
-        np.ones_like, lambda x: 1 - x, lambda k, x, p, q: ((2 * k + 1 - x) * p - k * q) / (k + 1)
+    "cummax": _running(np.maximum),
+    "cummin": _running(np.minimum),
+    "sort": lambda x, dim, descending, stable: topk(x, x.shape[dim], dim, descending, True),
+    "kthvalue": _selected(lambda rows, k: k - 1),
+    "median": _selected(
+        lambda rows: (rows.shape[-1] - 1) // (1 + (rows[..., -1] == rows[..., -1]))
     ),
-    "legendre_p": _orthogonal(
-        np.ones_like, lambda x: x, lambda k, x, p, q: ((2 * k + 1) * x * p - k * q) / (k + 1)
-    ),
+    "nanmedian": _selected(lambda rows: np.maximum((rows == rows).sum(-1) - 1, 0) // 2),
+    "mode": _selected(_mode),
 }
