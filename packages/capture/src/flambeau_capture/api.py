@@ -21,11 +21,12 @@ import torch
 
 from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
-from flambeau_capture.convert import Converter, Records
+from flambeau_capture.convert import Converter
 from flambeau_capture.errors import CaptureWarning
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
+from flambeau_capture.records import Records
 from flambeau_capture.source import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.breaks import BreakReport
-from flambeau_capture.convert import FrameRecord, RecompileRecord, Records
+from flambeau_capture.records import FrameRecord, RecompileRecord, Records
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from torch import fx
 
 from flambeau_capture.api import Compiler, compiler_of, live_compilers
-from flambeau_capture.convert import FrameRecord
 from flambeau_capture.guards.guard import Failure
+from flambeau_capture.records import FrameRecord
 from flambeau_capture.source import Scope
 
 

@@ -1,0 +1,95 @@
+"""What one compiled callable has met: graphs, frames, breaks, recompilations, faults.
+
+In: facts, as a conversion comes to them. Out: `Records`, which explanations, profiles and reports
+read. Invariant: plain data; nothing here decides what is compiled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+from flambeau_capture.breaks import BreakReport
+from flambeau_capture.guards.guard import Failure
+
+
+@dataclass(frozen=True)
+class GraphRecord:
+    """A graph that was given to the backend. `operations` counts its calls."""
+
+    name: str
+    module: fx.GraphModule
+    operations: int
+    function: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FrameRecord:
+    """One frame that was converted: the function, where it stands, what came of it.
+
+    `seconds` is the wall-clock time of the conversion, `backend_seconds` the part of it that the
+    backend took, `ended` the moment of its end by `time.perf_counter`. `outcome` is "graph",
+    "break", "nothing to compile" or why it runs eagerly.
+    `changes` names the objects that the frame writes to.
+    """
+
+    function: str
+    filename: str
+    lineno: int
+    seconds: float
+    backend_seconds: float
+    outcome: str
+    ended: float = 0.0
+    changes: tuple[str, ...] = ()
+    stopped: BreakReport | None = None
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function} ({self.filename}:{self.lineno}): {self.outcome}, "
+            f"{1e3 * self.seconds:.1f} ms, {1e3 * self.backend_seconds:.1f} of them in the backend"
+        )
+
+
+@dataclass(frozen=True)
+class RecompileRecord:
+    """A call that no entry fitted: the function, and each entry's first guard that failed.
+
+    A failure holds the guard, what it expected and what it got; the newest entry's is the first.
+    """
+
+    function: str
+    filename: str
+    lineno: int
+    failures: tuple[Failure, ...]
+
+    def __str__(self) -> str:
+        first = self.failures[0]
+        more = f" (and {len(self.failures) - 1} older)" if len(self.failures) > 1 else ""
+        return (
+            f"{self.function} ({self.filename}:{self.lineno}) is compiled again: "
+            f"{first.guard} expected {first.expected}, got {first.got}{more}"
+        )
+
+
+@dataclass
+class Records:
+    """What one compiled callable has met; `explain` reads it."""
+
+    frames: list[FrameRecord] = field(default_factory=list)
+    graphs: list[GraphRecord] = field(default_factory=list)
+    breaks: list[BreakReport] = field(default_factory=list)
+    recompiles: list[RecompileRecord] = field(default_factory=list)
+    static_only: list[tuple[str, str]] = field(default_factory=list)
+    guards: list[Any] = field(default_factory=list)
+    internal_errors: list[BaseException] = field(default_factory=list)
+    backend_errors: list[BaseException] = field(default_factory=list)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def recompiles_by_object(self) -> dict[str, int]:
+        """How often each object, by where it is found, made the newest entry not fit."""
+        guards = (record.failures[0].guard for record in self.recompiles)
+        return dict(Counter(str(guard).rpartition(" ")[0] for guard in guards).most_common())
