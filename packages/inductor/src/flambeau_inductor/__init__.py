@@ -8,6 +8,7 @@ from flambeau_inductor.errors import (
     CompilerNotFound,
     InductorError,
 )
+from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.options import Options
 from flambeau_inductor.report import Fallback, Report
 from flambeau_inductor.runtime.compiled import CompiledGraph
@@ -19,6 +20,7 @@ __all__ = [
     "CompilerFailed",
     "CompilerNotFound",
     "Fallback",
+    "Fuel",
     "InductorError",
     "Limits",
     "Options",

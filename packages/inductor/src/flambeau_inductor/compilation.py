@@ -17,7 +17,7 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.options import Options
-from flambeau_inductor.schedule import Refusal
+from flambeau_inductor.schedule import Merge, Refusal
 from flambeau_inductor.wrapper import Wrapper
 from flambeau_inductor.wrapper.source import Launch
 
@@ -50,6 +50,7 @@ class Compilation:
     tensors: TensorGraph | None = None
     program: Program | None = None
     refusals: tuple[Refusal, ...] = ()
+    merges: tuple[Merge, ...] = ()
     kernels: tuple[KernelText, ...] = ()
     functions: dict[str, Any] = field(default_factory=dict)
     hits: list[bool] = field(default_factory=list)

@@ -64,6 +64,8 @@ def compile(
             run(work)
             work.seconds[stage] = time.perf_counter() - started
             debug.after(stage, work)
+            if chosen.observer is not None:
+                chosen.observer(stage, work)
     except LoweringError as error:
         raise InductorError(str(error)) from error
     return _finished(work, debug)
@@ -75,13 +77,15 @@ def _rewrite(work: Compilation) -> None:
 
 
 def _lower(work: Compilation) -> None:
-    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info)
+    fuel = work.options.fuel.lowerings
+    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info, fuel)
 
 
 def _schedule(work: Compilation) -> None:
     assert work.tensors is not None
-    made = schedule_with_reasons(work.tensors, work.options.limits, work.name)
-    work.program, work.refusals = made.program, made.refusals
+    fuel = work.options.fuel.fusions
+    made = schedule_with_reasons(work.tensors, work.options.limits, work.name, fuel)
+    work.program, work.refusals, work.merges = made.program, made.refusals, made.merges
 
 
 def _verify(work: Compilation) -> None:

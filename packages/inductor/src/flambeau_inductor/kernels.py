@@ -22,6 +22,7 @@ from flambeau_inductor.cache import key_of, open_store
 from flambeau_inductor.codegen import cpp, triton
 from flambeau_inductor.compilation import Compilation, KernelText
 from flambeau_inductor.errors import InductorError
+from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
@@ -39,9 +40,13 @@ def generate(work: Compilation) -> tuple[KernelText, ...]:
     """The kernels of all loops, by language."""
     layouts = {b.name: b.layout for b in work.scheduled().buffers}
     by_language: dict[str, list[Loop]] = {}
-    for loop in work.loops():
+    loops = work.loops()
+    fuel = work.options.fuel.kernels
+    fueled = len(loops) if fuel is None else fuel
+    for loop in loops[:fueled]:
         by_language.setdefault(_language(work, loop, layouts), []).append(loop)
-    return tuple(GENERATORS[name](work, loops) for name, loops in sorted(by_language.items()))
+    texts = [GENERATORS[name](work, some) for name, some in sorted(by_language.items())]
+    return (*texts, evaluated(loops[fueled:])) if loops[fueled:] else tuple(texts)
 
 
 def buffers_of(loop: Loop) -> set[str]:

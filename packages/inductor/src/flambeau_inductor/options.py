@@ -8,10 +8,11 @@ environment for a choice.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
+from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.schedule.limits import Limits
 
 Kernels = Literal["auto", "cpp", "triton"]
@@ -57,6 +58,13 @@ class Options:
 
     limits: Limits = field(default_factory=Limits)
     """Thresholds of inlining and fusion."""
+
+    fuel: Fuel = Fuel()
+    """How much of each kind of work is done, to find the step that makes an answer wrong."""
+
+    observer: Callable[[str, Any], None] | None = field(default=None, compare=False, repr=False)
+    """Told the name of each stage when it is done, with the `Compilation` as far as it has come.
+    It only looks: nothing that is compiled depends on it."""
 
 
 def settled(options: Options, environment: Mapping[str, str] | None = None) -> Options:

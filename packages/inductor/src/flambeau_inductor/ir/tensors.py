@@ -217,7 +217,8 @@ class Fallback:
 
 @dataclass(slots=True)
 class TensorGraph:
-    """A lowered graph. `order` lists nodes and calls as the program had them."""
+    """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
+    primitive and the node of each operation that a rule lowered, views left out."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -226,6 +227,7 @@ class TensorGraph:
     checks: dict[Node, list[Check]] = field(default_factory=dict)
     results: dict[Call, list[Node | None]] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
+    lowered: list[tuple[str, str]] = field(default_factory=list)
     strides: dict[Node, Shape] = field(default_factory=dict)
 
     def stride_of(self, node: Node) -> Shape:

@@ -42,9 +42,15 @@ VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", 
 
 
 def lower_graph(
-    gm: fx.GraphModule, example_inputs: Sequence[Any] | None = None, info: object = None
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any] | None = None,
+    info: object = None,
+    fuel: int | None = None,
 ) -> TensorGraph:
-    """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders."""
+    """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders.
+
+    At most `fuel` operations are lowered by a rule, where that is not None: see `Fuel`.
+    """
     graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
     ctx = Context(graph)
     env: dict[fx.Node, Any] = {}
@@ -61,7 +67,7 @@ def lower_graph(
         elif node.op == "output":
             graph.outputs = [_output(ctx, env, a) for a in _flat(node.args[0])]
         elif node.op == "call_function":
-            env[node] = _call(ctx, node, env)
+            env[node] = _call(ctx, node, env, fuel)
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
     return graph
@@ -90,7 +96,7 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
     return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
 
 
-def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
+def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None) -> Any:
     if node.target is operator.getitem:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
@@ -107,10 +113,15 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any]) -> Any:
         unheld = _unheld(node, ctx.metas)
         if unheld is not None:
             rule, reason = None, unheld
+        elif len(ctx.graph.lowered) == fuel:
+            rule, reason = None, "out of fuel"
     before = len(ctx.graph.order)
     if rule is not None:
         try:
-            return _laid_out(ctx, name, rule(ctx, *args, **kwargs))
+            made = _laid_out(ctx, name, rule(ctx, *args, **kwargs))
+            if name not in VIEW_PRIMITIVES:
+                ctx.graph.lowered.append((name, node.name))
+            return made
         except LoweringError as error:
             del ctx.graph.order[before:]
             reason = str(error)

@@ -31,6 +31,14 @@ class Refusal:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Two loops that became one, each by the last value that it computed."""
+
+    first: str
+    second: str
+
+
 @dataclass(slots=True, eq=False)
 class _CallStep:
     number: int
@@ -52,17 +60,24 @@ class Fusion:
     kept: set[Node] = field(default_factory=set)
     tiny: dict[tuple[Block, ...], set[int]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    merges: list[Merge] = field(default_factory=list)
+    fuel: int | None = None
 
 
-def fuse(plan: Plan, limits: Limits) -> tuple[list[Group | Call], list[Refusal]]:
-    """Group the anchors; returns the steps in an order to run them in."""
-    state = Fusion(plan, limits)
+def fuse(
+    plan: Plan, limits: Limits, fuel: int | None = None
+) -> tuple[list[Group | Call], list[Refusal], list[Merge]]:
+    """Group the anchors; returns the steps in an order to run them in.
+
+    At most `fuel` pairs of loops are joined, where that is not None.
+    """
+    state = Fusion(plan, limits, fuel=fuel)
     _collect(state)
     if limits.fusion:
         for _ in range(2):
             if not _sweep(state):
                 break
-    return _ordered(state), state.refusals
+    return _ordered(state), state.refusals, state.merges
 
 
 def _collect(state: Fusion) -> None:
@@ -115,7 +130,7 @@ def _sweep(state: Fusion) -> bool:
     changed = False
     for number in sorted(state.steps):
         group = state.steps.get(number)
-        while isinstance(group, Group):
+        while isinstance(group, Group) and len(state.merges) != state.fuel:
             partner = _best(state, group)
             if partner is None:
                 break
@@ -195,6 +210,7 @@ def _merge(state: Fusion, a: Group, b: Group) -> Group:
     blocks = joint_space(a, b)
     if blocks is None:
         raise AssertionError("fused groups must have a joint space")
+    state.merges.append(Merge(a.members[-1].node.name, b.members[-1].node.name))
     a.blocks = blocks
     a.members = sorted([*a.members, *b.members], key=lambda m: m.position)
     for node, amount in b.reads.items():

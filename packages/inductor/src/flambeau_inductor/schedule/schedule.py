@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.schedule.assemble import assemble
-from flambeau_inductor.schedule.fuse import Refusal, fuse
+from flambeau_inductor.schedule.fuse import Merge, Refusal, fuse
 from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.realise import plan
 
@@ -20,10 +20,11 @@ DEFAULT = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A program, and the fusions that were considered and refused."""
+    """A program, the fusions that were considered and refused, and those that were made."""
 
     program: Program
     refusals: tuple[Refusal, ...]
+    merges: tuple[Merge, ...] = ()
 
 
 def schedule(graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = None) -> Program:
@@ -32,10 +33,13 @@ def schedule(graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = No
 
 
 def schedule_with_reasons(
-    graph: TensorGraph, limits: Limits = DEFAULT, name: str | None = None
+    graph: TensorGraph,
+    limits: Limits = DEFAULT,
+    name: str | None = None,
+    fuel: int | None = None,
 ) -> Schedule:
-    """`schedule`, with the reason for each refused fusion."""
+    """`schedule`, with the reason for each refused fusion; at most `fuel` are made."""
     planned = plan(graph, limits)
-    steps, refusals = fuse(planned, limits)
+    steps, refusals, merges = fuse(planned, limits, fuel)
     program = assemble(planned, steps, name or graph.name, limits)
-    return Schedule(program, tuple(refusals))
+    return Schedule(program, tuple(refusals), tuple(merges))
