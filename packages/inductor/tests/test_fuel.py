@@ -1,11 +1,10 @@
 """Fuel: the same answer with any amount, and what each amount buys."""
 
+import flambeau_inductor as inductor
 import pytest
 import torch
-from torch import fx
-
-import flambeau_inductor as inductor
 from flambeau_inductor import Fuel, Options
+from torch import fx
 
 
 def graph():

@@ -39,7 +39,13 @@ from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.options import Options
-from flambeau_capture.records import FrameRecord, GraphRecord, RecompileRecord, Records
+from flambeau_capture.records import (
+    EntryRecord,
+    FrameRecord,
+    GraphRecord,
+    RecompileRecord,
+    Records,
+)
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Scope, Source
@@ -133,6 +139,7 @@ class Converter:
         name = self.user_names.get(code, code.co_name)
         record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
         self.records.recompiles.append(record)
+        self.tell("recompile", record)
         logs.emit("recompiles", lambda: str(record))
         return record
 
@@ -196,7 +203,13 @@ class Converter:
         finally:
             record = conversion.record(time.perf_counter() - started)
             self.records.frames.append(record)
+            self.tell("frame", record)
             logs.emit("frames", lambda: str(record))
+
+    def tell(self, kind: str, record: object) -> None:
+        """Tell who watches what has come about."""
+        if self.options.watch is not None:
+            self.options.watch(kind, record)
 
     def show(self, artifact: str, text: Callable[[], str]) -> None:
         """Print what `debug` asks for, and log it for who listens to the artifact."""
@@ -381,6 +394,7 @@ class _Conversion:
             self._stop_further_out(ended, error)
         self.outcome, self.stopped = "break", report
         self.converter.records.breaks.append(report)
+        self.converter.tell("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
 
@@ -396,6 +410,8 @@ class _Conversion:
         guards = session.guards.finish()
         converter = self.converter
         converter.records.guards.append(guards)
+        place = (self.origin.co_name, self.code.co_filename, self.code.co_firstlineno)
+        converter.tell("entry", EntryRecord(*place, self.code, code, guards))
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
@@ -433,6 +449,7 @@ class _GraphCompiler:
         shown = tuple(given.source.name() for given in inputs)
         record = GraphRecord(installed, module, calls, conversion.origin.co_name, shown)
         converter.records.graphs.append(record)
+        converter.tell("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         return installed, inputs
 

@@ -31,6 +31,9 @@ class Options:
     inline_depth: how deep calls are followed before the frame is broken.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
+    watch: is told what `Records` holds as it comes about: `watch(kind, record)`, where the kind is
+        "frame", "graph", "break", "recompile" or "entry" (an `EntryRecord`). It only looks, and must
+        not raise.
     """
 
     cache_size_limit: int = 8
@@ -44,6 +47,9 @@ class Options:
     inline_depth: int = 100
     step_limit: int = 2_000_000
     idle_step_limit: int = 100_000
+    watch: Callable[[str, object], None] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     def with_environment(self) -> Options:
         """These choices, and what variables of the environment say where they say nothing."""

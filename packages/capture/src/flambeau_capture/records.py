@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 from torch import fx
@@ -73,6 +74,24 @@ class RecompileRecord:
             f"{self.function} ({self.filename}:{self.lineno}) is compiled again: "
             f"{first.guard} expected {first.expected}, got {first.got}{more}"
         )
+
+
+@dataclass(frozen=True)
+class EntryRecord:
+    """An entry of the frame cache: a function's code as it was, the code that runs in its place
+    where the guards hold, and the graphs that this calls by name."""
+
+    function: str
+    filename: str
+    lineno: int
+    original: CodeType
+    code: CodeType
+    guards: Any
+
+    @property
+    def graphs(self) -> tuple[str, ...]:
+        """Names of the compiled graphs that the new code calls."""
+        return tuple(name for name in self.code.co_names if name.startswith("__compiled_fn_"))
 
 
 @dataclass

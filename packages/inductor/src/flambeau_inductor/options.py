@@ -59,7 +59,7 @@ class Options:
     limits: Limits = field(default_factory=Limits)
     """Thresholds of inlining and fusion."""
 
-    fuel: Fuel = Fuel()
+    fuel: Fuel = field(default_factory=Fuel)
     """How much of each kind of work is done, to find the step that makes an answer wrong."""
 
     observer: Callable[[str, Any], None] | None = field(default=None, compare=False, repr=False)
