@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,7 @@ def latest(files: Iterable[Path]) -> list[Row]:
 OPEN = ("timeout", "not run")  # a run that said nothing does not undo one that did
 
 
-def add_incumbent(
-    rows: list[Row], file: Path, mode: str, limit: int, breaks: bool, timeout: float
-) -> None:
+def add_incumbent(rows: list[Row], file: Path, mode: str, arguments: argparse.Namespace) -> None:
     """Run the incumbent on models of some rows, those where Flambeau breaks first, and put what it
     did into the rows. The file keeps it, a line each: what it has already is not run again."""
     known: dict[tuple[str, str, str], str] = {}
@@ -69,22 +68,25 @@ def add_incumbent(
         row for row in rows if row["mode"] == mode and row["status"] in ("one graph", "breaks")
     ]
     wanted.sort(key=lambda row: row["status"] != "breaks")
-    if breaks:
+    if arguments.breaks:
         wanted = [row for row in wanted if row["status"] == "breaks"]
-    missing = [row for row in wanted if (row["family"], row["name"], mode) not in known][:limit]
+    missing = [row for row in wanted if (row["family"], row["name"], mode) not in known]
+    missing = missing[: arguments.limit]
     names = {(row["family"], row["name"]) for row in missing}
     cases: list[Case] = []
     for family in sorted({family for family, _ in names}):
         cases += [case for case in families()[family](True) if (family, case.name) in names]
-    for case, (row,) in zip(cases, sweep(cases, [mode], incumbent, timeout)):
+    until = time.monotonic() + arguments.seconds if arguments.seconds else None
+    for (row,) in sweep(cases, [mode], incumbent, arguments.timeout, arguments.jobs, until):
         told = f"{row['graphs']} graphs" if row.get("graphs") else ""
         if row["status"] not in ("one graph", "breaks"):
             told = f"{row['status']} {told}".strip()
-        known[case.family, case.name, mode] = told
-        line = {"family": case.family, "name": case.name, "mode": mode, "incumbent": told}
+        known[row["family"], row["name"], mode] = told
+        line = {"family": row["family"], "name": row["name"], "mode": mode, "incumbent": told}
+        line["first_s"] = row.get("first_s", 0.0)
         with file.open("a") as stream:
             stream.write(json.dumps(line) + "\n")
-        print(case.name, told, flush=True)
+        print(row["name"], told, flush=True)
     for row in rows:
         found = known.get((row["family"], row["name"], row["mode"]))
         if found is not None:
@@ -100,13 +102,14 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=0, help="models to run the incumbent on")
     parser.add_argument("--breaks", action="store_true", help="only where Flambeau breaks")
     parser.add_argument("--timeout", type=float, default=120.0)
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
+    parser.add_argument("--seconds", type=float, help="begin no model after so long, end the rest")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     rows = latest(arguments.rows)
     if arguments.incumbent:
-        add_incumbent(rows, arguments.incumbent, arguments.mode, arguments.limit,
-                      arguments.breaks, arguments.timeout)  # fmt: skip
+        add_incumbent(rows, arguments.incumbent, arguments.mode, arguments)
     text = markdown(rows, "python -m integration_tests.sweep --json ROWS; "
                     "python benchmarks/sweep.py ROWS")  # fmt: skip
     if arguments.json:

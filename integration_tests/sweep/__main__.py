@@ -32,7 +32,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", default=["inference", "training"])
     parser.add_argument("--backend", default="eager", help="what runs the graphs")
     parser.add_argument("--timeout", type=float, default=180.0, help="seconds a model may take")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time")
+    parser.add_argument("--seconds", type=float, help="begin no model after so long, end the rest")
     parser.add_argument("--json", type=Path, help="rows are added to this file, a line each")
+    parser.add_argument("--skip", type=Path, help="leave out the models that this file has rows of")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     return parser.parse_args()
 
@@ -46,7 +49,14 @@ def choose(arguments: argparse.Namespace) -> list[Case]:
         if arguments.only:
             found = [c for c in found if any(text in c.name for text in arguments.only)]
         chosen += found[: arguments.limit][part - 1 :: parts]
-    return chosen
+    known = _known(arguments.skip) if arguments.skip and arguments.skip.exists() else set()
+    return [case for case in chosen if (case.family, case.name) not in known]
+
+
+def _known(file: Path) -> set[tuple[str, str]]:
+    """The models that a file of rows tells of."""
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return {(row["family"], row["name"]) for row in rows}
 
 
 def run(arguments: argparse.Namespace, system: System) -> list[Row]:
@@ -54,7 +64,9 @@ def run(arguments: argparse.Namespace, system: System) -> list[Row]:
     chosen = choose(arguments)
     rows: list[Row] = []
     started = time.time()
-    for number, found in enumerate(sweep(chosen, arguments.modes, system, arguments.timeout), 1):
+    until = time.monotonic() + arguments.seconds if arguments.seconds else None
+    swept = sweep(chosen, arguments.modes, system, arguments.timeout, arguments.jobs, until)
+    for number, found in enumerate(swept, 1):
         rows += found
         for row in found:
             print(f"[{number}/{len(chosen)} {time.time() - started:.0f}s] {line(row)}", flush=True)

@@ -1,12 +1,11 @@
 """Each model in a process of its own: what one does to torch or to memory stays there.
 
-In: cases, modes, a system. Out: a row per case and mode. Invariant: a child that dies or runs out
-of time is a row too.
+In: cases, modes, a system. Out: a row per case and mode, as children end. Invariant: a child that
+dies or runs out of time is a row too, and no child outlives the sweep.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -14,7 +13,8 @@ import select
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,67 +23,121 @@ from integration_tests.sweep.cases import Case, NotBuilt
 from integration_tests.sweep.judging import System, judge, seed_all
 
 Row = dict[str, Any]
+BUILT = "built"
+
+
+@dataclass
+class Child:
+    """A process that judges one case, and what it has written so far."""
+
+    case: Case
+    modes: Sequence[str]
+    timeout: float
+    pid: int
+    reader: int
+    deadline: float
+    text: bytearray = field(default_factory=bytearray)
+    ended: bool = False
+
+    def read(self) -> bool:
+        """Take what is there; True at the end."""
+        part = os.read(self.reader, 65536)
+        self.text += part
+        self.ended = not part
+        return self.ended
+
+    def rows(self) -> list[Row]:
+        """End the process if it has not, and say what came of each mode."""
+        os.close(self.reader)
+        if not self.ended:
+            os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        lines = [json.loads(line) for line in self.text.decode().splitlines() if line[-1:] == "}"]
+        rows = [row for row in lines if row["status"] != BUILT]
+        built = {row["mode"] for row in lines if row["status"] == BUILT}
+        if not any(row["status"] == "not built" for row in rows):
+            told = {row["mode"] for row in rows}
+            rows += [self._missing(mode, mode in built, status) for mode in self.modes
+                     if mode not in told]  # fmt: skip
+        for row in rows:
+            row.update(name=self.case.name, family=self.case.family)
+        return rows
+
+    def _missing(self, mode: str, built: bool, status: int) -> Row:
+        """The row of a mode that the child has not told of."""
+        if self.ended:
+            return {"mode": mode, "status": "crashed", "detail": f"the process died ({status})"}
+        if built:
+            told = f"no answer in {self.timeout:.0f} s"
+            return {"mode": mode, "status": "timeout", "detail": told}
+        return {"mode": mode, "status": "not built", "detail": f"not built in {self.timeout:.0f} s"}
 
 
 def sweep(
-    cases: Sequence[Case], modes: Sequence[str], system: System, timeout: float
+    cases: Iterable[Case],
+    modes: Sequence[str],
+    system: System,
+    timeout: float,
+    jobs: int = 1,
+    until: float | None = None,
 ) -> Iterator[list[Row]]:
-    """The rows of each case, in order; libraries are imported already, children inherit them."""
+    """The rows of each case, as they come; `jobs` children at once. After `until` (a time of
+    `time.monotonic`) no case is begun, and those under way have no row.
+
+    Libraries are imported already: children inherit them.
+    """
     torch.set_num_threads(1)  # a process with threads of its own cannot be forked safely
     system(torch.nn.Identity())[0](torch.ones(1))  # what compiling imports, the children inherit
     gc.freeze()
-    for case in cases:
-        yield run_case(case, modes, system, timeout)
+    waiting = iter(cases)
+    running: list[Child] = []
+    late = until if until is not None else float("inf")
+    try:
+        while True:
+            while len(running) < jobs and time.monotonic() < late:
+                case = next(waiting, None)
+                if case is None:
+                    break
+                running.append(_start(case, modes, system, timeout))
+            if not running or time.monotonic() >= late:
+                return
+            for child in _finished(running, late):
+                running.remove(child)
+                yield child.rows()
+    finally:
+        for child in running:
+            child.rows()
 
 
 def run_case(case: Case, modes: Sequence[str], system: System, timeout: float) -> list[Row]:
     """Judge one case in a child."""
+    child = _start(case, modes, system, timeout)
+    while not _finished([child], float("inf")):
+        pass
+    return child.rows()
+
+
+def _finished(running: list[Child], until: float) -> list[Child]:
+    """Wait for something to happen; the children that have come to their end or out of time."""
+    first = min(until, *(child.deadline for child in running))
+    readers = {child.reader: child for child in running}
+    ready, _, _ = select.select(list(readers), [], [], max(0.0, first - time.monotonic()))
+    ended = [readers[reader] for reader in ready if readers[reader].read()]
+    now = time.monotonic()
+    return ended + [c for c in running if c.deadline <= now and c not in ended]
+
+
+def _start(case: Case, modes: Sequence[str], system: System, timeout: float) -> Child:
     reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
+    pid = os.fork()
+    if pid == 0:
         os.close(reader)
-        _child(case, modes, system, writer)
+        _judge(case, modes, system, writer)
     os.close(writer)
-    text, ended = _read(reader, time.monotonic() + timeout)
-    if not ended:
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
-    rows = [row for row in lines if row["status"] != BUILT]
-    built = {row["mode"] for row in lines if row["status"] == BUILT}
-    if not any(row["status"] == "not built" for row in rows):
-        rows += [_missing(mode, mode in built, ended, status, timeout) for mode in modes
-                 if mode not in {row["mode"] for row in rows}]  # fmt: skip
-    for row in rows:
-        row.update(name=case.name, family=case.family)
-    return rows
+    return Child(case, modes, timeout, pid, reader, time.monotonic() + timeout)
 
 
-BUILT = "built"
-
-
-def _missing(mode: str, built: bool, ended: bool, status: int, timeout: float) -> Row:
-    """The row of a mode that the child has not told of."""
-    if ended:
-        return {"mode": mode, "status": "crashed", "detail": f"the process died ({status})"}
-    if built:
-        return {"mode": mode, "status": "timeout", "detail": f"no answer in {timeout:.0f} s"}
-    return {"mode": mode, "status": "not built", "detail": f"not built in {timeout:.0f} s"}
-
-
-def _read(reader: int, deadline: float) -> tuple[str, bool]:
-    """What the child writes, and whether it came to its end in time."""
-    parts: list[bytes] = []
-    with contextlib.closing(os.fdopen(reader, "rb", buffering=0)) as stream:
-        while True:
-            ready, _, _ = select.select([stream], [], [], max(0.0, deadline - time.monotonic()))
-            part = stream.read(65536) if ready else b""
-            if not part:
-                return b"".join(parts).decode(), bool(ready)
-            parts.append(part)
-
-
-def _child(case: Case, modes: Sequence[str], system: System, writer: int) -> None:
+def _judge(case: Case, modes: Sequence[str], system: System, writer: int) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     if not os.environ.get("SWEEP_LOUD"):
