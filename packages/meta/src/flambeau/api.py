@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar, overload
 
 import flambeau_capture
@@ -77,8 +78,9 @@ def compile(
     recorder = Recorder()
     request = Request(choices, recorder, strict=fullgraph, options=theirs)
     chosen = resolve(backend, request)
+    watched = replace(choices.capture, watch=recorder.watch.tell)
     decorate = flambeau_capture.optimize(
-        chosen, nopython=fullgraph, dynamic=dynamic, options=choices.capture
+        chosen, nopython=fullgraph, dynamic=dynamic, options=watched
     )
 
     def decorator(target: Any) -> Any:

@@ -18,9 +18,9 @@ from flambeau.modes import options_of
 
 #: fields that another argument of `compile` sets, or that meta itself fills in
 RESERVED: Mapping[str, frozenset[str]] = {
-    "capture": frozenset({"nopython", "dynamic"}),
+    "capture": frozenset({"nopython", "dynamic", "watch"}),
     "aot": frozenset({"name", "classify"}),
-    "inductor": frozenset(),
+    "inductor": frozenset({"observer", "fuel"}),
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flambeau.errors import StageFailure
+from flambeau.watching import Watch
 
 
 @dataclass(frozen=True)
@@ -150,17 +151,22 @@ def total(reports: Iterable[Report]) -> Report:
 
 
 class Recorder:
-    """Collects the records of one compiled callable; two threads may compile at once."""
+    """Collects the records of one compiled callable, and tells who watches it.
+
+    Two threads may compile at once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._records: list[GraphRecord] = []
         self._fallbacks: list[StageFailure] = []
+        self.watch = Watch()
 
     def add(self, record: GraphRecord) -> None:
         """One more graph was compiled."""
         with self._lock:
             self._records.append(record)
+        self.watch.tell("compiled", record)
 
     def fall_back(self, failure: StageFailure) -> bool:
         """One more graph runs eagerly; True when it is the first with this stage and error."""
@@ -168,7 +174,8 @@ class Recorder:
             key = (failure.stage, type(failure.error))
             first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
             self._fallbacks.append(failure)
-            return first
+        self.watch.tell("fallback", failure)
+        return first
 
     def report(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import flambeau_aot
@@ -21,6 +22,7 @@ from torch import fx
 from flambeau.backends.fallback import graph_name, marked, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.tally import Tally, operations
+from flambeau.watching import AotProduct, KernelsProduct
 
 Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
 
@@ -66,24 +68,30 @@ def eager(request: Request) -> Backend:
 
 def aot_eager(request: Request) -> Backend:
     """Forward and backward traced ahead of time and run operator by operator."""
-    return _through_aot(request, lambda tally: flambeau_aot.run_as_is, {})
+    return _through_aot(request, lambda tally, name: flambeau_aot.run_as_is, {})
 
 
 def aot_eager_prims(request: Request) -> Backend:
     """The same after decomposition into primitives: checks them without any code generation."""
     return _through_aot(
-        request, lambda tally: flambeau_aot.run_as_is, flambeau_prims.decompositions()
+        request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions()
     )
 
 
 def inductor(request: Request) -> Backend:
     """The whole road: ahead-of-time autograd, primitives, generated kernels."""
-    options = request.choices.inductor
+    options, watch = request.choices.inductor, request.recorder.watch
 
-    def compiler(tally: Tally) -> Compiler:
+    def compiler(tally: Tally, name: str) -> Compiler:
         def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
-            compiled = flambeau_inductor.compile(gm, example_inputs, info, options)
+            started = time.perf_counter()
+            own = watch.observed(options, name, info.kind)
+            compiled = flambeau_inductor.compile(gm, example_inputs, info, own)
             tally.add(compiled)
+            seconds = time.perf_counter() - started
+            folder = None if own.debug_dir is None else Path(own.debug_dir)
+            product = KernelsProduct(name, info.kind, compiled.report, seconds, folder)
+            watch.tell("kernels", product)
             return compiled
 
         return marked(compile_graph)
@@ -106,7 +114,7 @@ def out_of_capture(compiler: Compiler) -> Compiler:
 
 
 def _through_aot(
-    request: Request, compiler: Callable[[Tally], Compiler], decompositions: Any
+    request: Request, compiler: Callable[[Tally, str], Compiler], decompositions: Any
 ) -> Backend:
     """AOT around a graph compiler, with its record and its fallback."""
 
@@ -117,7 +125,7 @@ def _through_aot(
         compiled = flambeau_aot.compile(
             gm,
             example_inputs,
-            out_of_capture(compiler(tally)),
+            out_of_capture(compiler(tally, name)),
             decompositions=decompositions,
             options=replace(
                 request.choices.aot,
@@ -126,6 +134,7 @@ def _through_aot(
             ),
         )
         seconds = time.perf_counter() - started
+        request.recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
         request.recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
         return compiled
 

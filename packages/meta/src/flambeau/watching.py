@@ -1,0 +1,171 @@
+"""Who is told what the stages make, as they make it.
+
+In: products of the stages, each under its kind. Out: the same to every listener.
+Invariant: a listener only looks; one that raises is named in a warning and told nothing more, and
+the program it watches goes on.
+
+Kinds and what comes with them:
+
+| kind | product |
+| --- | --- |
+| `frame`, `graph`, `break`, `recompile`, `entry` | capture's records (`flambeau_capture.records`) |
+| `aot` | `AotProduct`: the joint graph, its cut, the halves |
+| `stage` | `StageProduct`: the inductor's compilation after one of its stages |
+| `kernels` | `KernelsProduct`: the inductor is done with one half |
+| `compiled` | `GraphRecord`: a captured graph is compiled |
+| `fallback` | `StageFailure`: a captured graph runs eagerly |
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import flambeau_aot
+import flambeau_inductor
+from torch import fx
+
+from flambeau.errors import FlambeauWarning
+
+
+@dataclass(frozen=True)
+class AotProduct:
+    """A captured graph after ahead-of-time autograd; `compiled` has the joint graph and halves."""
+
+    graph: str
+    captured: fx.GraphModule
+    compiled: flambeau_aot.Compiled
+    seconds: float
+
+
+@dataclass(frozen=True)
+class StageProduct:
+    """One half after a stage of the inductor; `work` is its `Compilation` as far as it has come."""
+
+    graph: str
+    half: str
+    stage: str
+    work: Any
+
+
+@dataclass(frozen=True)
+class KernelsProduct:
+    """One half with its kernels. `folder`: where the stages' products are, if somebody asked."""
+
+    graph: str
+    half: str
+    report: flambeau_inductor.Report
+    seconds: float
+    folder: Path | None = None
+
+
+class Listener(Protocol):
+    """Is told of products, and which compiled callable they are of (`Watch.number`).
+
+    `folder` names where the inductor leaves its own files, or None.
+    """
+
+    def __call__(self, kind: str, product: object, owner: int) -> None: ...
+
+    def folder(self, graph: str, half: str, owner: int) -> Path | None: ...
+
+
+class Listeners:
+    """A set of listeners that can be added to and taken from while products come in."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._all: tuple[Listener, ...] = ()
+
+    def add(self, listener: Listener) -> None:
+        """Tell this one too."""
+        with self._lock:
+            self._all = (*self._all, listener)
+
+    def remove(self, listener: Listener) -> None:
+        """Tell this one no more; nothing happens where it is not told anyway."""
+        with self._lock:
+            self._all = tuple(each for each in self._all if each is not listener)
+
+    def __iter__(self) -> Iterator[Listener]:
+        return iter(self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+
+_numbers = itertools.count()
+
+#: listeners of everything that this process compiles: like the handlers of a root logger
+EVERYTHING = Listeners()
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[Listener]:
+    """Tell a listener everything that is compiled within the block, on any thread."""
+    EVERYTHING.add(listener)
+    try:
+        yield listener
+    finally:
+        EVERYTHING.remove(listener)
+
+
+class Watch:
+    """The listeners of one compiled callable: its own, and those of the whole process.
+
+    number: tells the compiled callables of a process apart; names of graphs repeat.
+    """
+
+    def __init__(self) -> None:
+        self.number = next(_numbers)
+        self.own = Listeners()
+
+    def __bool__(self) -> bool:
+        return bool(self.own) or bool(EVERYTHING)
+
+    def tell(self, kind: str, product: object) -> None:
+        """Hand a product on."""
+        for group in (self.own, EVERYTHING):
+            for listener in group:
+                try:
+                    listener(kind, product, self.number)
+                except Exception as error:
+                    group.remove(listener)
+                    warnings.warn(
+                        f"{type(listener).__name__} is told nothing more: it failed on a {kind} "
+                        f"({type(error).__name__}: {error})",
+                        FlambeauWarning,
+                        stacklevel=2,
+                    )
+
+    def observed(
+        self, options: flambeau_inductor.Options, graph: str, half: str
+    ) -> flambeau_inductor.Options:
+        """The inductor's options for one half, with what the listeners want to see."""
+        if not self:
+            return options
+        folder = self._folder(graph, half)
+        before = options.observer
+
+        def observer(stage: str, work: Any) -> None:
+            if before is not None:
+                before(stage, work)
+            self.tell("stage", StageProduct(graph, half, stage, work))
+
+        debug = options.debug_dir if folder is None else os.fspath(folder)
+        return replace(options, observer=observer, debug_dir=debug)
+
+    def _folder(self, graph: str, half: str) -> Path | None:
+        for group in (self.own, EVERYTHING):
+            for listener in group:
+                wanted = listener.folder(graph, half, self.number)
+                if wanted is not None:
+                    return wanted
+        return None
