@@ -438,16 +438,42 @@ def _source_class() -> type:
     return Named
 
 
-def _shape_environment(mode: Any) -> Any:
-    """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
+@functools.cache
+def _environment_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+    class Environment(ShapeEnv):
+        """One that decides nothing new once its conditions have become guards."""
+
+        closed = False
+
+        def _check_frozen(self, expr: Any, concrete_val: Any) -> None:
+            # torch asks this before it assumes anything (2.11 to 2.14), and only logs if frozen
+            if self.closed:
+                raise RuntimeError(
+                    f"guards are taken: {expr} cannot be assumed to be {concrete_val} any more"
+                )
+            super()._check_frozen(expr, concrete_val)
+
+    return Environment
+
+
+def _shape_environment(mode: Any) -> Any:
+    """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
     if mode.shape_env is None:
-        mode.shape_env = ShapeEnv(allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False)
+        mode.shape_env = _environment_class()(
+            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+        )
         mode.static_shapes = False
         # what operators answered is kept for the process, and would keep every environment with it
         mode.cache_enabled = False
     return mode.shape_env
+
+
+def close_environment(mode: Any) -> None:
+    """Nothing that is not known yet can be decided about the symbols of a fake mode any more."""
+    if mode.shape_env is not None:
+        mode.shape_env.closed = True
 
 
 def forget_environments() -> None:

@@ -304,6 +304,8 @@ class _Conversion:
                 self._without_symbols(error)
                 stop_at = reason = None
             finally:
+                if self.shapes:  # a backend may have asked about symbols, too
+                    compat.forget_environments()
                 if self.session is not None:
                     self.session.forget()
                     self.session = None
@@ -342,8 +344,6 @@ class _Conversion:
         except RecursionError:
             raise SkipFrame("calls nested too deep") from None
         finally:
-            if session.shapes:
-                compat.forget_environments()
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
         self.changes = tuple(_changed(effect) for effect in session.heap.effects())

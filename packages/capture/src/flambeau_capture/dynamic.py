@@ -2,7 +2,7 @@
 
 In: for each code object and each place, the sizes and numbers met. Out: the dimensions of a tensor
 that become symbols, and whether a number does. Invariant: with `dynamic=False`, or a backend that
-cannot take symbols, nothing ever does.
+cannot take symbols, nothing ever does; nor does a kind of number that the backend leaves out.
 """
 
 from __future__ import annotations
@@ -29,17 +29,29 @@ from flambeau_capture.source import (
 
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
+KINDS = frozenset({"sizes", "integers", "floats"})
 _LARGEST = 2**62  # what the native guards compute with, and room
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault)
+
+
+def kinds_taken(backend: Any) -> frozenset[str]:
+    """The kinds of symbols that a backend takes, by its attribute `supports_symbols`: all of them
+    where it has none or says True, none where it says False, or those that it lists."""
+    told = getattr(backend, "supports_symbols", True)
+    if isinstance(told, bool | None):
+        return frozenset() if told is False else KINDS
+    if unknown := frozenset(told) - KINDS:
+        raise ValueError(f"supports_symbols names {sorted(unknown)}; there are {sorted(KINDS)}")
+    return frozenset(told)
 
 
 class Dynamics:
     """What one compiled callable knows of what varies."""
 
     def __init__(self, choice: bool | None, backend: Any) -> None:
-        takes = getattr(backend, "supports_symbols", None)
-        self.choice = False if takes is False else choice
+        self._taken = kinds_taken(backend)
+        self.choice = choice if self._taken else False
         self._static: IdentityMap[CodeType, str] = IdentityMap()
         self._sizes: IdentityMap[CodeType, dict[str, tuple[int, ...]]] = IdentityMap()
         self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
@@ -59,7 +71,7 @@ class Dynamics:
 
     def dims(self, code: CodeType, source: Source, tensor: torch.Tensor) -> dict[int, Bounds]:
         """The dimensions to leave open, with the bounds that were given for them."""
-        if not self._allowed(code):
+        if not self._allowed(code) or "sizes" not in self._taken:
             return {}
         name = source.name()
         sizes = tuple(tensor.shape)
@@ -78,7 +90,10 @@ class Dynamics:
         """Whether a number is another than it was here when code was last made for it."""
         if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
             return False
-        if not self._allowed(code) or not all(isinstance(n, _PLAIN_STEPS) for n in source.path()):
+        kind = "floats" if isinstance(value, float) else "integers"
+        if not self._allowed(code) or kind not in self._taken:
+            return False
+        if not all(isinstance(step, _PLAIN_STEPS) for step in source.path()):
             return False
         name = source.name()
         varying = self._varying.find(code)

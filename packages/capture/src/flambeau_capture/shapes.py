@@ -166,9 +166,11 @@ class Shapes:
         return int(number) if isinstance(number, torch.SymInt) else bool(number)
 
     def add_guards(self, guards: GuardSet) -> None:
-        """Guard all that was decided about the symbols."""
+        """Guard all that was decided about the symbols, by the backend too: it has had the graph.
+        From here on nothing can be decided."""
         if not self:
             return
+        compat.close_environment(self._graph.fake_mode)
         for program in self._programs():
             guards.add_sizes(program)
         for symbol, (source, value) in self._floats.items():

@@ -219,3 +219,44 @@ def test_random_shapes_agree_with_eager(capture, seed):
     fn = capture(mixed)
     for _ in range(8):
         agree(fn, mixed, torch.randn(draw(1, 5), draw(1, 9), draw(1, 4)), torch.randn(draw(1, 6)))
+
+
+def test_what_a_backend_decides_is_a_guard_and_later_nothing_can_be(capture):
+    """The conditions of the environment become guards after the backend has had the graph."""
+    from flambeau_capture import optimize
+
+    sizes = []
+
+    def tiling(module, inputs):
+        size = next(n.meta["val"] for n in module.graph.nodes if n.op == "placeholder").shape[0]
+        sizes.append(size)
+        if size % 4 == 0:
+            return lambda *given: [part + 1 for part in module.forward(*given)]
+        return module.forward
+
+    fn = optimize(tiling, dynamic=True, raise_internal_errors=True)(lambda x: x * 2)
+    for size, more in ((8, 1), (12, 1), (7, 0), (16, 1), (9, 0), (10, 0)):
+        assert torch.equal(fn(torch.ones(size)), torch.full((size,), 2.0 + more))
+    assert len(sizes) == 2
+    with pytest.raises(RuntimeError, match="guards are taken"):
+        bool(sizes[0] > 100)
+    assert bool(sizes[0] % 4 == 0)  # that is known
+
+
+def test_a_backend_may_take_some_kinds_of_symbols(capture):
+    from flambeau_capture import optimize
+
+    seen = []
+
+    def backend(module, inputs):
+        seen.append([type(given) for given in inputs])
+        return module.forward
+
+    backend.supports_symbols = ("sizes",)
+    fn = optimize(backend, raise_internal_errors=True)(lambda x, n, rate: x * x.shape[0] * n * rate)
+    for size, n, rate in ((3, 2, 0.5), (4, 2, 0.5), (5, 2, 0.5), (5, 3, 0.5), (5, 3, 0.6)):
+        assert torch.equal(fn(torch.ones(size), n, rate), torch.ones(size) * size * n * rate)
+    assert seen == [[torch.Tensor], *[[int, torch.Tensor]] * 3]
+    backend.supports_symbols = ("size",)
+    with pytest.raises(ValueError, match="names \\['size'\\]"):
+        optimize(backend)(lambda x: x)
