@@ -304,3 +304,33 @@ def watch_checkpoint_policy(note: Any) -> None:
             return given
 
         mode.policy_fn = policy  # type: ignore[attr-defined]
+
+
+# -- symbolic sizes --------------------------------------------------------------------------------
+
+
+def expression_of(number: Any) -> Any:
+    """The sympy expression of a symbolic number, with what its environment has learnt since."""
+    return number.node.expr
+
+
+def environment_of(number: Any) -> Any:
+    """The shape environment that a symbolic number belongs to."""
+    return number.node.shape_env
+
+
+def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
+    """A symbolic integer for an expression over the symbols of `like`'s environment."""
+    environment = environment_of(like)
+    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    known = expression.xreplace(values)
+    hint = int(known) if known.is_Integer else None
+    return environment.create_symintnode(expression, hint=hint)
+
+
+def hint(number: Any) -> int:
+    """The value of a size in this compile, for estimates: nothing is assumed by asking."""
+    if isinstance(number, torch.SymInt):
+        known = number.node.hint
+        return 0 if known is None else int(known)
+    return int(number)

@@ -81,7 +81,9 @@ def compile(
 
     Raises `AotError`: `TraceError` or `DataDependent` where the program cannot be run on fake
     values, `Unsupported` where it does what this layer refuses, `NotYetSymbolic` for symbolic
-    sizes.
+    sizes that it cannot leave open. Sizes are left open where the placeholders' `meta["val"]` have
+    symbols; what their shape environment holds when this returns has been relied on, and is for
+    the caller to check at each call.
     """
     options = options or Options()
     program = of_graph_module(gm, options.name)
@@ -102,7 +104,8 @@ def compile_program(
     """The passes of `PASSES` on any program."""
 
     def again(others: Sequence[Any]) -> Compiled:
-        return compile_program(program, others, compilers, decompositions, partition, options)
+        static = replace(program, symbolic=())
+        return compile_program(static, others, compilers, decompositions, partition, options)
 
     clock = _Clock()
     grad_mode = torch.is_grad_enabled()
@@ -130,6 +133,9 @@ def compile_program(
     if options.higher_order:
         derivatives = Derivatives(program, joint, surroundings, compile_derivative, options.name)
         higher = derivatives.higher_order()
+    if joint.symbols:
+        # what is learnt about a size while the backward part is compiled must be known by the end
+        options = replace(options, compile_backward="ahead")
     compiled = _training(joint, halves, compilers, options, clock, removed, len(inputs), higher)
     compiled.again = again
     return compiled

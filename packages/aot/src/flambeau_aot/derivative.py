@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import current_value, pytree
+from flambeau_aot._torch_compat import current_value, expression_of, pytree
 from flambeau_aot.analyze import analyze
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.functionalize import StandIn, stand_in_over
@@ -30,6 +30,7 @@ from flambeau_aot.partition.classify import is_random
 from flambeau_aot.partition.split import backward_only
 from flambeau_aot.plan import InputPlan
 from flambeau_aot.program import Program
+from flambeau_aot.sizes import sized
 from flambeau_aot.unread import inputs_of_result
 
 UNREAD = "stands for an unread input"
@@ -66,7 +67,7 @@ def needs(program: Program, joint: Joint) -> Needs:
     statics = len(program.static)
     read = tuple(
         index
-        for index, node in enumerate(joint.primals)
+        for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
         if node in reached and not statics <= index < len(joint.static)
     )
     written = joint.plan.written
@@ -94,16 +95,22 @@ def _own_generator(node: fx.Node) -> bool:
     return any(isinstance(item, torch.Generator) for item in (*node.args, *node.kwargs.values()))
 
 
-def derivative(program: Program, joint: Joint, needed: Needs, name: str) -> Program:
+def derivative(
+    program: Program, joint: Joint, needed: Needs, name: str, symbols: Sequence[int] = ()
+) -> Program:
     """The program of the gradients, of those of `joint.grads` that are not None, in that order.
 
+    symbols: the values of the open sizes; the derivative is that of these sizes alone.
     Its static tensors and first inputs are the primals read, its further inputs the cotangents.
     Running it raises DoubleBackwardError where the program now does something else than when
     it was first traced.
     """
     statics, constants = needed.statics, len(joint.static) - needed.statics
-    plan = _before_constants(joint.plan.inputs, constants)
-    own = [i for i in range(len(joint.primals)) if not statics <= i < statics + constants]
+    plan = _at_sizes(_before_constants(joint.plan.inputs, constants), symbols)
+    program = replace(program, symbolic=())
+    tensors = range(len(joint.primals) - len(joint.symbols))
+    own = [i for i in tensors if not statics <= i < statics + constants]
+    open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
     static_read = [index for index in needed.read if index < statics]
     inputs_read = [index for index in needed.read if index >= statics]
 
@@ -112,7 +119,11 @@ def derivative(program: Program, joint: Joint, needed: Needs, name: str) -> Prog
         given.update(zip(inputs_read, args[: len(inputs_read)], strict=True))
         tangents = list(args[len(inputs_read) :])
         stand_ins = [
-            stand_in_over(given[index] if index in given else _unread(joint, index, tracer))
+            stand_in_over(
+                given[index]
+                if index in given
+                else _unread(joint, index, tracer, open_sizes, symbols)
+            )
             for index in own
         ]
         outputs = _differentiable(program, plan, joint.plan.grad_mode, stand_ins, tracer)
@@ -156,12 +167,23 @@ def _before_constants(plan: InputPlan, constants: int) -> InputPlan:
     )
 
 
-def _unread(joint: Joint, index: int, tracer: Tracer) -> torch.Tensor:
+def _at_sizes(plan: InputPlan, symbols: Sequence[int]) -> InputPlan:
+    """The plan with numbers in the place of open ones."""
+    numbers = tuple(
+        (place.position, value)
+        for place, value in zip(plan.symbols, symbols, strict=True)
+        if place.dim is None
+    )
+    return replace(plan, literals=(*plan.literals, *numbers), symbols=())
+
+
+def _unread(
+    joint: Joint, index: int, tracer: Tracer, open_sizes: Sequence[Any], symbols: Sequence[int]
+) -> torch.Tensor:
     """A tensor of the metadata of an input, whose elements are never read."""
     value = joint.primals[index].meta["val"]
-    made = torch.empty_strided(
-        tuple(value.shape), tuple(value.stride()), dtype=value.dtype, device=value.fake_device
-    )
+    shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
+    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
     tracer.node_of(current_value(made)).meta[UNREAD] = joint.primals[index].name
     return made.requires_grad_(joint.grads[index] is not None)
 

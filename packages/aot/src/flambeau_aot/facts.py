@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_aot._torch_compat import FakeTensor
+from flambeau_aot._torch_compat import FakeTensor, expression_of
 from flambeau_aot.info import GraphInfo
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
@@ -19,6 +19,7 @@ from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, tangents_of
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
+from flambeau_aot.sizes import has_symbols, sized
 
 
 def inference_info(joint: Joint, options: Options) -> GraphInfo:
@@ -77,9 +78,10 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         differentiable=joint.plan.differentiable,
         saved=halves.saved,
         grads=halves.grads,
-        tangents=tuple(_layout(node) for node in joint.tangents),
+        tangents=tuple(_layout(joint, node) for node in joint.tangents),
         reusable=backward.reusable_inputs,
         tangents_of=tangents_of(joint),
+        symbols=len(joint.symbols),
     )
 
 
@@ -165,6 +167,11 @@ def operators(graph: fx.Graph) -> int:
     return sum(node.op == "call_function" for node in graph.nodes)
 
 
-def _layout(node: fx.Node) -> TangentLayout:
+def _layout(joint: Joint, node: fx.Node) -> TangentLayout:
     value: FakeTensor = node.meta["val"]
-    return TangentLayout(tuple(value.shape), tuple(value.stride()), value.dtype, value.fake_device)
+    shape, stride = tuple(value.shape), tuple(value.stride())
+    open_sizes = None
+    if has_symbols(value):
+        symbols = [expression_of(symbol.meta["val"]) for symbol in joint.symbols]
+        open_sizes = sized((shape, stride), symbols)
+    return TangentLayout(shape, stride, value.dtype, value.fake_device, open_sizes)

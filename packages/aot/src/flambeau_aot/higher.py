@@ -35,7 +35,7 @@ class Derivatives:
     ambience: Ambient
     compile: CompileProgram
     name: str
-    compiled: dict[tuple[bool, ...], Compiled] = field(default_factory=dict)
+    compiled: dict[Any, Compiled] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -69,27 +69,33 @@ class Derivatives:
         return HigherOrder(needed.read, needed.statics, needed.draws, self.refusal(), self)
 
     def __call__(
-        self, read: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], streams: Streams
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor],
+        streams: Streams,
+        symbols: Sequence[int] = (),
     ) -> Sequence[torch.Tensor]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.read` that are not static, with their history. streams: the
-        random streams as they were before the program ran.
+        random streams as they were before the program ran. symbols: values of the open sizes; a
+        derivative is compiled for each.
         """
-        pattern = tuple(item.requires_grad for item in cotangents)
+        pattern = (tuple(item.requires_grad for item in cotangents), tuple(symbols))
         entry = self.compiled.get(pattern)
         if entry is None:
             with self.lock:
                 entry = self.compiled.get(pattern)
                 if entry is None:
-                    entry = self._compile([*read, *cotangents])
+                    entry = self._compile([*read, *cotangents], symbols)
                     self.compiled[pattern] = entry
         with replayed(streams):
             grads: Sequence[torch.Tensor] = entry(*read, *cotangents)
         return grads
 
-    def _compile(self, examples: Sequence[torch.Tensor]) -> Compiled:
-        program = derivative(self.program, self.joint, self.needs, f"{self.name}_derivative")
+    def _compile(self, examples: Sequence[torch.Tensor], symbols: Sequence[int]) -> Compiled:
+        name = f"{self.name}_derivative"
+        program = derivative(self.program, self.joint, self.needs, name, symbols)
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
         own = [item.detach().requires_grad_(item.requires_grad) for item in examples]
         with self.ambience.restored():

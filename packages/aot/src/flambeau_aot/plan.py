@@ -47,6 +47,22 @@ class Merged:
 
 
 @dataclass(frozen=True)
+class SymbolPlace:
+    """Where a call finds the value of a symbol: an argument, or its size or stride at `dim`."""
+
+    position: int
+    dim: int | None
+    stride: bool = False
+
+    def read(self, argument: Any) -> int:
+        """The value of the symbol, from the argument at `position`."""
+        if self.dim is None:
+            value: int = argument
+            return value
+        return int(argument.stride(self.dim) if self.stride else argument.shape[self.dim])
+
+
+@dataclass(frozen=True)
 class InputPlan:
     """How the caller's arguments become the graph's primals.
 
@@ -54,6 +70,7 @@ class InputPlan:
     of `merged` follow. Plans count the members of bases as primals that come after these.
     duplicates: (position, primal): this argument was the same tensor as that primal.
     literals: (position, value): an argument that is no tensor, fixed at its traced value.
+    symbols: the sizes that are left open, numbers that are the last primals of all.
     """
 
     static: int
@@ -61,11 +78,12 @@ class InputPlan:
     duplicates: tuple[tuple[int, int], ...] = ()
     literals: tuple[tuple[int, Any], ...] = ()
     merged: tuple[Merged, ...] = ()
+    symbols: tuple[SymbolPlace, ...] = ()
 
     @property
     def bound(self) -> int:
         """How many primals the graph takes."""
-        return self.static + len(self.primals) + len(self.merged)
+        return self.static + len(self.primals) + len(self.merged) + len(self.symbols)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from flambeau_aot._torch_compat import DATA_DEPENDENT_ERRORS, sequence_number
 from flambeau_aot.errors import AotError, DataDependent, TraceError, Unsupported
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.sizes import has_symbols
 
 Run = Callable[[Sequence[torch.Tensor], Sequence[Any], Tracer], Any]
 
@@ -34,6 +35,9 @@ class Program:
     input_names: tuple[str, ...]
     run: Run
     lines_from_stack: bool
+    symbolic: tuple[Any, ...] = ()
+    """For a program whose sizes are left open: by input, the fake tensor or the number that stands
+    for it."""
 
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
@@ -43,9 +47,11 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
     names: list[str] = []
     position: dict[str, int] = {}
     inputs: list[str] = []
+    stand_ins: list[Any] = []
     for node in gm.graph.nodes:
         if node.op == "placeholder":
             inputs.append(str(node.target))
+            stand_ins.append(node.meta.get("val"))
         elif node.op == "get_attr":
             target = str(node.target)
             value = _attribute(gm, target)
@@ -60,7 +66,8 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
     def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
         return _interpret(gm, position, params, args, tracer.lines)
 
-    return Program(name, tuple(static), tuple(names), tuple(inputs), run, False)
+    symbolic = tuple(stand_ins) if any(map(has_symbols, stand_ins)) else ()
+    return Program(name, tuple(static), tuple(names), tuple(inputs), run, False, symbolic)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> Program:

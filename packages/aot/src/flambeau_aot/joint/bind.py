@@ -14,12 +14,18 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import FakeTensor, is_conj_or_neg, storage_key
+from flambeau_aot._torch_compat import (
+    FakeTensor,
+    expression_of,
+    is_conj_or_neg,
+    storage_key,
+)
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.merging import base_for, merge
-from flambeau_aot.plan import InputPlan, Member, Merged
+from flambeau_aot.plan import InputPlan, Member, Merged, SymbolPlace
 from flambeau_aot.program import Program
+from flambeau_aot.sizes import is_symbolic, symbols_of
 
 
 @dataclass(frozen=True)
@@ -59,10 +65,11 @@ def bind_inputs(
     repeated: list[tuple[int, Any]] = []
     parts: dict[int, list[int]] = {}
     for position, value in enumerate(inputs):
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if is_symbolic(value):
             raise NotYetSymbolic(f"argument {position} is symbolic")
         if not isinstance(value, torch.Tensor):
-            literals.append((position, value))
+            if not (program.symbolic and is_symbolic(program.symbolic[position])):
+                literals.append((position, value))
         elif id(value) in known:
             repeated.append((position, known[id(value)]))
         elif overlapping and storage_key(value) in overlapping:
@@ -75,14 +82,42 @@ def bind_inputs(
             positions.append(position)
     for tensor in (*primals, *(inputs[place] for group in parts.values() for place in group)):
         _refuse_kind(tensor)
+    if parts and program.symbolic:
+        raise NotYetSymbolic("arguments of symbolic sizes share memory that is written to")
     merged, first_of = _merged(program, inputs, parts, len(primals))
     primals.extend(base_for(item, inputs) for item in merged)
     duplicates = tuple(
         (position, where if isinstance(where, int) else first_of[where[0]] + where[1])
         for position, where in repeated
     )
-    plan = InputPlan(len(program.static), tuple(positions), duplicates, tuple(literals), merged)
+    plan = InputPlan(
+        len(program.static),
+        tuple(positions),
+        duplicates,
+        tuple(literals),
+        merged,
+        _symbol_places(program.symbolic),
+    )
     return primals, plan
+
+
+def _symbol_places(symbolic: Sequence[Any]) -> tuple[SymbolPlace, ...]:
+    """Where each symbol of the inputs is found, in the order of `symbols_of`."""
+    places: dict[Any, SymbolPlace] = {}
+    for position, value in enumerate(symbolic):
+        if isinstance(value, torch.Tensor):
+            for stride, sizes in ((False, value.shape), (True, value.stride())):
+                for dim, size in enumerate(sizes):
+                    if isinstance(size, torch.SymInt):
+                        place = SymbolPlace(position, dim, stride)
+                        places.setdefault(expression_of(size), place)
+        elif isinstance(value, torch.SymInt):
+            places[expression_of(value)] = SymbolPlace(position, None)
+    wanted = symbols_of(symbolic)
+    missing = [symbol for symbol in wanted if symbol not in places]
+    if missing:
+        raise NotYetSymbolic(f"no input has exactly the size {missing[0]}")
+    return tuple(places[symbol] for symbol in wanted)
 
 
 def _merged(
@@ -148,9 +183,13 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
 
 
 def arguments(
-    plan: InputPlan, stand_ins: Sequence[StandIn], parts: Sequence[Part], count: int
+    plan: InputPlan,
+    stand_ins: Sequence[StandIn],
+    parts: Sequence[Part],
+    count: int,
+    symbolic: Sequence[Any] = (),
 ) -> list[Any]:
-    """What the program is run on, by argument position."""
+    """What the program is run on, by argument position; `symbolic` holds the open numbers."""
     wrappers = [*(item.wrapper for item in stand_ins), *(part.wrapper for part in parts)]
     args: list[Any] = [None] * count
     for offset, position in enumerate(plan.primals):
@@ -161,4 +200,7 @@ def arguments(
         args[position] = wrappers[primal]
     for position, value in plan.literals:
         args[position] = value
+    for position, value in enumerate(symbolic):
+        if is_symbolic(value):
+            args[position] = value
     return args

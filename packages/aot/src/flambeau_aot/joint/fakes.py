@@ -19,11 +19,13 @@ import torch
 from flambeau_aot._torch_compat import (
     FakeTensor,
     FakeTensorMode,
+    expression_of,
     is_conj_or_neg,
     new_fake,
     run_fake,
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
 
@@ -65,8 +67,10 @@ _SAME_ON_META: frozenset[str] = frozenset(
 class FakeValues:
     """The fake values of one trace and what is known of their metadata."""
 
-    def __init__(self) -> None:
-        self.mode = FakeTensorMode(allow_non_fake_inputs=False)
+    def __init__(self, environment: Any = None) -> None:
+        """environment: the shape environment of symbolic sizes; None where all are numbers."""
+        self.mode = FakeTensorMode(allow_non_fake_inputs=False, shape_env=environment)
+        self.symbolic = environment is not None
         self._keys: dict[int, TensorKey] = {}
         self._alive: list[torch.Tensor] = []
         self._memo: dict[Any, Any] = {}
@@ -78,14 +82,11 @@ class FakeValues:
         """A fake value with a tensor's sizes, strides, offset, dtype and device."""
         if tensor.layout != torch.strided:
             raise Unsupported(f"a tensor of layout {tensor.layout} is not supported")
-        sizes: list[int] = []
-        for size in tensor.shape:
-            if not isinstance(size, int):
-                raise NotYetSymbolic(f"the symbolic size {size} reached the tracer")
-            sizes.append(size)
+        if has_symbols(tensor) and not self.symbolic:
+            raise NotYetSymbolic(f"the symbolic sizes {tuple(tensor.shape)} reached the tracer")
         device = tensor.fake_device if isinstance(tensor, FakeTensor) else tensor.device
-        offset = int(tensor.storage_offset())
-        return self._make((tuple(sizes), tuple(tensor.stride()), offset, tensor.dtype, device))
+        shape, stride = _keyed(tensor.shape), _keyed(tensor.stride())
+        return self._make((shape, stride, _keyed(tensor.storage_offset()), tensor.dtype, device))
 
     def tangent_like(self, value: torch.Tensor) -> FakeTensor:
         """A fake cotangent: the value's strides where they are dense, else contiguous ones."""
@@ -93,10 +94,10 @@ class FakeValues:
         if not is_dense(tuple(value.shape), stride):
             stride = contiguous(tuple(value.shape))
         device = value.fake_device if isinstance(value, FakeTensor) else value.device
-        return self._make((tuple(value.shape), stride, 0, value.dtype, device))
+        return self._make((_keyed(value.shape), _keyed(stride), 0, value.dtype, device))
 
     def _make(self, key: TensorKey) -> FakeTensor:
-        shape, stride, offset, dtype, device = key
+        shape, stride, offset, dtype, device = map(_plain, key) if self.symbolic else key
         meta = torch.empty_strided(shape, stride, dtype=dtype, device=_META)
         if offset:
             extent = (
@@ -116,9 +117,9 @@ class FakeValues:
         key = self._keys.get(id(value))
         if key is None:
             key = (
-                tuple(value.shape),
-                tuple(value.stride()),
-                int(value.storage_offset()),
+                _keyed(value.shape),
+                _keyed(value.stride()),
+                _keyed(value.storage_offset()),
                 value.dtype,
                 value.fake_device,
             )
@@ -136,7 +137,8 @@ class FakeValues:
                 self.remembered += 1
                 return self._rebuild(described)
         self.runs += 1
-        if key is not None and len(devices) == 1 and "device" not in kwargs and self._plain(func):
+        plain = key is not None and len(devices) == 1 and "device" not in kwargs
+        if plain and not self.symbolic and self._plain(func):
             result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
         else:
             result = run_fake(self.mode, func, args, kwargs)
@@ -218,6 +220,8 @@ class FakeValues:
             raise TypeError("a real tensor has no metadata key")
         if isinstance(value, (list, tuple)):
             return tuple([self._arg_key(item, devices) for item in value])
+        if isinstance(value, torch.SymInt):
+            return _keyed(value)
         return (type(value), value)
 
     def _describe(self, result: Any) -> Any:
@@ -235,6 +239,40 @@ class FakeValues:
         if kind == "none":
             return None
         return kind(self._rebuild(part) for part in content)
+
+
+class _Symbolic:
+    """A symbolic size as part of a key: equal to another of the same expression."""
+
+    __slots__ = ("expression", "number")
+
+    def __init__(self, number: torch.SymInt) -> None:
+        self.number = number
+        self.expression = expression_of(number)
+
+    def __hash__(self) -> int:
+        return hash(self.expression)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Symbolic) and bool(self.expression == other.expression)
+
+
+def _keyed(value: Any) -> Any:
+    """Sizes as part of a key."""
+    if isinstance(value, torch.SymInt):
+        return _Symbolic(value)
+    if isinstance(value, (tuple, list)):
+        return tuple([_Symbolic(n) if isinstance(n, torch.SymInt) else n for n in value])
+    return value
+
+
+def _plain(part: Any) -> Any:
+    """The part of a key with its sizes as they are."""
+    if isinstance(part, _Symbolic):
+        return part.number
+    if isinstance(part, tuple):
+        return tuple([n.number if isinstance(n, _Symbolic) else n for n in part])
+    return part
 
 
 def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     current_value,
+    environment_of,
     functional_tensor,
     functionalization,
     no_saved_tensor_hooks,
@@ -26,14 +27,15 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.analyze import analyze
 from flambeau_aot.calls import RewriteCalls
-from flambeau_aot.errors import AotError, TraceError, Unsupported
+from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
-from flambeau_aot.plan import InputPlan, Plan, shifted
+from flambeau_aot.plan import InputPlan, OutputPlan, Plan, ViewOfInput, ViewOfOutput, shifted
 from flambeau_aot.program import Program
+from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
 from flambeau_aot.writes import has_gaps
 
 
@@ -42,7 +44,8 @@ class Joint:
     """The joint graph by its parts.
 
     static: tensors bound to the first placeholders: parameters and buffers, then constants.
-    primals: placeholders of all inputs, in that order. tangents: those of the cotangents.
+    primals: placeholders of all inputs, in that order, the symbols of open sizes last. tangents:
+    those of the cotangents.
     requires_grad: whether an input does, which is not to say that a result does.
     outputs: what the forward part returns; grads: one per primal, None where it needs none.
     """
@@ -57,6 +60,12 @@ class Joint:
     requires_grad: bool
     fake_runs: int
     fake_remembered: int
+
+    @property
+    def symbols(self) -> tuple[fx.Node, ...]:
+        """The primals that are numbers: the sizes left open."""
+        count = len(self.plan.inputs.symbols)
+        return self.primals[len(self.primals) - count :]
 
     @property
     def training(self) -> bool:
@@ -124,8 +133,14 @@ def _trace(
 ) -> Joint:
     primals, input_plan = bind_inputs(program, inputs, overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
-    tracer = Tracer(decompositions)
-    values = [tracer.fakes.like(tensor) for tensor in primals]
+    symbols = symbols_of(program.symbolic)
+    numbers = numbers_of(program.symbolic, symbols)
+    tracer = Tracer(decompositions, environment_of(numbers[0]) if numbers else None)
+    values = [
+        *(tracer.fakes.like(tensor) for tensor in program.static),
+        *(tracer.fakes.like(_metadata(program, p, inputs)) for p in input_plan.primals),
+        *(tracer.fakes.like(base) for base in primals[len(primals) - len(input_plan.merged) :]),
+    ]
     names = [
         *program.static_names,
         *(program.input_names[p] for p in input_plan.primals),
@@ -135,6 +150,7 @@ def _trace(
         tracer.placeholder(_identifier(name), value)
         for name, value in zip(names, values, strict=True)
     ]
+    nodes.extend(tracer.symbol(number) for number in numbers)
     tracer.stack_lines = program.lines_from_stack
     stand_ins = [
         stand_in(value, tensor.requires_grad, tensor.is_leaf)
@@ -158,10 +174,12 @@ def _trace(
         raise Unsupported("a result requires grad although no input does")
     tangents, grads = _backward(tracer, effects, differentiable, stand_ins, accumulate)
     count, extra = input_plan.static, len(tracer.constants)
+    if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
+        raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
     plan = Plan(
         inputs=input_plan,
         updates=tuple(effects.updates),
-        results=tuple(effects.results),
+        results=tuple(_sized_views(item, symbols) for item in effects.results),
         differentiable=differentiable,
         visible=len(effects.returned),
         structure=structure,
@@ -178,12 +196,37 @@ def _trace(
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
         tangents=tangents,
         outputs=outputs,
-        grads=(*grads[:count], *(None for _ in tracer.constants), *grads[count:]),
+        grads=(
+            *grads[:count],
+            *(None for _ in tracer.constants),
+            *grads[count:],
+            *(None for _ in numbers),
+        ),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
     )
+
+
+def _sized_views(item: OutputPlan, symbols: Sequence[Any]) -> OutputPlan:
+    """The plan of a result, with what computes the sizes of its views at each call."""
+    if not isinstance(item, (ViewOfInput, ViewOfOutput)):
+        return item
+    steps = tuple(
+        replace(step, sized=sized((step.args, step.kwargs), symbols))
+        if mentions_symbols((step.args, step.kwargs))
+        else step
+        for step in item.steps
+    )
+    return replace(item, steps=steps)
+
+
+def _metadata(program: Program, position: int, inputs: Sequence[Any]) -> torch.Tensor:
+    """What has the metadata of an input: the input, or what stands for it with open sizes."""
+    stand_in = program.symbolic[position] if program.symbolic else None
+    tensor: torch.Tensor = stand_in if has_symbols(stand_in) else inputs[position]
+    return tensor
 
 
 def _effects(
@@ -214,7 +257,7 @@ def run_program(
     """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
     if parts is None:
         parts = parts_of(plan, stand_ins)
-    args = arguments(plan, stand_ins, parts, count)
+    args = arguments(plan, stand_ins, parts, count, program.symbolic)
     static = [item.wrapper for item in stand_ins[: plan.static]]
     leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}

@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     TorchDispatchMode,
     current_backward_sequence,
     decomposes_itself,
+    expression_of,
     is_conj_or_neg,
     is_view_op,
     sequence_number,
@@ -31,18 +32,23 @@ from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.regions import REGION, Regions
+from flambeau_aot.sizes import Sized, SizeNodes, is_symbolic
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
 class ViewStep:
-    """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list."""
+    """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
+
+    sized: for arguments with symbolic sizes, from the symbols' values to args and kwargs.
+    """
 
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     index: int | None
+    sized: Sized | None = None
 
 
 def beside_autograd(value: torch.Tensor) -> torch.Tensor:
@@ -61,10 +67,12 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
 class Tracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
 
-    def __init__(self, decompositions: Decompositions) -> None:
+    def __init__(self, decompositions: Decompositions, environment: Any = None) -> None:
+        """environment: the shape environment of symbolic sizes, where there are any."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
-        self.fakes = FakeValues()
+        self.fakes = FakeValues(environment)
+        self.sizes = SizeNodes(self.graph)
         self.lines = Lines()
         self.decompositions = decompositions
         self.stack_lines = False
@@ -91,7 +99,13 @@ class Tracer(TorchDispatchMode):
         """Keeps torch from loading and wrapping its own graph capture around this mode."""
         return False
 
-    def placeholder(self, name: str, value: FakeTensor) -> fx.Node:
+    def symbol(self, number: torch.SymInt) -> fx.Node:
+        """A new input of the graph that is the value of a symbol."""
+        node = self.placeholder(str(number), number)
+        self.sizes.given(node, expression_of(number))
+        return node
+
+    def placeholder(self, name: str, value: Any) -> fx.Node:
         """A new input of the graph; inputs come before every operator."""
         after = next((n for n in reversed(self.graph.nodes) if n.op == "placeholder"), None)
         if after is None:
@@ -248,7 +262,7 @@ class Tracer(TorchDispatchMode):
             return [self._to_nodes(item) for item in value]
         if isinstance(value, dict):
             return {name: self._to_nodes(item) for name, item in value.items()}
-        return value
+        return self.sizes.node(value) if is_symbolic(value) else value
 
     def _lift_constants(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Real tensors met inside the program become inputs of the graph."""

@@ -17,6 +17,7 @@ import torch
 
 from flambeau_aot._torch_compat import is_operator, is_view_op
 from flambeau_aot.options import Classifier, OpClass
+from flambeau_aot.sizes import ARITHMETIC
 
 _BY_NAME: dict[str, OpClass] = {
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"), "matmul"),
@@ -108,7 +109,7 @@ def runs_anyway(target: Any) -> bool:
 
 def classify(target: Any, known: Classifier | None = None) -> OpClass:
     """The class of one operator: the caller's word first, then names, then ATen's tags."""
-    if target is operator.getitem:
+    if target is operator.getitem or target in ARITHMETIC:
         return "view"
     if not is_operator(target) or is_random(target):
         return "leaf" if not is_operator(target) else "random"

@@ -1,6 +1,7 @@
 """What saving a value costs, and what computing it again costs, both in bytes.
 
-What comes in: nodes with their fake values. What goes out: whole numbers.
+What comes in: nodes with their fake values. What goes out: whole numbers; those of symbolic sizes
+are for the sizes of this compile.
 Invariant: costs are non-negative; `None` as a recompute cost means never.
 
 Saving a value costs its size. Computing a fusible operator again costs a small part of its
@@ -14,6 +15,7 @@ from typing import Any
 
 from torch import fx
 
+from flambeau_aot._torch_compat import hint
 from flambeau_aot.options import OpClass
 
 # Parts of a byte of output (of input, for reductions) that one byte saved is worth.
@@ -33,7 +35,7 @@ def nbytes(value: Any) -> int:
         return sum(nbytes(item) for item in value)
     if not hasattr(value, "numel"):
         return 0
-    return int(value.numel()) * int(value.element_size())
+    return hint(value.numel()) * int(value.element_size())
 
 
 def save_cost(node: fx.Node, kind: OpClass) -> int:
@@ -76,7 +78,7 @@ def work(node: fx.Node, kind: OpClass) -> float:
 
 def _multiplications(node: fx.Node) -> float:
     """Multiplications of a product of matrices; of a convolution; of attention; 0 for others."""
-    shapes = [tuple(source.meta["val"].shape) for source in _operands(node)]
+    shapes = [tuple(map(hint, source.meta["val"].shape)) for source in _operands(node)]
     name = getattr(node.target, "__name__", "")
     results = _elements(node.meta["val"])
     if len(shapes) < 2:
@@ -107,4 +109,4 @@ def _operands(node: fx.Node) -> list[fx.Node]:
 def _elements(value: Any) -> float:
     if isinstance(value, (list, tuple)):
         return max((_elements(item) for item in value), default=0.0)
-    return float(value.numel()) if hasattr(value, "numel") else 0.0
+    return float(hint(value.numel())) if hasattr(value, "numel") else 0.0

@@ -74,6 +74,8 @@ def cheapest(
 
 
 def _saving(problem: Problem, node: fx.Node) -> int | None:
+    if node in problem.joint.symbols:
+        return 0  # both halves take them
     if not isinstance_tensor(node):
         return None
     if not problem.owned(node):

@@ -29,6 +29,8 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
         if node in seen:
             continue
         seen.add(node)
+        if node in joint.symbols:
+            continue  # both halves take them
         if node in early and node not in late and _may_be_saved(node):
             wanted.append(node)
         elif node.op != "placeholder":

@@ -36,7 +36,7 @@ class Saved:
 
 @dataclass(frozen=True)
 class Halves:
-    """The two graphs. Backward inputs are the saved values, then the tangents.
+    """The two graphs. Backward inputs are the saved values, then the tangents, then the symbols.
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     recomputed: names of operators that run in both graphs. recomputed_share: their part of the
@@ -101,7 +101,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     """Cut a joint graph so that exactly these values cross."""
     written = {joint.primals[primal] for primal in joint.plan.written}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
-    crossing = sorted(set(saved), key=lambda node: order[node])
+    crossing = sorted(set(saved) - set(joint.symbols), key=lambda node: order[node])
     primal_index = {node: index for index, node in enumerate(joint.primals)}
     outputs: list[fx.Node] = list(joint.outputs)
     first_output: dict[fx.Node, int] = {}
@@ -125,7 +125,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     wanted = [node for node in joint.grads if node is not None]
     distinct = list(dict.fromkeys(wanted))
     late = backward_only(joint)
-    given = [*crossing, *joint.tangents]
+    given = [*crossing, *joint.tangents, *joint.symbols]
     checks = _computable([n for n in late if has_effect(n.target)], set(given))
     backward, again = _extract(
         given, distinct, joint.graph, checks, asked=lambda node: node not in late

@@ -54,6 +54,7 @@ class Compiled:
         self.backward = backward
         self.again = again
         self.variants: list[Compiled] = []
+        self._sizes: list[Any] = []
 
     def __call__(self, *args: Any) -> Any:
         try:
@@ -65,14 +66,24 @@ class Compiled:
 
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""
-        for variant in self.variants:
+        # a variant leaves no size open
+        sizes = tuple(map(_layout_of, args)) if self.joint.symbols else ()
+        for variant, own in zip(self.variants, self._sizes, strict=True):
+            if own != sizes:
+                continue
             try:
                 return variant.run(*args)
             except AliasingChanged as difference:
                 del difference
         assert self.again is not None
         self.variants.append(self.again(args))
+        self._sizes.append(sizes)
         return self.variants[-1].run(*args)
+
+
+def _layout_of(value: Any) -> Any:
+    """A tensor's sizes and strides; anything else as it is."""
+    return (value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
 
 
 def direct(compiled: Compiled) -> Compiled:
@@ -169,7 +180,7 @@ def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:
 
 
 def _refuse_grad(primals: Sequence[Any]) -> None:
-    if any(tensor.requires_grad for tensor in primals):
+    if any(isinstance(x, torch.Tensor) and x.requires_grad for x in primals):
         raise AotError(
             "this program was compiled with grad disabled and is called with grad enabled"
         )

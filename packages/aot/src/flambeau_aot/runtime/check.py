@@ -10,14 +10,16 @@ every call, since what a compiled graph aliases does not change from call to cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from flambeau_aot._torch_compat import expression_of
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.info import Boxed
+from flambeau_aot.sizes import has_symbols, sized
 
 Extent = tuple[int, int, int]
 
@@ -43,6 +45,7 @@ class Checked:
         self.call = call
         self.name = name
         self.nodes: list[fx.Node | None] = list(output.args[0])  # type: ignore[arg-type]
+        self.layouts = _layouts(gm, self.nodes) if compare else None
         self.fresh = fresh
         self.shareable = shareable
         self.compare = compare
@@ -76,9 +79,10 @@ class Checked:
             if isinstance(value, torch.Tensor) and place not in self.shareable
         ]
         given = [value for value in args if isinstance(value, torch.Tensor)]
+        layouts = self.layouts(args) if self.layouts is not None else []
         outputs = list(self.call(args))
         if self.compare:
-            self._check(outputs)
+            self._check(outputs, layouts)
         copies: list[int] = []
         for index in range(min(self.fresh, len(outputs))):
             own = extent(outputs[index])
@@ -119,7 +123,7 @@ class Checked:
                 outputs[index] = saved.clone()
         return copies
 
-    def _check(self, outputs: list[Any]) -> None:
+    def _check(self, outputs: list[Any], layouts: Sequence[Any]) -> None:
         if len(outputs) != len(self.nodes):
             raise CompilerContractError(
                 f"the compiled {self.name} returned {len(outputs)} outputs instead of "
@@ -128,8 +132,7 @@ class Checked:
         for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
             if node is None:
                 continue
-            expected = node.meta["val"]
-            problem = _difference(value, expected, self.strides)
+            problem = _difference(value, node.meta["val"].dtype, *layouts[index], self.strides)
             if problem:
                 raise CompilerContractError(
                     f"output {index} ({node.name}) of the compiled {self.name} {problem}",
@@ -137,16 +140,36 @@ class Checked:
                 )
 
 
-def _difference(value: Any, expected: torch.Tensor, strides: bool) -> str:
+def _layouts(
+    gm: fx.GraphModule, nodes: Sequence[fx.Node | None]
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """From the graph's inputs to shape and strides of its outputs."""
+    traced = [node.meta["val"] if node is not None else None for node in nodes]
+    wanted = [None if v is None else (tuple(v.shape), tuple(v.stride())) for v in traced]
+    if not any(value is not None and has_symbols(value) for value in traced):
+        return lambda args: wanted
+    inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+    places = [place for place, value in enumerate(inputs) if isinstance(value, torch.SymInt)]
+    at = sized(wanted, [expression_of(inputs[place]) for place in places])
+    return lambda args: at([args[place] for place in places])
+
+
+def _difference(
+    value: Any,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    strides: bool,
+) -> str:
     if not isinstance(value, torch.Tensor):
         return f"is a {type(value).__name__}, not a tensor"
-    if value.shape != expected.shape:
-        return f"has shape {tuple(value.shape)}, not {tuple(expected.shape)}"
-    if value.dtype != expected.dtype:
-        return f"has dtype {value.dtype}, not {expected.dtype}"
+    if tuple(value.shape) != shape:
+        return f"has shape {tuple(value.shape)}, not {shape}"
+    if value.dtype != dtype:
+        return f"has dtype {value.dtype}, not {dtype}"
     if not strides:
         return ""
-    for size, given, traced in zip(value.shape, value.stride(), expected.stride(), strict=True):
+    for size, given, traced in zip(value.shape, value.stride(), stride, strict=True):
         if size > 1 and given != traced and value.numel():
             return f"has strides {tuple(value.stride())}, not {tuple(expected.stride())}"
     return ""

@@ -24,8 +24,8 @@ from flambeau_aot.plan import (
     ViewOfOutput,
 )
 
-Epilogue = Callable[[Sequence[torch.Tensor], Sequence[Any]], list[Any]]
-Result = Callable[[Sequence[torch.Tensor], Sequence[Any]], Any]
+Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
+Result = Callable[[Sequence[Any], Sequence[Any]], Any]
 
 aten = torch.ops.aten
 
@@ -46,7 +46,8 @@ def epilogue(plan: Plan) -> Epilogue | None:
     silent = [item for item in plan.updates if item.counted and not item.differentiable]
     unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
-    results = [_result(item) for item in plan.results]
+    symbols = slice(plan.inputs.bound - len(plan.inputs.symbols), plan.inputs.bound)
+    results = [_result(item, symbols) for item in plan.results]
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
@@ -57,7 +58,7 @@ def epilogue(plan: Plan) -> Epilogue | None:
     if direct and not plan.updates and plan.grad_mode_after is None and not plan.extras:
         return None
 
-    def finish(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> list[Any]:
+    def finish(primals: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         if silent:
             with torch.no_grad():
                 copy_all_(
@@ -99,14 +100,14 @@ def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
             change(tensor, *step.args, **step.kwargs)
 
 
-def _result(item: Any) -> Result:
-    made = _made(item)
+def _result(item: Any, symbols: slice) -> Result:
+    made = _made(item, symbols)
     if not getattr(item, "leaf", False):
         return made
     return lambda primals, outputs: made(primals, outputs).requires_grad_()
 
 
-def _made(item: Any) -> Result:
+def _made(item: Any, symbols: slice) -> Result:
     if isinstance(item, FromGraph):
         place = item.output
         return lambda primals, outputs: outputs[place]
@@ -120,17 +121,23 @@ def _made(item: Any) -> Result:
         return _nothing
     if isinstance(item, ViewOfInput):
         source, steps, grad = item.primal, item.steps, item.requires_grad
-        return lambda primals, outputs: replay(primals[source], steps, grad)
+        return lambda primals, outputs: replay(primals[source], steps, grad, primals[symbols])
     assert isinstance(item, ViewOfOutput)
     base, again, wants = item.output, item.steps, item.requires_grad
-    return lambda primals, outputs: replay(outputs[base], again, wants)
+    return lambda primals, outputs: replay(outputs[base], again, wants, primals[symbols])
 
 
-def replay(value: Any, steps: tuple[ViewStep, ...], requires_grad: bool) -> Any:
-    """Make a view again, as part of the autograd graph exactly if it was part of it."""
+def replay(
+    value: Any, steps: tuple[ViewStep, ...], requires_grad: bool, symbols: Sequence[Any] = ()
+) -> Any:
+    """Make a view again, as part of the autograd graph exactly if it was part of it; `symbols`
+    are the values of the open sizes."""
     with torch.set_grad_enabled(requires_grad):
         for step in steps:
-            value = step.func(value, *step.args, **step.kwargs)
+            args, kwargs = step.args, step.kwargs
+            if step.sized is not None:
+                args, kwargs = step.sized(symbols)
+            value = step.func(value, *args, **kwargs)
             if step.index is not None:
                 value = value[step.index]
     return value

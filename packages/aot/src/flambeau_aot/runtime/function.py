@@ -31,16 +31,28 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.partition.split import Saved
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
+from flambeau_aot.sizes import Sized
 
 
 @dataclass(frozen=True)
 class TangentLayout:
-    """What the backward graph was traced with for one cotangent."""
+    """What the backward graph was traced with for one cotangent.
+
+    sized: for symbolic sizes, from the symbols' values to shape and stride.
+    """
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    sized: Sized | None = None
+
+    def at(self, symbols: Sequence[int]) -> TangentLayout:
+        """The layout for these values of the symbols."""
+        if self.sized is None:
+            return self
+        shape, stride = self.sized(symbols)
+        return TangentLayout(shape, stride, self.dtype, self.device)
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,7 @@ class Crossing:
     reusable: positions of backward inputs that the backward graph may overwrite.
     tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
     tangents are all undefined is undefined, as in eager, and not zero.
+    symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
     """
 
     visible: int
@@ -61,6 +74,7 @@ class Crossing:
     tangents: tuple[TangentLayout, ...]
     reusable: tuple[int, ...]
     tangents_of: tuple[frozenset[int], ...]
+    symbols: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,11 @@ class HigherCall(Protocol):
     """Gradients from primals and cotangents, as part of the autograd graph."""
 
     def __call__(
-        self, read: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], streams: Streams
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor],
+        streams: Streams,
+        symbols: Sequence[int] = (),
     ) -> Sequence[torch.Tensor]: ...
 
 
@@ -126,6 +144,8 @@ def _forward(
     lines.append("    outputs = graph([*primals])")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
+    if crossing.symbols:
+        lines.append(f"    ctx.symbols = primals[-{crossing.symbols}:]")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
     if constant:
         marked = display([f"outputs[{index}]" for index in constant])
@@ -161,9 +181,11 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         lines.extend(f"        args[{i}] = args[{i}].clone()" for i in crossing.reusable)
         lines.append("    else:")
         lines.append("        release(ctx)")
-    lines.extend(
-        f"    args.append(as_traced({name}, layout{place}))" for place, name in enumerate(given)
-    )
+    for place, name in enumerate(given):
+        at = "" if crossing.tangents[place].sized is None else ".at(ctx.symbols)"
+        lines.append(f"    args.append(as_traced({name}, layout{place}{at}))")
+    if crossing.symbols:
+        lines.append("    args.extend(ctx.symbols)")
     lines.append("    grads = graph(args)")
     if len(given) > 1:
         lines.append(f"    if {' or '.join(f'{name} is None' for name in given)}:")
@@ -220,10 +242,13 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
             for index in higher.read
             if index >= higher.static
         ]
+        symbols = ctx.symbols if crossing.symbols else ()
         cotangents = [
-            as_traced(item, layout) for item, layout in zip(given, crossing.tangents, strict=True)
+            as_traced(item, layout.at(symbols))
+            for item, layout in zip(given, crossing.tangents, strict=True)
         ]
-        found = iter(higher.call(read, cotangents, ctx.streams if higher.draws else ()))
+        streams_before = ctx.streams if higher.draws else ()
+        found = iter(higher.call(read, cotangents, streams_before, symbols))
         grads = [None if place is None else next(found) for place in crossing.grads]
         return undefined(grads, given)
 

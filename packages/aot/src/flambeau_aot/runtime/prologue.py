@@ -1,7 +1,7 @@
 """From the caller's arguments to the graph's inputs.
 
-What comes in: the positional arguments of a call. What goes out: the list of primals, and after
-them those arguments that are parts of a primal (`Plan.inputs.bound` says where they begin).
+What comes in: the positional arguments of a call. What goes out: the list of primals, symbols of open
+sizes last, and after them those arguments that are parts of a primal (`Plan.inputs.bound` says where they begin).
 Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
 program writes to shares memory with those it did then; else `AliasingChanged` is raised.
 """
@@ -18,7 +18,7 @@ from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.merging import base_for
 from flambeau_aot.plan import Plan
 
-Prologue = Callable[[Sequence[Any]], list[torch.Tensor]]
+Prologue = Callable[[Sequence[Any]], list[Any]]
 
 
 def prologue(plan: Plan, static: Sequence[torch.Tensor], arguments: int) -> Prologue:
@@ -27,15 +27,18 @@ def prologue(plan: Plan, static: Sequence[torch.Tensor], arguments: int) -> Prol
     positions = plan.inputs.primals
     written = tuple(item.primal for item in plan.updates if item.primal >= len(held))
     straight = positions == tuple(range(arguments))
+    symbols = plan.inputs.symbols
     checks = _checks(plan, written)
     merged = plan.inputs.merged
 
-    def bind(args: Sequence[Any]) -> list[torch.Tensor]:
+    def bind(args: Sequence[Any]) -> list[Any]:
         if len(args) != arguments:
             raise TypeError(f"the compiled graph takes {arguments} inputs, not {len(args)}")
         primals = [*held, *args] if straight else [*held, *[args[p] for p in positions]]
         for base in merged:
             primals.append(base_for(base, args))
+        for symbol in symbols:
+            primals.append(symbol.read(args[symbol.position]))
         for check in checks:
             check(args, primals)
         for base in merged:
@@ -93,7 +96,10 @@ def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
 
 
 def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
-    keys = [storage_key(tensor) if tensor.numel() else 0 for tensor in primals]
+    keys = [
+        storage_key(tensor) if isinstance(tensor, torch.Tensor) and tensor.numel() else 0
+        for tensor in primals
+    ]
     for index in written:
         if not primals[index].numel():
             continue

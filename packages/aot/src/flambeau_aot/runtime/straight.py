@@ -16,7 +16,7 @@ import torch
 
 from flambeau_aot._torch_compat import appliers, pytree
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import FromGraph, InputPlan, IsInput, Literal, Plan
+from flambeau_aot.plan import FromGraph, InputPlan, IsInput, Literal, Plan, SymbolPlace
 from flambeau_aot.runtime.lines import defined, display, settling
 
 Call = Callable[..., Any]
@@ -28,8 +28,10 @@ _OWN_PARTS = {
 
 def is_straight(plan: Plan, arguments: int) -> bool:
     """Whether arguments are the graph's inputs, in order, and results its outputs or inputs."""
-    plain = InputPlan(plan.inputs.static, tuple(range(arguments)))
-    if plan.inputs != plain:
+    inputs = plan.inputs
+    open_numbers = {place.position for place in inputs.symbols if place.dim is None}
+    tensors = tuple(p for p in range(arguments) if p not in open_numbers)
+    if inputs != InputPlan(inputs.static, tensors, symbols=inputs.symbols):
         return False
     if not all(
         item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
@@ -52,11 +54,12 @@ def inference_line(
         return None
     scope: dict[str, Any] = {}
     scope["graph"] = settling(graph, scope, "graph")
-    inputs = ", ".join([*_statics(static), *_names(arguments)])
+    inputs = _inputs(plan, static)
     checks = []
     if without_grad is not None:
         scope["is_grad_enabled"], scope["without_grad"] = torch.is_grad_enabled, without_grad
-        checks = ["    if is_grad_enabled():", f"        without_grad([{inputs}])"]
+        tensors = ", ".join([*_statics(static), *_tensors(plan)])
+        checks = ["    if is_grad_enabled():", f"        without_grad([{tensors}])"]
     return _call(plan, static, arguments, f"graph([{inputs}])", scope, checks)
 
 
@@ -71,7 +74,7 @@ def training_line(
         return None
     general, direct, transforms_active = appliers(function)
     scope = {"general": general, "direct": direct, "transforms_active": transforms_active}
-    inputs = ", ".join([*_statics(static), *_names(arguments)])
+    inputs = _inputs(plan, static)
     chosen = "(general if transforms_active() else direct)"
     return _call(plan, static, arguments, f"{chosen}({inputs})", scope)
 
@@ -90,7 +93,7 @@ def _call(
         if isinstance(item, FromGraph):
             results.append(f"outputs[{item.output}]")
         elif isinstance(item, IsInput):
-            results.append(_primal(item.primal, len(static)))
+            results.append(_primal(plan, item.primal))
         else:
             assert isinstance(item, Literal)
             scope[f"literal{place}"] = item.value
@@ -119,5 +122,24 @@ def _statics(static: Sequence[torch.Tensor]) -> list[str]:
     return ["*static"] if static else []
 
 
-def _primal(primal: int, static: int) -> str:
-    return f"static[{primal}]" if primal < static else f"a{primal - static}"
+def _tensors(plan: Plan) -> list[str]:
+    return [f"a{position}" for position in plan.inputs.primals]
+
+
+def _inputs(plan: Plan, static: Sequence[torch.Tensor]) -> str:
+    """The graph's inputs: static tensors, arguments, values of symbols."""
+    symbols = [_symbol(place) for place in plan.inputs.symbols]
+    return ", ".join([*_statics(static), *_tensors(plan), *symbols])
+
+
+def _symbol(place: SymbolPlace) -> str:
+    if place.dim is None:
+        return f"a{place.position}"
+    return f"a{place.position}.{'stride' if place.stride else 'size'}({place.dim})"
+
+
+def _primal(plan: Plan, primal: int) -> str:
+    static = plan.inputs.static
+    if primal < static:
+        return f"static[{primal}]"
+    return f"a{plan.inputs.primals[primal - static]}"

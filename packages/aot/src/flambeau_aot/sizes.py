@@ -1,0 +1,172 @@
+"""Symbolic sizes: arithmetic on symbols, as nodes of a graph and as Python.
+
+What comes in: `torch.SymInt`s of one shape environment. What goes out: nodes that compute the same
+number when the graph runs; functions from the symbols' values to a structure with numbers in it.
+Invariant: an expression that neither can say raises `NotYetSymbolic`; a symbol is never replaced
+by the value it has in this compile.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import expression_of, symbolic_integer
+from flambeau_aot.errors import NotYetSymbolic
+
+SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
+
+#: classes of expressions by name: the call of a node, and the text between two operands
+_CALLS: dict[str, tuple[Callable[..., Any], str]] = {
+    "Add": (operator.add, "{} + {}"),
+    "Mul": (operator.mul, "{} * {}"),
+    "FloorDiv": (operator.floordiv, "{} // {}"),
+    "CleanDiv": (operator.floordiv, "{} // {}"),
+    "Mod": (operator.mod, "{} % {}"),
+    "PythonMod": (operator.mod, "{} % {}"),
+    "Max": (max, "max({}, {})"),
+    "Min": (min, "min({}, {})"),
+}
+
+ARITHMETIC = frozenset(call for call, _ in _CALLS.values())
+"""What nodes that compute sizes call."""
+
+
+def is_symbolic(value: object) -> bool:
+    """Whether a value is a symbolic number."""
+    return isinstance(value, SymbolicNumber)
+
+
+def has_symbols(value: object) -> bool:
+    """Whether a tensor has a symbolic size or stride, or a number is symbolic."""
+    if isinstance(value, torch.Tensor):
+        return any(map(is_symbolic, (*value.shape, *value.stride())))
+    return is_symbolic(value)
+
+
+def symbols_of(values: Iterable[object]) -> list[Any]:
+    """The symbols in the sizes and strides of tensors and in numbers, in the order of their names.
+
+    Raises `NotYetSymbolic` for numbers that are not integers.
+    """
+    found: dict[Any, None] = {}
+    for value in values:
+        parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        for part in parts:
+            if isinstance(part, torch.SymInt):
+                found.update(dict.fromkeys(expression_of(part).free_symbols))
+            elif is_symbolic(part):
+                raise NotYetSymbolic(f"the symbolic number {part} is not an integer")
+    return sorted(found, key=lambda symbol: (len(symbol.name), symbol.name))
+
+
+def numbers_of(values: Iterable[object], symbols: Sequence[Any]) -> list[torch.SymInt]:
+    """The symbols as numbers of the environment that those in `values` belong to."""
+    for value in values:
+        parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        for part in parts:
+            if isinstance(part, torch.SymInt):
+                return [symbolic_integer(symbol, part) for symbol in symbols]
+    return []
+
+
+class SizeNodes:
+    """Nodes for symbolic sizes, made in `graph` when they are first needed."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self._graph = graph
+        self._known: dict[Any, fx.Node] = {}
+
+    def given(self, node: fx.Node, symbol: Any) -> None:
+        """Note that `node` is the value of a symbol."""
+        self._known[symbol] = node
+
+    def node(self, number: Any) -> fx.Node | int:
+        """The node that computes a number, or the number that it is known to be."""
+        if not isinstance(number, torch.SymInt):
+            raise NotYetSymbolic(f"the symbolic number {number} is not an integer")
+        return self._node(expression_of(number), number)
+
+    def _node(self, expression: Any, like: torch.SymInt) -> fx.Node | int:
+        if expression.is_Integer:
+            return int(expression)
+        known = self._known.get(expression)
+        if known is not None:
+            return known
+        name, parts = parts_of(expression)
+        call = _CALLS[name][0]
+        made = self._node(parts[0], like)
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = expression if part is parts[-1] else expression.func(whole, part)
+            made = self._graph.call_function(call, (made, self._node(part, like)))
+            made.meta["val"] = symbolic_integer(whole, like)
+        assert isinstance(made, fx.Node)
+        self._known[expression] = made
+        return made
+
+
+def parts_of(expression: Any) -> tuple[str, list[Any]]:
+    """The kind of an expression, a key of `_CALLS`, and its operands; a power is a product."""
+    name = type(expression).__name__
+    if name == "Pow" and expression.args[1].is_Integer and int(expression.args[1]) > 1:
+        return "Mul", [expression.args[0]] * int(expression.args[1])
+    if name not in _CALLS:
+        raise NotYetSymbolic(f"the size {expression} cannot be computed from sizes of the inputs")
+    return name, list(expression.args)
+
+
+def text_of(expression: Any, names: Mapping[Any, str]) -> str:
+    """An expression as Python, over the names of its symbols."""
+    if expression.is_Integer:
+        return str(int(expression))
+    if expression.is_Symbol:
+        if expression not in names:
+            raise NotYetSymbolic(f"the symbol {expression} is not a size of an input")
+        return names[expression]
+    name, parts = parts_of(expression)
+    text = text_of(parts[0], names)
+    for part in parts[1:]:
+        text = f"({_CALLS[name][1].format(text, text_of(part, names))})"
+    return text
+
+
+Sized = Callable[[Sequence[int]], Any]
+"""From the values of the symbols, in a fixed order, to a structure of plain values."""
+
+
+def sized(value: Any, symbols: Sequence[Any]) -> Sized:
+    """The function that puts numbers in the place of the symbolic sizes of a nested structure."""
+    scope: dict[str, Any] = {}
+    names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
+
+    def text(part: Any) -> str:
+        if isinstance(part, torch.SymInt):
+            return text_of(expression_of(part), names)
+        if is_symbolic(part):
+            raise NotYetSymbolic(f"the symbolic number {part} is not an integer")
+        if isinstance(part, (tuple, torch.Size)) and not hasattr(part, "_fields"):
+            return f"({''.join(f'{text(item)}, ' for item in part)})"
+        if type(part) is list:
+            return f"[{', '.join(map(text, part))}]"
+        if type(part) is dict:
+            return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in part.items())}}}"
+        scope[f"c{len(scope)}"] = part
+        return f"c{len(scope) - 1}"
+
+    body = text(value)
+    made: Sized = eval(f"lambda s: {body}", scope)
+    return made
+
+
+def mentions_symbols(value: Any) -> bool:
+    """Whether a nested structure holds a symbolic number."""
+    if isinstance(value, (tuple, list)):
+        return any(map(mentions_symbols, value))
+    if isinstance(value, dict):
+        return any(map(mentions_symbols, value.values()))
+    return is_symbolic(value)
