@@ -3,10 +3,12 @@
     python benchmarks/run.py --device cpu --json out.json
     python benchmarks/run.py --device cuda --kernels softmax rope --models none
     python benchmarks/run.py --first --models minilm digits_cnn --modes training
+    python benchmarks/run.py --json out.json --resume
 
-Every case runs in a process of its own; steady times are medians of interleaved calls; `--first`
-adds each system's first call, cold (empty caches) and warm (the same caches again), one process
-each. A system that fails is recorded as failed and counts as a speedup of 1.0.
+Every case runs in a process of its own, at most `--timeout` seconds long; steady times are medians
+of interleaved calls; `--first` adds each system's first call, cold (empty caches) and warm (the
+same caches again), one process each. A system that fails is recorded as failed and counts as a
+speedup of 1.0. The JSON file is written after every case; `--resume` keeps the cases that it has.
 """
 
 from __future__ import annotations
@@ -28,10 +30,14 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.systems import SYSTEMS, cache_environment
-from benchmarks.tables import markdown, show
+from benchmarks.tables import markdown, show, verdicts
 from benchmarks.zoo import KERNELS, MODELS
 
 Case = dict[str, Any]
+
+
+KERNEL_MODE = {"cross_entropy_backward": "training"}
+"""What a single kernel's case is called where it runs backward."""
 
 
 def run_case(arguments: list[str], caches: str, timeout: float, script: str = "case.py") -> Case:
@@ -104,12 +110,16 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--resume", action="store_true", help="keep the cases in the JSON file")
     parser.add_argument("--markdown", type=Path, help="write the tables there")
     parser.add_argument("--models", nargs="*", default=list(MODELS), metavar="NAME")
     parser.add_argument("--kernels", nargs="*", default=list(KERNELS), metavar="NAME")
     parser.add_argument("--modes", nargs="*", default=["inference", "training"])
     parser.add_argument(
         "--mode", default="default", help="of both compilers: default, reduce-overhead"
+    )
+    parser.add_argument(
+        "--systems", nargs="*", default=list(SYSTEMS), choices=SYSTEMS, help="whom to measure"
     )
     parser.add_argument("--first", action="store_true", help="time first calls, cold and warm")
     parser.add_argument("--no-steady", action="store_true", help="leave out steady times")
@@ -124,17 +134,35 @@ def parse() -> argparse.Namespace:
     return arguments
 
 
+def known_cases(path: Path | None, resume: bool) -> dict[tuple[str, str], Case]:
+    """Cases that an interrupted run left in its JSON file, by name and mode."""
+    if not resume or path is None or not path.exists():
+        return {}
+    return {(c["name"], c["mode"]): c for c in json.loads(path.read_text())["cases"]}
+
+
+def write(path: Path, result: Case) -> None:
+    """Write the figures so that an interruption leaves the old file or the new one."""
+    aside = path.with_suffix(".part")
+    aside.write_text(json.dumps(result, indent=1))
+    aside.replace(path)
+
+
 def main() -> int:
     """Run the cases asked for and report."""
     a = parse()
     started = time.time()
-    wanted = [(name, "inference") for name in a.kernels if name != "none"]
+    wanted = [(name, KERNEL_MODE.get(name, "inference")) for name in a.kernels if name != "none"]
     wanted += [(name, mode) for name in a.models if name != "none" for mode in a.modes]
+    known = known_cases(a.json, a.resume)
     cases: list[Case] = []
     with tempfile.TemporaryDirectory() as caches:
         for position, (name, mode) in enumerate(wanted, 1):
+            if (name, mode) in known:
+                cases.append(known[name, mode])
+                continue
             base = ["--name", name, "--device", a.device, "--budget", str(a.budget)]
-            base += ["--mode", a.mode]
+            base += ["--mode", a.mode, "--systems", *a.systems]
             base += ["--training"] * (mode == "training") + ["--quick"] * a.quick
             case: Case = {"name": name, "mode": mode, "kernel": name in KERNELS}
             if a.first:
@@ -143,6 +171,8 @@ def main() -> int:
                 case["steady"] = run_case(["steady", *base], caches, a.timeout)
             cases.append(case)
             show(f"[{position}/{len(wanted)}] ", case)
+            if a.json:
+                write(a.json, {"cases": cases})
         overhead = run_case(["overhead", "--device", a.device, "--mode", a.mode], caches, a.timeout)
     result = {
         "command": " ".join(["python", "benchmarks/run.py", *sys.argv[1:]]),
@@ -154,11 +184,12 @@ def main() -> int:
             "kernels": summary([case for case in cases if case["kernel"]]),
             "models": summary([case for case in cases if not case["kernel"]]),
         },
+        "verdicts": verdicts(cases),
     }
     text = markdown(result)
     print(text)
     if a.json:
-        a.json.write_text(json.dumps(result, indent=1))
+        write(a.json, result)
     if a.markdown:
         a.markdown.write_text(text)
     return 0

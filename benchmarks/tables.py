@@ -10,6 +10,9 @@ from typing import Any
 Case = dict[str, Any]
 SYSTEMS = ("eager", "flambeau", "incumbent")
 
+ROUNDING = 2**-24
+"""Relative error of rounding a result once: no system is held to less."""
+
 
 def show(prefix: str, case: Case) -> None:
     """One line of progress."""
@@ -38,9 +41,40 @@ def markdown(result: Case) -> str:
             text = ", ".join(f"{system} {value:.2f}x" for system, value in means.items())
             lines.append(f"Geometric mean over eager, {group} (failures count as 1.0): {text}")
         lines.append("")
+        lines += [*verdict_lines(result["verdicts"]), ""]
     lines += ["## Call overhead, microseconds a call of a two-tensor function"]
     lines += overhead_table(result["overhead"])
     return "\n".join(lines) + "\n"
+
+
+def verdicts(cases: list[Case]) -> dict[str, list[str]]:
+    """By what is wrong with it, the cases where Flambeau falls short of the goals."""
+    found: dict[str, list[str]] = {"failed": [], "inexact": [], "slower than eager": []}
+    for case in cases:
+        if "steady" not in case:
+            continue
+        name = f"{case['name']} {case['mode']}"
+        rows = case["steady"].get("systems", {})
+        eager, own = rows.get("eager", {}), rows.get("flambeau", {})
+        if "ms" not in own or "ms" not in eager:
+            found["failed"].append(name)
+            continue
+        error, allowed = own.get("error"), eager.get("error")
+        if error is not None and allowed is not None and error > 2 * allowed + ROUNDING:
+            found["inexact"].append(f"{name} ({error:.1e}, eager {allowed:.1e})")
+        if own["ms"] > 1.03 * eager["ms"]:
+            found["slower than eager"].append(f"{name} ({eager['ms'] / own['ms']:.2f}x)")
+    return found
+
+
+def verdict_lines(found: dict[str, list[str]]) -> list[str]:
+    """The same as text: nothing is left out, not even that there is nothing."""
+    meaning = {
+        "failed": "Failed, or no result in time",
+        "inexact": "Error against float64 above twice eager's",
+        "slower than eager": "Slower than eager by more than 3 %",
+    }
+    return [f"{text}: {', '.join(found[key]) or 'none'}." for key, text in meaning.items()]
 
 
 def first_table(cases: list[Case]) -> list[str]:
@@ -81,10 +115,10 @@ def steady_table(cases: list[Case]) -> list[str]:
             rows.append(f"| {name} | FAILED: {steady['failed']} |" + " |" * 7)
             continue
         systems = steady["systems"]
-        cells = [name] + [milliseconds(systems[s]) for s in SYSTEMS]
-        cells += [ratio(systems["eager"], systems[s]) for s in SYSTEMS[1:]]
+        cells = [name] + [milliseconds(systems.get(s, {})) for s in SYSTEMS]
+        cells += [ratio(systems.get("eager", {}), systems.get(s, {})) for s in SYSTEMS[1:]]
         cells += [
-            " / ".join(number(systems[s].get(key), style) for s in SYSTEMS)
+            " / ".join(number(systems.get(s, {}).get(key), style) for s in SYSTEMS)
             for key, style in (("GB/s", ".0f"), ("error", ".1e"), ("peak_device_mib", ".0f"))
         ]
         rows.append("| " + " | ".join(cells) + " |")
@@ -114,9 +148,13 @@ def seconds(row: Case) -> str:
 
 def milliseconds(row: Case) -> str:
     """A steady time."""
+    if not row:
+        return "-"
     return f"{row['ms']:.3f}" if "ms" in row else f"FAILED: {row.get('failed')}"
 
 
 def ratio(eager: Case, own: Case) -> str:
     """Speedup over eager."""
+    if not own or not eager:
+        return "-"
     return f"{eager['ms'] / own['ms']:.2f}x" if "ms" in own and "ms" in eager else "1.00x (failed)"

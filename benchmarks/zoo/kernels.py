@@ -23,6 +23,11 @@ def _matrix(device: str, quick: bool) -> tuple[Shape, torch.dtype]:
     return ((1024, 1024), torch.float32) if quick else ((16384, 2048), torch.float32)
 
 
+def _wide(x: Tensor) -> Tensor:
+    """Half precision as float32; anything wider as it is, so that a float64 copy stays one."""
+    return x.float() if x.dtype.itemsize < 4 else x
+
+
 def _softmax(device: str, quick: bool) -> Workload:
     shape, dtype = _matrix(device, quick)
     x = torch.randn(shape, device=device).to(dtype)
@@ -46,7 +51,7 @@ def _rmsnorm_swiglu(device: str, quick: bool) -> Workload:
     w = torch.randn(shape[1], device=device).to(dtype)
 
     def rmsnorm_swiglu(x: Tensor, gate: Tensor, w: Tensor) -> Tensor:
-        wide = x.float()
+        wide = _wide(x)
         scale = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
         return (wide * scale).to(x.dtype) * w * F.silu(gate)
 
@@ -57,7 +62,7 @@ def _cross_entropy(device: str, quick: bool) -> Workload:
     shape, dtype = _matrix(device, quick)
     x = torch.randn(shape, device=device).to(dtype)
     target = torch.randint(0, shape[1], (shape[0],), device=device)
-    return Workload(lambda x, t: F.cross_entropy(x.float(), t), (x, target), moved=x.nbytes)
+    return Workload(lambda x, t: F.cross_entropy(_wide(x), t), (x, target), moved=x.nbytes)
 
 
 def _rope(device: str, quick: bool) -> Workload:
@@ -87,11 +92,70 @@ def _pointwise_chain(device: str, quick: bool) -> Workload:
     return Workload(chain, (x, y), moved=3 * x.nbytes)
 
 
+def _cross_entropy_backward(device: str, quick: bool) -> Workload:
+    shape, dtype = _matrix(device, quick)
+    x = torch.randn(shape, device=device).to(dtype).requires_grad_()
+    target = torch.randint(0, shape[1], (shape[0],), device=device)
+
+    def loss(x: Tensor, target: Tensor) -> Tensor:
+        return F.cross_entropy(_wide(x), target)
+
+    return Workload(loss, (x, target), training=True, moved=3 * x.nbytes, leaves=(0,))
+
+
+def _variance_rows(device: str, quick: bool) -> Workload:
+    shape, dtype = _matrix(device, quick)
+    x = torch.randn(shape, device=device).to(dtype)
+    return Workload(lambda x: x.var(1), (x,), moved=x.nbytes)
+
+
+def _variance_columns(device: str, quick: bool) -> Workload:
+    shape, dtype = _matrix(device, quick)
+    x = torch.randn(shape, device=device).to(dtype)
+    return Workload(lambda x: x.var(0), (x,), moved=x.nbytes)
+
+
+def _transpose_add(device: str, quick: bool) -> Workload:
+    size = 16384 if device == "cuda" else (1024 if quick else 4096)
+    _, dtype = _matrix(device, quick)
+    x, y = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    return Workload(lambda x, y: x.t() + y, (x, y), moved=3 * x.nbytes)
+
+
+def _embedding_scale(device: str, quick: bool) -> Workload:
+    shape, dtype = _matrix(device, quick)
+    table = torch.randn(shape[0], 512, device=device).to(dtype)
+    tokens = torch.randint(0, shape[0], (4 * shape[0],), device=device)
+    moved = 2 * tokens.numel() * 512 * table.itemsize
+
+    def embed(table: Tensor, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, table) * 22.627
+
+    return Workload(embed, (table, tokens), moved=moved)
+
+
+def _dropout(device: str, quick: bool) -> Workload:
+    """Dropout keeps its own elements in every system: only its speed is compared."""
+    shape, dtype = _matrix(device, quick)
+    x, y = (torch.randn(shape, device=device).to(dtype) for _ in range(2))
+
+    def dropout(x: Tensor, y: Tensor) -> Tensor:
+        return F.dropout(x, 0.1, training=True) + y
+
+    return Workload(dropout, (x, y), moved=3 * x.nbytes, random=True)
+
+
 KERNELS: dict[str, Callable[[str, bool], Workload]] = {
     "softmax": _softmax,
     "layernorm_gelu": _layernorm_gelu,
     "rmsnorm_swiglu": _rmsnorm_swiglu,
     "cross_entropy": _cross_entropy,
+    "cross_entropy_backward": _cross_entropy_backward,
     "rope": _rope,
     "pointwise_chain": _pointwise_chain,
+    "variance_rows": _variance_rows,
+    "variance_columns": _variance_columns,
+    "transpose_add": _transpose_add,
+    "embedding_scale": _embedding_scale,
+    "dropout": _dropout,
 }

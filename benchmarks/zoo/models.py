@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from benchmarks.zoo.own import OWN
 from benchmarks.zoo.torchvision_cpu import torchvision
 from benchmarks.zoo.workload import Workload
 
@@ -117,6 +118,31 @@ def _language(
     return Workload(loss, (tokens,), module, training=True)
 
 
+def _whisper(device: str, training: bool, quick: bool) -> Workload:
+    """Speech to text: convolutions over a spectrogram, an encoder, a decoder."""
+    torchvision()
+    import transformers  # slow to import, and only some cases need it
+
+    kind = transformers.WhisperConfig(**WHISPER)
+    kind.use_cache = False
+    module = transformers.WhisperForConditionalGeneration(kind).to(device).train(training)
+    batch = _batch(device, quick, 2, 16)
+    sound = torch.randn(batch, kind.num_mel_bins, 2 * kind.max_source_positions, device=device)
+    tokens = torch.randint(3, kind.vocab_size, (batch, 8 if quick else 48), device=device)
+    if not training:
+        return Workload(
+            lambda f, ids: module(input_features=f, decoder_input_ids=ids)[0],
+            (sound, tokens),
+            module,
+        )
+
+    def loss(features: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = module(input_features=features, labels=ids).loss
+        return result
+
+    return Workload(loss, (sound, tokens), module, training=True)
+
+
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 MINILM = NO_DROPOUT | {
     "vocab_size": 30522,
@@ -152,6 +178,24 @@ T5 = {
     "dropout_rate": 0.0,
     "decoder_start_token_id": 0,
 }
+WHISPER = {
+    "d_model": 256,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 1024,
+    "decoder_ffn_dim": 1024,
+    "max_source_positions": 200,
+    "max_target_positions": 64,
+    "vocab_size": 4000,
+    "dropout": 0.0,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+}
+SWIN = {"embed_dim": 48, "depths": (1, 1, 2, 1), "num_heads": (2, 4, 8, 16)}
 DISTILBERT = {
     "dim": 256,
     "hidden_dim": 1024,
@@ -166,9 +210,11 @@ MODELS: dict[str, Builder] = {
     "digits_cnn": _digits,
     "minilm": partial(_language, "BertForMaskedLM", "BertConfig", MINILM, 128),
     "resnet18": partial(_vision, "resnet18", 128),
+    "resnet50": partial(_vision, "resnet50", 96),
     "mobilenet_v3_small": partial(_vision, "mobilenet_v3_small", 128),
     "efficientnet_b0": partial(_vision, "efficientnet_b0", 128),
     "vit_tiny": partial(_timm, "vit_tiny_patch16_224"),
+    "swin_small_form": partial(_timm, "swin_tiny_patch4_window7_224", **SWIN),
     "convnext_atto": partial(_timm, "convnext_atto"),
     "mixer_s32": partial(_timm, "mixer_s32_224"),
     "gpt2_4": partial(_language, "GPT2LMHeadModel", "GPT2Config", GPT2, 128),
@@ -179,4 +225,6 @@ MODELS: dict[str, Builder] = {
     "t5_3": partial(
         _language, "T5ForConditionalGeneration", "T5Config", T5, 64, decoder_inputs=True
     ),
+    "whisper_2": _whisper,
+    **OWN,
 }

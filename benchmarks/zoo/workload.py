@@ -7,7 +7,7 @@ same seed gives equal weights and inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,11 +27,15 @@ class Workload:
     module: torch.nn.Module | None = None
     training: bool = False
     moved: int | None = None
-    leaves: list[torch.Tensor] = field(default_factory=list)
+    leaves: tuple[int, ...] = ()
+    """Positions of inputs that gradients are taken of besides the module's parameters."""
+
+    random: bool = False
+    """Each system draws numbers of its own: the results are not compared."""
 
     def parameters(self) -> list[torch.Tensor]:
         """What gradients are taken of."""
-        found = list(self.leaves)
+        found = [self.inputs[position] for position in self.leaves]
         if self.module is not None:
             found += [p for p in self.module.parameters() if p.requires_grad]
         return found

@@ -25,6 +25,8 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.runtime.pages import LARGE
+from flambeau_inductor.schedule.memory import storage_bytes
 from flambeau_inductor.wrapper import names
 
 INDENT = "    "
@@ -86,6 +88,7 @@ def generate(
         "",
         "from flambeau_inductor.runtime.checks import check_index, check_input",
         "from flambeau_inductor.runtime.memory import laid_out, reuse, seen_as",
+        "from flambeau_inductor.runtime.pages import empty_large",
         "",
     ]
     if any(launch.queued for launch in launches.values()):
@@ -125,6 +128,9 @@ def _receive(p: _Printer, inputs: tuple[Buffer, ...], check: bool) -> None:
 def _alloc(p: _Printer, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
+    if of.device.type == "cpu" and storage_bytes(of) >= LARGE:
+        p(f"{step.buffer} = empty_large({shape}, {stride}, {of.dtype})")
+        return
     place = f"dtype={of.dtype}, device={str(of.device)!r}"
     p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")
 

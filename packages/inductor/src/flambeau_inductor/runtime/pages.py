@@ -1,0 +1,57 @@
+"""Large CPU tensors in huge pages.
+
+In: the layout of a tensor. Out: the tensor, uninitialised. Invariant: only a hint is given to the
+kernel, and no answer depends on it.
+
+Memory that the allocator has just got from the system is mapped page by page as a kernel first
+writes to it: for a result of 128 MiB, 32,768 faults of 4 KiB take several times as long as the
+kernel that fills it. Where the system leaves huge pages to whoever asks (`madvise` in
+`/sys/kernel/mm/transparent_hugepage/enabled`, the default of most distributions), this asks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+LARGE = 4 << 20
+"""Bytes from which a tensor is worth the system call (some 300 ns)."""
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+Advise = Callable[[int, int], object]
+
+
+def _adviser() -> Advise | None:
+    """A function of address and length; None where huge pages are always or never given."""
+    advice = getattr(mmap, "MADV_HUGEPAGE", None)
+    try:
+        asked_for = "[madvise]" in SETTING.read_text()
+        call = ctypes.CDLL(None).madvise
+    except (OSError, AttributeError):  # another system: its pages are as they are
+        return None
+    if advice is None or not asked_for:
+        return None
+    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    call.restype = ctypes.c_int
+    return lambda address, length: call(address, length, advice)
+
+
+_advise = _adviser()
+_PAGE = mmap.PAGESIZE
+
+
+def empty_large(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialised CPU tensor, in huge pages where the system gives them to those who ask."""
+    made = torch.empty_strided(shape, stride, dtype=dtype)
+    if _advise is not None:
+        begin = made.data_ptr()
+        first = -(-begin // _PAGE) * _PAGE
+        last = (begin + made.untyped_storage().nbytes()) // _PAGE * _PAGE
+        if last > first:
+            _advise(first, last - first)
+    return made
