@@ -236,6 +236,14 @@ def raise_version(tensor: torch.Tensor) -> None:
         torch.autograd.graph.increment_version(tensor)
 
 
+def made_without_grad(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view made with grad disabled, of one that requires grad."""
+    if not tensor.requires_grad or not tensor._is_view():
+        return False
+    autograd = torch._C._autograd  # type: ignore[attr-defined]
+    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE)
+
+
 def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The leaves that a backward pass from these tensors would accumulate gradients in."""
     found: list[torch.Tensor] = []

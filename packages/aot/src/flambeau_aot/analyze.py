@@ -19,6 +19,7 @@ from flambeau_aot._torch_compat import (
     base_of,
     current_value,
     is_functional,
+    leaves_reached,
     share_version_counter,
     storage_key,
 )
@@ -194,6 +195,12 @@ class _Results:
                 )
             if reshape.primal == primal and len(steps) > count and steps[:count] == reshape.steps:
                 late, steps = True, steps[count:]
+        if result.requires_grad and not in_graph(result) and not leaf and not origin.requires_grad:
+            raise Unsupported(
+                "a result is a view, made with grad disabled, of a tensor that begins to require "
+                "grad inside the program"
+            )
+        _refuse_cut_off(result, origin)
         steps = _as_related(result, origin, steps)
         return ViewOfInput(primal, steps, in_graph(result), leaf, late)
 
@@ -221,6 +228,7 @@ class _Results:
         value = current_value(result)
         alone = len(group) == 1 and not _overlaps_itself(value)
         if alone and not _written_as_view(tracer, result):
+            tracer.views.refuse_stale((result,))
             return FromGraph(self._returned(value, result), leaf)
         base_value, base = _base_of(tracer, group)
         if base_value is value and base is result:
@@ -228,7 +236,9 @@ class _Results:
         root, steps = steps_from(tracer, value, base_value)
         assert root is base_value
         self._refuse_hooks(result)
+        tracer.views.refuse_stale((result,))
         if base is not None:
+            _refuse_cut_off(result, base)
             steps = _as_related(result, base, steps)
         return ViewOfOutput(self._returned(base_value, base), steps, in_graph(result), leaf)
 
@@ -240,6 +250,19 @@ def _as_related(
     if _related(result, origin):
         return steps
     return (ViewStep(beside_autograd, (), {}, None), *steps)
+
+
+def _refuse_cut_off(result: torch.Tensor, origin: torch.Tensor) -> None:
+    """A view that autograd knows of, and whose gradient all the same does not reach what it is a
+    view of: somewhere between the two grad was disabled."""
+    if not in_graph(result) or not in_graph(origin):
+        return
+    reached = {id(leaf) for leaf in leaves_reached([result])}
+    if any(id(leaf) not in reached for leaf in leaves_reached([origin])):
+        raise Unsupported(
+            "a result is a view of a view that was made with grad disabled; take both under the "
+            "same grad mode"
+        )
 
 
 def _related(one: torch.Tensor, other: torch.Tensor) -> bool:

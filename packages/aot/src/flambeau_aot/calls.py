@@ -24,6 +24,7 @@ from flambeau_aot.norms import (
     functional_instance_norm,
     instance_norm,
 )
+from flambeau_aot.reshaped import Views
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
@@ -127,7 +128,9 @@ class RewriteCalls(TorchFunctionMode):
     leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What
     its stand-in would answer wrongly is answered for an input here, or refused. hooked: where the
     tensors are noted on whose gradients the program puts hooks. look: called before every call of
-    the program. gaps: tensors with memory between their elements, and their values.
+    the program. gaps: tensors with memory between their elements, and their values. views: where
+    views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
+    inputs that are views made with grad disabled.
     """
 
     def __init__(
@@ -136,6 +139,8 @@ class RewriteCalls(TorchFunctionMode):
         hooked: list[torch.Tensor] | None = None,
         look: Callable[[], None] | None = None,
         gaps: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+        views: Views | None = None,
+        ambiguous: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -143,14 +148,22 @@ class RewriteCalls(TorchFunctionMode):
         self.look = look or _nothing
         self.gaps = list(gaps)
         self.reshaped: list[torch.Tensor] = []
+        self.views = views or Views()
+        self.ambiguous = ambiguous
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         self.look()
+        self.views.refuse_stale((*args, *(kwargs or {}).values()))
+        result = self._call(func, args, kwargs or {})
+        if torch.is_grad_enabled():
+            self.views.made(result)
+        return result
+
+    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.gaps:
             lay_out_again(self.gaps)
-        kwargs = kwargs or {}
         if is_higher_order(func):
             raise Unsupported(
                 f"the higher-order operator {func}; let it run outside the graph, or write both "
@@ -181,10 +194,10 @@ class RewriteCalls(TorchFunctionMode):
         if name.split(".")[0] == "as_strided_":
             # A functional tensor then still counts its elements of before, and so do gradients.
             raise Unsupported("as_strided_, in place; use as_strided, and return what it gives")
-        if name.endswith("_") and torch.is_grad_enabled():
-            self._refuse_write(name, target)
         if writing_operator(func) is not None:
             return self._user_operator(func, args, kwargs)
+        if name.endswith("_") and torch.is_grad_enabled():
+            self._refuse_write(name, target)
         if not target.is_contiguous() or base_of(target) is not target:
             return write_keeping_strides(target, func, args, kwargs)
         return func(*args, **kwargs)
@@ -216,6 +229,11 @@ class RewriteCalls(TorchFunctionMode):
         base = base_of(target)
         if not base.requires_grad:
             return
+        if id(base) in self.ambiguous:
+            raise RuntimeError(
+                "A view was created in no_grad mode and is being modified inplace with grad mode "
+                "enabled."
+            )
         if self.leaves.get(id(base)):
             what = "a leaf" if base is target else "a view of a leaf"
             raise RuntimeError(
@@ -223,6 +241,7 @@ class RewriteCalls(TorchFunctionMode):
             )
         if name in RESHAPE_IN_PLACE:
             self.reshaped.append(base)
+            self.views.reshaped(base)
         elif any(base is item for item in self.reshaped):
             raise Unsupported(
                 "a write to a tensor that requires grad and was given another shape in place; "

@@ -154,7 +154,8 @@ def _inference(
     info = facts.inference_info(joint, options)
     compiler = compilers.inference or compilers.forward
     with clock.timed("compile forward"):
-        call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options)
+        roots = joint.plan.roots
+        call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, roots)
     report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
     return direct(Compiled(run, report, joint, None, gm, None))
@@ -215,6 +216,7 @@ def _compiled(
     fresh: int,
     shareable: frozenset[int],
     options: Options,
+    roots: frozenset[int] = frozenset(),
 ) -> Boxed:
     examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
     call = compiler(gm, examples, info)
@@ -229,5 +231,6 @@ def _compiled(
         options.check_outputs,
         differentiable=info.kind == "forward",
         strides=info.kind != "backward",
+        roots=roots,
     )
     return checked

@@ -37,7 +37,7 @@ class StandIn:
 
     history: the wrapper's gradient function before the program ran. version: how often it was
     written to by then. memory: a second wrapper of the same memory that is never reshaped.
-    is_leaf: whether the input is one.
+    is_leaf: whether the input is one. ambiguous: whether it is a view made with grad disabled.
     """
 
     value: torch.Tensor
@@ -48,9 +48,12 @@ class StandIn:
     version: int = 0
     memory: torch.Tensor | None = None
     is_leaf: bool = True
+    ambiguous: bool = False
 
 
-def stand_in(value: torch.Tensor, requires_grad: bool, is_leaf: bool = True) -> StandIn:
+def stand_in(
+    value: torch.Tensor, requires_grad: bool, is_leaf: bool = True, ambiguous: bool = False
+) -> StandIn:
     """Make the stand-in of one input from its fake value."""
     if not requires_grad:
         wrapper = functional_tensor(value)
@@ -60,7 +63,7 @@ def stand_in(value: torch.Tensor, requires_grad: bool, is_leaf: bool = True) -> 
     with torch.enable_grad():
         wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     history, memory = wrapper.grad_fn, wrapper.data
-    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf)
+    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf, ambiguous)
 
 
 def stand_in_over(leaf: torch.Tensor) -> StandIn:

@@ -83,8 +83,10 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
         return base
     size = first.element_size()
     memory = first.untyped_storage()[merged.offset * size : (merged.offset + merged.size[0]) * size]
-    flat = torch.empty(0, dtype=first.dtype, device=first.device)
-    return flat.set_(memory, 0, merged.size, merged.stride)
+    # A tensor made in inference mode stays one of it, which the arguments are not.
+    with torch.inference_mode(first.is_inference()):
+        flat = torch.empty(0, dtype=first.dtype, device=first.device)
+        return flat.set_(memory, 0, merged.size, merged.stride)
 
 
 def _stop(member: Member) -> int:

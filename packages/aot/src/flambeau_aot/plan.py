@@ -207,6 +207,13 @@ class Plan:
         return frozenset(primal for primal in changed if primal < self.inputs.bound)
 
     @property
+    def roots(self) -> frozenset[int]:
+        """Outputs of the graph that are results and of which other results are views."""
+        seen = {item.output for item in self.results if isinstance(item, FromGraph)}
+        views = {item.output for item in self.results if isinstance(item, ViewOfOutput)}
+        return frozenset(seen & views)
+
+    @property
     def extras(self) -> bool:
         """Whether more is to be done than to copy into inputs and to make views."""
         return bool(

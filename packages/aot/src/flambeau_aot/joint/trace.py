@@ -22,6 +22,7 @@ from flambeau_aot._torch_compat import (
     environment_of,
     functional_tensor,
     functionalization,
+    made_without_grad,
     no_saved_tensor_hooks,
     pytree,
 )
@@ -92,6 +93,9 @@ REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 """What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
 
 
+_WRITTEN_TO = "modified by an inplace operation"
+
+
 class _NeedsAccumulation(Exception):
     """The program has such a checkpoint; trace it again, accumulating."""
 
@@ -153,7 +157,7 @@ def _trace(
     nodes.extend(tracer.symbol(number) for number in numbers)
     tracer.stack_lines = program.lines_from_stack
     stand_ins = [
-        stand_in(value, tensor.requires_grad, tensor.is_leaf)
+        stand_in(value, tensor.requires_grad, tensor.is_leaf, made_without_grad(tensor))
         for value, tensor in zip(values, primals, strict=True)
     ]
     with functionalization(), tracer:
@@ -225,7 +229,9 @@ def _sized_views(item: OutputPlan, symbols: Sequence[Any]) -> OutputPlan:
 def _metadata(program: Program, position: int, inputs: Sequence[Any]) -> torch.Tensor:
     """What has the metadata of an input: the input, or what stands for it with open sizes."""
     stand_in = program.symbolic[position] if program.symbolic else None
-    tensor: torch.Tensor = stand_in if has_symbols(stand_in) else inputs[position]
+    if isinstance(stand_in, torch.Tensor) and has_symbols(stand_in):
+        return stand_in
+    tensor: torch.Tensor = inputs[position]
     return tensor
 
 
@@ -262,7 +268,10 @@ def run_program(
     leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
     gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
-    calls = RewriteCalls(leaves, tracer.hooked, tracer.regions.look, gaps)
+    ambiguous = frozenset(id(item.wrapper) for item in stand_ins if item.ambiguous)
+    calls = RewriteCalls(
+        leaves, tracer.hooked, tracer.regions.look, gaps, tracer.views, ambiguous
+    )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
 
@@ -307,6 +316,12 @@ def _backward(
         except RuntimeError as error:
             if REENTRANT in str(error) and not accumulate:
                 raise _NeedsAccumulation from error
+            if _WRITTEN_TO in str(error):
+                raise Unsupported(
+                    "a value that the backward pass needs is written to in place after it was "
+                    "saved, and the backward pass would raise; write to a clone, or use the "
+                    f"operator that returns the new value ({str(error).split('; expected')[0]})"
+                ) from error
             raise TraceError(f"the backward part cannot be traced: {error}") from error
         for (place, _), grad in zip(wanted, grads, strict=True):
             if grad is not None:

@@ -32,6 +32,7 @@ from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.regions import REGION, Regions
+from flambeau_aot.reshaped import Views
 from flambeau_aot.sizes import Sized, SizeNodes, is_symbolic
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -84,6 +85,8 @@ class Tracer(TorchDispatchMode):
         self.draws_in_backward = True
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
+        # Views of tensors that the program may reshape in place.
+        self.views = Views()
         # Whether a view reaches memory that is none of the elements of what it is a view of.
         self.reaches_between = False
         self._nodes: dict[int, fx.Node] = {}

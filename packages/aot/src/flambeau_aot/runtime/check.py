@@ -37,10 +37,12 @@ class Checked:
         compare: bool,
         differentiable: bool = False,
         strides: bool = True,
+        roots: frozenset[int] = frozenset(),
     ) -> None:
         """`fresh`: the first so many outputs must own their memory; `shareable`: inputs that an
         output may be a view of all the same; `differentiable`: the outputs are those of an
-        autograd function; `strides`: whether these matter, as those of gradients do not."""
+        autograd function; `strides`: whether these matter, as those of gradients do not;
+        `roots`: outputs that the caller gets together with views of them."""
         output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
         self.call = call
         self.name = name
@@ -51,6 +53,7 @@ class Checked:
         self.compare = compare
         self.differentiable = differentiable
         self.strides = strides
+        self.roots = frozenset(range(fresh)) if differentiable else roots
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
 
@@ -67,7 +70,7 @@ class Checked:
         if copies or self.views:
             outputs = list(outputs)
             for index in copies:
-                outputs[index] = outputs[index].clone()
+                outputs[index] = copied(outputs[index])
             for index in self.views:
                 outputs[index] = owner(outputs[index])
         return outputs
@@ -88,15 +91,15 @@ class Checked:
             own = extent(outputs[index])
             if any(_overlap(own, other) for other in taken):
                 copies.append(index)
-                outputs[index] = outputs[index].clone()
+                outputs[index] = copied(outputs[index])
                 own = extent(outputs[index])
             taken.append(own)
+        self.views = tuple(
+            index for index in sorted(self.roots) if outputs[index]._base is not None
+        )
+        for index in self.views:
+            outputs[index] = owner(outputs[index])
         if self.differentiable:
-            self.views = tuple(
-                index for index in range(self.fresh) if outputs[index]._base is not None
-            )
-            for index in self.views:
-                outputs[index] = owner(outputs[index])
             copies.extend(self._hidden_aliases(given, outputs))
         self.copies = tuple(copies)
         return outputs
@@ -120,7 +123,7 @@ class Checked:
             )
             if hidden:
                 copies.append(index)
-                outputs[index] = saved.clone()
+                outputs[index] = copied(saved)
         return copies
 
     def _check(self, outputs: list[Any], layouts: Sequence[Any]) -> None:
@@ -132,7 +135,9 @@ class Checked:
         for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
             if node is None:
                 continue
-            problem = _difference(value, node.meta["val"].dtype, *layouts[index], self.strides)
+            shape, stride = layouts[index]
+            dtype = node.meta["val"].dtype
+            problem = _difference(value, dtype, shape, stride, self.strides)
             if problem:
                 raise CompilerContractError(
                     f"output {index} ({node.name}) of the compiled {self.name} {problem}",
@@ -171,7 +176,7 @@ def _difference(
         return ""
     for size, given, traced in zip(value.shape, value.stride(), stride, strict=True):
         if size > 1 and given != traced and value.numel():
-            return f"has strides {tuple(value.stride())}, not {tuple(expected.stride())}"
+            return f"has strides {tuple(value.stride())}, not {stride}"
     return ""
 
 
@@ -199,6 +204,15 @@ def owner(value: torch.Tensor) -> torch.Tensor:
     return value.new_empty(0).set_(
         value.untyped_storage(), value.storage_offset(), value.shape, value.stride()
     )
+
+
+def copied(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of memory of its own with the same strides, gaps included."""
+    shape, stride = value.shape, value.stride()
+    if any(step == 0 and size > 1 for size, step in zip(shape, stride, strict=True)):
+        return value.clone()
+    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+    return made.copy_(value)
 
 
 def _overlap(one: Extent, other: Extent) -> bool:

@@ -1,7 +1,8 @@
 """From the caller's arguments to the graph's inputs.
 
-What comes in: the positional arguments of a call. What goes out: the list of primals, symbols of open
-sizes last, and after them those arguments that are parts of a primal (`Plan.inputs.bound` says where they begin).
+What comes in: the positional arguments of a call. What goes out: the list of primals, values of
+symbols last, and after them those arguments that are parts of a primal (`Plan.inputs.bound` says
+where they begin).
 Invariant: arguments that were one tensor when traced are one tensor now, and an argument the
 program writes to shares memory with those it did then; else `AliasingChanged` is raised.
 """

@@ -45,6 +45,13 @@ def _updated(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor |
     return e.cast(p.add(e.mul(old, 1.0 - momentum), e.mul(new, momentum)), running.dtype)
 
 
+def _unbiased(variance: Tensor, number: e.Size) -> Tensor:
+    """The variance of a sample of so many."""
+    if e.is_symbolic(number):
+        return e.div(e.mul(variance, number), number - 1)
+    return e.mul(variance, float(number) / float(max(number - 1, 1)))
+
+
 def normalize(
     x: Tensor,
     weight: Tensor | None,
@@ -62,7 +69,7 @@ def normalize(
     if training:
         variance, mean = moments(wide, dims, 0.0)
         number = e.count(shape, dims)
-        unbiased = e.mul(variance, float(number) / float(max(number - 1, 1)))
+        unbiased = _unbiased(variance, number)
         new_mean = _updated(running_mean, mean, momentum)
         new_var = _updated(running_var, unbiased, momentum)
     else:
@@ -184,7 +191,7 @@ def differentiate(
     if output_mask[0]:
         inner = g
         if through_statistics:
-            number = float(e.count(shape, dims))
+            number = e.as_number(e.count(shape, dims))
             inner = p.sub(g, spread(e.div(sum_g, number), shape, dims))
             pull = spread(e.div(sum_gn, number), shape, dims)
             inner = p.sub(inner, p.mul(normal, pull))

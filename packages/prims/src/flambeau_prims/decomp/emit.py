@@ -50,6 +50,11 @@ p = _Prims({name: prim.overload for name, prim in PRIMS.items()})
 NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
+def is_symbolic(value: object) -> bool:
+    """A number that is not known while a graph is made."""
+    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
 def is_number(value: object) -> bool:
     """A Python number or a symbolic one, as opposed to a tensor."""
     return isinstance(value, NUMBERS)
@@ -212,6 +217,11 @@ def keep_dims(row: Tensor, shape: Sequence[Size], dims: Sequence[int], keepdim: 
 def count(shape: Sequence[Size], dims: Sequence[int]) -> Size:
     """Number of elements that a reduction over `dims` combines."""
     return product([shape[d] for d in dims])
+
+
+def as_number(size: Size) -> Any:
+    """A size to compute with: a float, or the symbol that it is."""
+    return size if is_symbolic(size) else float(size)
 
 
 def layout_order(x: Tensor) -> list[int]:

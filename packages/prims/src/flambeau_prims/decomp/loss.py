@@ -242,7 +242,7 @@ def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) ->
         return NotImplemented
     rows, named, is_label = multilabels(e.widen(x), target)
     gaps = multilabel_gaps(rows, named, is_label)
-    losses = e.div(p.sum(gaps, [1, 2]), float(rows.shape[1]))
+    losses = e.div(p.sum(gaps, [1, 2]), e.as_number(rows.shape[1]))
     if x.ndim < 2:
         losses = p.reshape(losses, [])
     marks = p.reshape(e.cast(is_label, x.dtype), list(target.shape))

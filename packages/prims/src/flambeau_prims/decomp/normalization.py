@@ -101,7 +101,7 @@ def _through(g: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tenso
     With n the normalized input: (g - mean(g) - n * mean(g * n)) * scale.
     """
     shape = g.shape
-    number = float(e.count(shape, dims))
+    number = e.as_number(e.count(shape, dims))
     mean_g = e.div(p.sum(g, dims), number)
     mean_gn = e.div(p.sum(p.mul(g, normal), dims), number)
     centered = p.sub(g, spread(mean_g, shape, dims))
@@ -115,7 +115,7 @@ def rms_norm(
     dims = list(range(x.ndim - len(normalized_shape), x.ndim))
     wide = e.widen(x)
     small = torch.finfo(wide.dtype).eps if eps is None else eps
-    square = e.div(p.sum(p.mul(wide, wide), dims), float(e.count(x.shape, dims)))
+    square = e.div(p.sum(p.mul(wide, wide), dims), e.as_number(e.count(x.shape, dims)))
     rstd = rstd_of(square, small)
     out = affine(p.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
     kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
@@ -139,7 +139,7 @@ def rms_norm_backward(
     first = second = None
     if output_mask[0]:
         h = affine(g, weight, None, dims)
-        mean = e.div(p.sum(p.mul(h, normal), dims), float(e.count(x.shape, dims)))
+        mean = e.div(p.sum(p.mul(h, normal), dims), e.as_number(e.count(x.shape, dims)))
         inner = p.sub(h, p.mul(normal, spread(mean, h.shape, dims)))
         first = e.cast(p.mul(inner, scale), x.dtype)
     if output_mask[1] and weight is not None:

@@ -127,7 +127,7 @@ def _register_adaptive_avg(n: int) -> None:
             return p.adaptive_avg_pool(x, list(output_size))
         if all(o == 1 for o in output_size):
             dims = list(range(x.ndim - n, x.ndim))
-            mean = e.div(p.sum(e.widen(x), dims), float(e.count(x.shape, dims)))
+            mean = e.div(p.sum(e.widen(x), dims), e.as_number(e.count(x.shape, dims)))
             return e.cast(spread(mean, [*x.shape[:-n], *[1] * n], dims), x.dtype)
         return _AVG[n][0](x, window, window, [0] * n, False, True, None)
 

@@ -83,7 +83,7 @@ def mean(
     wide = e.cast(x, compute_dtype(result))
     total = reduced(p.sum, wide, dim, keepdim)
     number = e.count(x.shape, canonical_dims(dim, x.ndim))
-    return e.cast(e.div(total, float(number)), result)
+    return e.cast(e.div(total, e.as_number(number)), result)
 
 
 @decomposition(aten.prod.default)

@@ -188,6 +188,6 @@ def multilabel_margin_loss_backward(
     shape = list(named.shape)
     lost = p.broadcast_in_dim(p.sum(violated, [2]), shape, [0, 1])
     of_labels = p.sum(e.where(named, lost, 0.0), [1])
-    slope = e.div(p.sub(p.sum(violated, [1]), of_labels), float(shape[2]))
+    slope = e.div(p.sub(p.sum(violated, [1]), of_labels), e.as_number(shape[2]))
     g = p.broadcast_in_dim(_per_row(grad, shape[0], x, reduction), list(slope.shape), [0])
     return e.cast(p.reshape(p.mul(slope, g), list(x.shape)), x.dtype)
