@@ -1,0 +1,120 @@
+"""Configurations of transformers cut down to what a sweep can afford.
+
+In: a configuration class and the name of a form. Out: a configuration. Invariant: sizes, depths and
+vocabularies are cut down by the name of the setting, never by the name of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+VOCABULARY = 320
+
+DEPTH = (
+    "num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers", "n_layers",
+    "num_encoder_layers", "num_decoder_layers", "decoder_num_hidden_layers", "depth",
+    "encoder_num_hidden_layers", "num_blocks", "t2u_encoder_layers", "t2u_decoder_layers",
+    "speech_encoder_layers", "num_block_repeats", "text_encoder_layers", "num_hidden_groups",
+)  # fmt: skip
+WIDTH = (
+    "hidden_size", "d_model", "n_embd", "embed_dim", "embedding_size", "emb_dim", "dim",
+    "hidden_dim", "projection_dim", "encoder_hidden_size", "decoder_hidden_size",
+    "embedding_dim", "cross_attention_hidden_size", "word_embed_proj_dim", "pooler_hidden_size",
+)  # fmt: skip
+HEADS = (
+    "num_attention_heads", "n_head", "num_heads", "encoder_attention_heads", "n_heads",
+    "decoder_attention_heads", "decoder_num_attention_heads", "encoder_num_attention_heads",
+)  # fmt: skip
+KV_HEADS = ("num_key_value_heads", "num_kv_heads")
+HEAD_DIM = ("head_dim", "d_kv")
+INNER = (
+    "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_dim", "mlp_dim",
+    "moe_intermediate_size", "ffn_hidden_size", "decoder_intermediate_size", "n_inner", "dff",
+    "shared_expert_intermediate_size", "dim_feedforward", "inner_dim", "shared_intermediate_size",
+)  # fmt: skip
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+#: lists with an entry for each layer, which the class makes itself for another number of layers
+PER_LAYER = ("layer_types", "mlp_layer_types", "block_types", "layers_block_type")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How much is cut. None: left as it is."""
+
+    depth: int | None
+    inner: int | None
+    width: int | None
+    heads: int | None
+    head_dim: int | None
+
+
+#: the first that a model can be built and run in is taken
+FORMS = {
+    "small": Form(depth=2, inner=128, width=64, heads=4, head_dim=16),
+    "thin": Form(depth=2, inner=128, width=256, heads=2, head_dim=None),
+    "equal": Form(depth=2, inner=128, width=64, heads=4, head_dim=None),
+    "flat": Form(depth=None, inner=128, width=64, heads=4, head_dim=16),
+    "narrow": Form(depth=2, inner=128, width=None, heads=None, head_dim=None),
+    "shallow": Form(depth=2, inner=None, width=None, heads=None, head_dim=None),
+}
+
+
+def shrunk(config_class: Any, form: str) -> Any:
+    """A configuration cut down to a form."""
+    return config_class(**_changes(config_class(), FORMS[form]))
+
+
+def _changes(config: Any, form: Form) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        if hasattr(value, "to_dict") and hasattr(value, "model_type"):
+            changes[name] = {**value.to_dict(), **_changes(value, form)}
+            if set(DEPTH) & set(changes[name]) and form.depth is not None:
+                for derived in PER_LAYER:
+                    changes[name].pop(derived, None)
+    table = _table(config, form)
+    for name, small in table.items():
+        for spelled in (name, config.attribute_map.get(name)):
+            value = getattr(config, spelled, None) if spelled else None
+            if isinstance(getattr(type(config), str(spelled), None), property):
+                continue  # computed from other settings
+            if isinstance(value, int) and not isinstance(value, bool) and value > small:
+                changes[spelled] = small  # type: ignore[index]
+    for name, value in vars(config).items():
+        special = name.endswith(("_token_id", "_token_index", "_id"))
+        if special and isinstance(value, int) and "vocab_size" in changes:
+            if value >= VOCABULARY:
+                changes[name] = VOCABULARY - 1 - value % 7
+        if name == "use_pretrained_backbone":
+            changes[name] = False
+        if name == "depths" and isinstance(value, list | tuple):
+            changes[name] = [min(int(v), 2) for v in value]
+        if name == "mask_time_length" and isinstance(value, int):
+            changes[name] = min(value, 2)  # of a sequence that is as short as the inputs here
+        if name == "prediction_length" and value is None:
+            changes[name] = 8
+    return changes
+
+
+def _table(config: Any, form: Form) -> dict[str, int]:
+    """Settings, and what they are cut down to."""
+    table: dict[str, int] = {}
+
+    def cut(names: Iterable[str], size: int | None) -> None:
+        if size is not None:
+            table.update(dict.fromkeys(names, size))
+
+    cut(DEPTH, form.depth)
+    if form.inner is not None:
+        table |= {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "n_positions": 128}
+        table |= dict.fromkeys(EXPERTS, 4) | {"num_experts_per_tok": 2, "image_size": 64}
+        cut(INNER, form.inner)
+    lists = any(isinstance(getattr(config, name, None), list | tuple) for name in (*HEADS, *WIDTH))
+    if not lists:
+        cut(WIDTH, form.width)
+        cut(HEADS, form.heads)
+        cut(KV_HEADS, form.heads and 2)
+        cut(HEAD_DIM, form.head_dim)
+    return table
