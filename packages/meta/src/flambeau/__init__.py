@@ -7,7 +7,6 @@ Invariant: what cannot be compiled runs as it did before, and `flambeau.report` 
 from flambeau_capture import (
     allow_in_graph,
     disable,
-    explain,
     graph_break,
     is_compiling,
     reset,
@@ -27,11 +26,13 @@ from flambeau.errors import (
     UnknownMode,
     UnknownOption,
 )
+from flambeau.explaining import Explanation, explain
 from flambeau.records import Report
 
 _versions.check()
 
 __all__ = [
+    "Explanation",
     "FlambeauError",
     "FlambeauWarning",
     "IncompatibleSiblings",

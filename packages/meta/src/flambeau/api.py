@@ -7,7 +7,6 @@ once, before anything is captured.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -18,12 +17,9 @@ from flambeau_capture.api import compiler_of
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
-from flambeau.records import Recorder, Report, total
+from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
-
-#: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
-_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
 
 
 @overload
@@ -85,7 +81,7 @@ def compile(
 
     def decorator(target: Any) -> Any:
         compiled = decorate(target)
-        _recorders[compiled] = recorder
+        remember(compiled, recorder)
         return compiled
 
     return decorator if fn is None else decorator(fn)
@@ -104,11 +100,10 @@ def report(compiled: Any = None) -> Report:
     Raises TypeError for what `compile` did not return.
     """
     if compiled is None:
-        return total(_report_of(each, recorder) for each, recorder in list(_recorders.items()))
-    try:
-        recorder = _recorders[compiled]
-    except (KeyError, TypeError):
-        raise TypeError(f"{compiled!r} is not something that flambeau.compile returned") from None
+        return total(_report_of(each, recorder) for each, recorder in recorded())
+    recorder = recorder_of(compiled)
+    if recorder is None:
+        raise TypeError(f"{compiled!r} is not something that flambeau.compile returned")
     return _report_of(compiled, recorder)
 
 

@@ -7,9 +7,11 @@ Invariant: a recorder belongs to one compiled callable; a fallback is a record l
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from flambeau.errors import StageFailure
 from flambeau.watching import Watch
@@ -190,3 +192,25 @@ class Recorder:
         return Report(
             records, fallbacks, tuple(breaks), guards, tuple(skipped), tuple(internal_errors)
         )
+
+
+#: the recorder of each compiled callable that is alive; it holds no choice and no compiled code
+_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
+
+
+def remember(compiled: Any, recorder: Recorder) -> None:
+    """Note whose records these are."""
+    _recorders[compiled] = recorder
+
+
+def recorder_of(compiled: Any) -> Recorder | None:
+    """The recorder of what `flambeau.compile` returned; None for anything else."""
+    try:
+        return _recorders.get(compiled)
+    except TypeError:  # what cannot be referred to weakly was never compiled
+        return None
+
+
+def recorded() -> list[tuple[Any, Recorder]]:
+    """All compiled callables that are alive, with their recorders."""
+    return list(_recorders.items())

@@ -1,0 +1,215 @@
+"""Runs a function once, compiled, and gathers what became of it.
+
+In: a function or a compiled callable, and arguments. Out: an `Explanation`. Invariant: the function
+runs once; what is told is what happened in that run, and before it if it was compiled already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import flambeau_capture
+from flambeau_capture.api import compiler_of
+from flambeau_capture.explaining import Explanation as Captured
+from flambeau_capture.explaining import explanation_of
+from flambeau_capture.records import FrameRecord, Records
+
+from flambeau.backends import resolve
+from flambeau.backends.request import Request
+from flambeau.choices import Choices
+from flambeau.explaining.collect import Clock, Collector, Run
+from flambeau.explaining.explanation import (
+    BreakFacts,
+    Explanation,
+    GraphFacts,
+    KeptInEager,
+    RecompileFacts,
+)
+from flambeau.products import HalfFacts
+from flambeau.records import Recorder, Report, recorder_of
+
+
+def explain(
+    fn: Callable[..., Any],
+    *args: Any,
+    backend: str | Callable[..., Any] = "inductor",
+    **kwargs: Any,
+) -> Any:
+    """`explain(fn)(*args, **kwargs)`, or `explain(fn, *args, **kwargs)`: an `Explanation`.
+
+    fn: a function, method or module; or what `flambeau.compile` returned, of which all is told
+    that it has met so far, this call included. backend: for what is not compiled yet.
+    """
+    if not args and not kwargs:
+        return lambda *given, **named: _explain(fn, backend, given, named)
+    return _explain(fn, backend, args, kwargs)
+
+
+def _explain(
+    fn: Callable[..., Any],
+    backend: str | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Explanation:
+    clock, collector = Clock(), Collector()
+    made = recorder_of(fn)
+    if made is None:
+        recorder, choices = Recorder(), Choices()
+        chosen = clock.around(resolve(backend, Request(choices, recorder)))
+        watched = replace(choices.capture, watch=recorder.watch.tell)
+        compiled = flambeau_capture.optimize(chosen, options=watched)(fn)
+    else:
+        recorder, compiled = made, fn
+    compiler = compiler_of(compiled)
+    assert compiler is not None
+    recorder.watch.own.add(collector)
+    try:
+        result = compiled(*args, **kwargs)
+    finally:
+        recorder.watch.own.remove(collector)
+    ended = time.perf_counter()
+    timed = clock.runs if made is None else None
+    name = str(compiler.converter.backend_name)
+    return gather(result, name, compiler.records, recorder, collector.halves, timed, ended)
+
+
+def gather(
+    result: Any,
+    backend: str,
+    records: Records,
+    recorder: Recorder,
+    halves: list[HalfFacts],
+    runs: list[Run] | None,
+    ended: float,
+) -> Explanation:
+    """The facts of one run together."""
+    spans = None if runs is None else [(run.started, run.ended) for run in runs]
+    found = explanation_of(records, result, spans, ended)
+    report = recorder.report(breaks=[str(each) for each in records.breaks])
+    breaks = _breaks(records, found, runs)
+    own = sum(frame.seconds - frame.backend_seconds for frame in records.frames)
+    return Explanation(
+        result=result,
+        backend=backend,
+        graphs=_graphs(records, report, halves),
+        breaks=tuple(sorted(breaks, key=_cost, reverse=True)),
+        guards=tuple(str(guard) for guard in found.out_guards),
+        recompiles=tuple(
+            RecompileFacts(
+                record.function,
+                f"{record.filename}:{record.lineno}",
+                str(record.failures[0].guard),
+                str(record.failures[0].expected),
+                str(record.failures[0].got),
+            )
+            for record in records.recompiles
+        ),
+        kept_in_eager=tuple(_kept(records, report, halves)),
+        seconds={"capture": own, **report.seconds},
+        capture=found,
+    )
+
+
+def _cost(facts: BreakFacts) -> tuple[float, int]:
+    return (facts.run_ms or 0.0) + (facts.capture_ms or 0.0), facts.bytes or 0
+
+
+def _graphs(records: Records, report: Report, halves: list[HalfFacts]) -> tuple[GraphFacts, ...]:
+    compiled = {record.name: record for record in report.records}
+    failed = {failure.graph: failure for failure in report.fallbacks}
+    made = []
+    for record in records.graphs:
+        name = type(record.module).__name__
+        known, failure = compiled.get(name), failed.get(name)
+        calls = (n for n in record.module.graph.nodes if n.op in ("call_function", "call_method"))
+        facts = GraphFacts(
+            name=name,
+            function=record.function,
+            inputs=record.inputs,
+            operations=tuple(_called(node.target) for node in calls),
+            kind=known.kind if known is not None else "eager",
+            failure="" if failure is None else str(failure),
+            halves=tuple(half for half in halves if half.graph == name),
+        )
+        if known is not None:
+            facts = replace(
+                facts,
+                kernels=known.kernels,
+                fused_ops=known.fused_ops,
+                library_calls=dict(known.externs),
+                seconds=dict(known.seconds),
+            )
+        made.append(facts)
+    return tuple(made)
+
+
+def _called(target: Any) -> str:
+    return target if isinstance(target, str) else getattr(target, "__name__", str(target))
+
+
+def _breaks(records: Records, found: Captured, runs: list[Run] | None) -> list[BreakFacts]:
+    stopped = [frame for frame in records.frames if frame.stopped is not None]
+    made = []
+    for place, report in enumerate(records.breaks):
+        cost = found.costs[place] if place < len(found.costs) else None
+        frame = stopped[place] if len(stopped) == len(records.breaks) else None
+        measured = runs is not None and frame is not None
+        made.append(
+            BreakFacts(
+                id=report.reason.id,
+                title=report.reason.title,
+                met=report.what,
+                line="" if report.user_line is None else str(report.user_line).strip(),
+                edit=report.reason.hint,
+                function="" if frame is None else frame.function,
+                capture_ms=None if cost is None else _without_backend(cost.capture_ms, frame),
+                run_ms=None if cost is None else cost.run_ms,
+                bytes=_crossing(runs, frame.ended) if measured and runs and frame else None,
+            )
+        )
+    return made
+
+
+def _without_backend(milliseconds: float, frame: FrameRecord | None) -> float:
+    """The graph before the break would be compiled without it too."""
+    return max(0.0, milliseconds - 1e3 * frame.backend_seconds) if frame else milliseconds
+
+
+def _crossing(runs: list[Run], after: float) -> int:
+    """Bytes that the first graph to run after a moment gives, and that a later graph takes."""
+    first = next((place for place, run in enumerate(runs) if run.started >= after), None)
+    if first is None:
+        return 0
+    taken = {address for run in runs[first + 1 :] for address, _ in run.inputs}
+    given = set(runs[first].inputs)
+    left = {item for item in runs[first].outputs if item not in given}
+    return sum(size for address, size in left if address in taken)
+
+
+def _one_line(line: object) -> str:
+    return "a break" if line is None else " ".join(str(line).split())
+
+
+def _kept(records: Records, report: Report, halves: list[HalfFacts]) -> list[KeptInEager]:
+    kept = [KeptInEager(f"frame {name}", why) for name, why in records.skipped]
+    kept += [
+        KeptInEager(f"Python at {_one_line(each.user_line)}", f"{each.reason.id} {each.what}")
+        for each in records.breaks
+    ]
+    kept += [
+        KeptInEager(f"graph {failure.graph}", f"{failure.stage}: {failure.error}")
+        for failure in report.fallbacks
+    ]
+    kept += [
+        KeptInEager(f"{target} in {half.graph} ({half.half})", why)
+        for half in halves
+        for target, why, _ in half.no_kernel
+    ]
+    kept += [
+        KeptInEager("a frame that capture failed on", f"{type(error).__name__}: {error}")
+        for error in [*records.internal_errors, *records.backend_errors]
+    ]
+    return kept

@@ -1,0 +1,170 @@
+"""What `explain` answers: plain data, as text, as a dictionary, as a page.
+
+In: facts. Out: `Explanation`. Invariant: breaks are sorted by what they cost; every part of the
+program that did not become a kernel is in `kept_in_eager`, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flambeau_capture.explaining import Explanation as Captured
+
+from flambeau.products import HalfFacts
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """One captured graph and what became of it.
+
+    operations: its calls by name, in order. kind: `training`, `inference`, or `eager`.
+    seconds: of compiling it, by phase. halves: kernels, memory, fusions.
+    """
+
+    name: str
+    function: str
+    inputs: tuple[str, ...]
+    operations: tuple[str, ...]
+    kind: str
+    kernels: int = 0
+    fused_ops: int = 0
+    library_calls: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    failure: str = ""
+    halves: tuple[HalfFacts, ...] = ()
+
+
+@dataclass(frozen=True)
+class BreakFacts:
+    """A graph break and what it cost in the run that was explained.
+
+    edit: the smallest change that removes it. run_ms: in Python between two graphs. capture_ms:
+    converting what is around it. bytes: of tensors that left one graph only to enter a later one,
+    which a single graph might have kept in registers; None where it was not measured.
+    """
+
+    id: str
+    title: str
+    met: str
+    line: str
+    edit: str
+    function: str
+    capture_ms: float | None
+    run_ms: float | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class RecompileFacts:
+    """A call that no entry fitted: the guard that failed, with both values."""
+
+    function: str
+    line: str
+    guard: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True)
+class KeptInEager:
+    """A part of the program that runs as it did before, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Also unpacks as (summary, out_guards, graphs, ops_per_graph, break_reasons, verbose).
+
+    `capture` is capture's own explanation, with the graphs themselves.
+    """
+
+    result: Any
+    backend: str
+    graphs: tuple[GraphFacts, ...]
+    breaks: tuple[BreakFacts, ...]
+    guards: tuple[str, ...]
+    recompiles: tuple[RecompileFacts, ...]
+    kept_in_eager: tuple[KeptInEager, ...]
+    seconds: Mapping[str, float]
+    capture: Captured = field(repr=False)
+
+    @property
+    def op_count(self) -> int:
+        """Operations in all graphs."""
+        return sum(len(graph.operations) for graph in self.graphs)
+
+    @property
+    def kernels(self) -> int:
+        """Generated kernels in all graphs."""
+        return sum(graph.kernels for graph in self.graphs)
+
+    @property
+    def summary(self) -> str:
+        """The counts, and the reason of each break."""
+        return self.capture.summary
+
+    @property
+    def verbose(self) -> str:
+        """All of it as text."""
+        from flambeau.explaining.text import show  # rich, only where text is asked for
+
+        return show(self)
+
+    @property
+    def out_guards(self) -> tuple[Any, ...]:
+        """The guards as objects."""
+        return self.capture.out_guards
+
+    @property
+    def ops_per_graph(self) -> tuple[tuple[Any, ...], ...]:
+        """The calls of each graph, by target."""
+        return self.capture.ops_per_graph
+
+    @property
+    def break_reasons(self) -> tuple[Any, ...]:
+        """The breaks as capture reports them, in the order in which they were met."""
+        return self.capture.break_reasons
+
+    def __iter__(self) -> Iterator[Any]:
+        yield self.summary
+        yield self.out_guards
+        yield self.capture.graphs
+        yield self.ops_per_graph
+        yield self.break_reasons
+        yield self.verbose
+
+    def __str__(self) -> str:
+        return self.verbose
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON: all but the result and the graphs themselves."""
+        return {
+            "backend": self.backend,
+            "operations": self.op_count,
+            "kernels": self.kernels,
+            "graphs": [_plain(asdict(graph)) for graph in self.graphs],
+            "breaks": [asdict(each) for each in self.breaks],
+            "guards": list(self.guards),
+            "recompiles": [asdict(each) for each in self.recompiles],
+            "kept_in_eager": [asdict(each) for each in self.kept_in_eager],
+            "seconds": dict(self.seconds),
+        }
+
+    def to_html(self) -> str:
+        """One page that needs nothing else."""
+        from flambeau.page import explanation_page  # jinja2, only where a page is asked for
+
+        return explanation_page(self)
+
+
+def _plain(value: Any) -> Any:
+    """Tuples as lists, so that what is read back from JSON is equal."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    return value

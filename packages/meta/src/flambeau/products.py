@@ -1,0 +1,166 @@
+"""What the inductor made of one half of a graph, as plain data.
+
+In: a `Compilation` after its last stage. Out: `HalfFacts`. Invariant: nothing of the compilation is
+kept alive; a size that is a symbol counts as unknown, not as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+
+
+@dataclass(frozen=True)
+class StepFacts:
+    """A generated kernel or a library call.
+
+    origins: the operations of the graph that it computes. bytes: of the buffers that it touches,
+    each once; None where a size is a symbol. lines: the user's lines that it comes from.
+    seconds: one run on its own, where that was measured.
+    """
+
+    kind: str
+    name: str
+    origins: tuple[str, ...]
+    bytes: int | None
+    lines: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """The memory plan: live bytes beyond the inputs after each step that changes them."""
+
+    timeline: tuple[tuple[str, int], ...]
+    peak: int
+    input_bytes: int
+    reused: int
+
+
+@dataclass(frozen=True)
+class HalfFacts:
+    """The forward, backward or inference half of a captured graph.
+
+    refused: fusions that were considered and not made, with the reason.
+    """
+
+    graph: str
+    half: str
+    steps: tuple[StepFacts, ...]
+    memory: MemoryFacts
+    fused: tuple[tuple[str, str], ...] = ()
+    refused: tuple[tuple[str, str, str], ...] = ()
+    no_kernel: tuple[tuple[str, str, str], ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def facts_of(work: Any, graph: str, half: str) -> HalfFacts:
+    """The facts of a finished compilation."""
+    program = work.scheduled()
+    sizes = {buffer.name: nbytes(buffer.layout) for buffer in program.buffers}
+    lines = user_lines_of(work.rewritten().graph.nodes)
+    steps = [_step(step, sizes, lines) for step in program.steps]
+    return HalfFacts(
+        graph=graph,
+        half=half,
+        steps=tuple(step for step in steps if step is not None),
+        memory=_memory(program, sizes),
+        fused=tuple((merge.first, merge.second) for merge in work.merges),
+        refused=tuple((r.first, r.second, r.reason) for r in work.refusals),
+        no_kernel=tuple((f.target, f.why, f.origin) for f in work.tensors.fallbacks),
+        seconds=dict(work.seconds),
+    )
+
+
+def nbytes(layout: Any) -> int | None:
+    """Bytes from the first to the last element of a layout; None where a size is a symbol."""
+    try:
+        shape, stride, _ = layout.static()
+    except TypeError:
+        return None
+    if 0 in shape:
+        return 0
+    reach = 1 + sum((n - 1) * s for n, s in zip(shape, stride))
+    return int(reach * layout.dtype.itemsize)
+
+
+def user_lines_of(nodes: Iterable[fx.Node]) -> dict[str, str]:
+    """The innermost line of the user's program of each node, by the node's name."""
+    found: dict[str, str] = {}
+    for node in nodes:
+        line = user_line(node)
+        if line:
+            found[node.name] = line
+    return found
+
+
+def user_line(node: fx.Node) -> str:
+    """The innermost line of the user's program that a node comes from; empty if unknown."""
+    trace = str(node.meta.get("stack_trace") or "").rstrip()
+    head = trace.rfind('  File "')
+    return " ".join(part.strip() for part in trace[head:].splitlines()) if head >= 0 else ""
+
+
+def buffers_of(step: Any) -> set[str]:
+    """Names of the buffers that a step touches."""
+    loop = getattr(step, "loop", None)
+    if loop is not None:
+        return {str(i.buffer) for i in loop.body if hasattr(i, "buffer")}
+    found: set[str] = set()
+    keywords = [value for _, value in getattr(step, "kwargs", ())]
+    waiting = [*getattr(step, "args", ()), *keywords, *getattr(step, "into", ())]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, tuple):
+            waiting.extend(item)
+        elif hasattr(item, "buffer"):
+            found.add(str(item.buffer))
+    return found | {name for name in getattr(step, "results", ()) if name is not None}
+
+
+def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) -> StepFacts | None:
+    loop, target = getattr(step, "loop", None), getattr(step, "target", None)
+    if loop is None and target is None:
+        return None  # memory, and checks of indices
+    origins = tuple(loop.origins if loop is not None else step.origins)
+    touched = [sizes.get(name) for name in buffers_of(step)]
+    known = [size for size in touched if size is not None]
+    return StepFacts(
+        kind="kernel" if loop is not None else "library",
+        name=str(loop.name if loop is not None else target),
+        origins=origins,
+        bytes=sum(known) if len(known) == len(touched) else None,
+        lines=tuple(dict.fromkeys(lines[name] for name in origins if name in lines)),
+    )
+
+
+def _memory(program: Any, sizes: Mapping[str, int | None]) -> MemoryFacts:
+    given = {buffer.name for buffer in program.inputs} | {name for name, _ in program.constants}
+    live: dict[str, int] = {}
+    timeline: list[tuple[str, int]] = []
+    reused = 0
+    for step in program.steps:
+        kind = type(step).__name__
+        name = str(getattr(step, "buffer", ""))
+        if kind == "Alloc":
+            live[name] = sizes.get(name) or 0
+        elif kind == "Reuse":
+            live[name] = live.pop(step.old, sizes.get(name) or 0)
+            reused += 1
+        elif kind == "Free":
+            live.pop(name, None)
+        else:
+            for result in getattr(step, "results", ()):
+                if result is not None:
+                    live[result] = sizes.get(result) or 0
+            continue
+        timeline.append((f"{kind.lower()} {name}", sum(live.values())))
+    return MemoryFacts(
+        timeline=tuple(timeline),
+        peak=max((size for _, size in timeline), default=0),
+        input_bytes=sum(sizes.get(name) or 0 for name in given),
+        reused=reused,
+    )
