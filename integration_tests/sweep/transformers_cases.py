@@ -6,6 +6,7 @@ vocabularies cut down by name; what a form of it cannot build or run, the next f
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from integration_tests.sweep.transformers_forms import FORMS, shrunk
 from integration_tests.sweep.transformers_inputs import candidates
 
 LIMIT = 150_000_000  # parameters
+PATIENCE = 15.0  # seconds after which no further form is tried
 
 
 def cases(every: bool) -> Iterator[Case]:
@@ -50,7 +52,11 @@ def _build(model_type: str, kind: str) -> Subject:
     if config_class is None:
         config_class = transformers.AutoConfig.for_model(model_type).__class__
     tried: list[str] = []
+    started = time.monotonic()
     for form in FORMS:
+        if time.monotonic() - started > PATIENCE:
+            tried.append(f"{form} and later forms not tried")
+            break
         try:
             config = shrunk(config_class, form)
             module = _module(model_class, config)

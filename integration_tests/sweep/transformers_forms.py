@@ -28,7 +28,8 @@ HEADS = (
     "decoder_attention_heads", "decoder_num_attention_heads", "encoder_num_attention_heads",
 )  # fmt: skip
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
-HEAD_DIM = ("head_dim", "d_kv")
+HEAD_DIM = ("head_dim", "d_kv", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+RANKS = ("kv_lora_rank", "q_lora_rank")
 INNER = (
     "intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_dim", "mlp_dim",
     "moe_intermediate_size", "ffn_hidden_size", "decoder_intermediate_size", "n_inner", "dff",
@@ -93,8 +94,12 @@ def _changes(config: Any, form: Form) -> dict[str, Any]:
             changes[name] = [min(int(v), 2) for v in value]
         if name == "mask_time_length" and isinstance(value, int):
             changes[name] = min(value, 2)  # of a sequence that is as short as the inputs here
+        if name == "vocab_size" and value is None:
+            changes[name] = VOCABULARY
         if name == "prediction_length" and value is None:
             changes[name] = 8
+        if name == "attn_layer_indices" and value is None and form.depth is not None:
+            changes[name] = [form.depth - 1]
     return changes
 
 
@@ -107,14 +112,20 @@ def _table(config: Any, form: Form) -> dict[str, int]:
             table.update(dict.fromkeys(names, size))
 
     cut(DEPTH, form.depth)
+    if form.depth is not None:  # where each so many layers are of another kind
+        table |= {"attn_layer_period": 2, "attn_layer_offset": 1}
     if form.inner is not None:
         table |= {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "n_positions": 128}
         table |= dict.fromkeys(EXPERTS, 4) | {"num_experts_per_tok": 2, "image_size": 64}
+        table |= {"n_group": 1, "topk_group": 1}
         cut(INNER, form.inner)
     lists = any(isinstance(getattr(config, name, None), list | tuple) for name in (*HEADS, *WIDTH))
     if not lists:
         cut(WIDTH, form.width)
         cut(HEADS, form.heads)
-        cut(KV_HEADS, form.heads and 2)
+        latent = hasattr(config, "kv_lora_rank")  # every head has keys of its own
+        cut(KV_HEADS, form.heads if latent else form.heads and 2)
         cut(HEAD_DIM, form.head_dim)
+        cut(RANKS, form.width)
+        cut(("qk_head_dim",), form.head_dim and 2 * form.head_dim)
     return table
