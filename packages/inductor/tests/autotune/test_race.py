@@ -76,11 +76,11 @@ class Memory:
     def __init__(self) -> None:
         self.held: dict[str, Any] = {}
 
-    def get(self, parts: Mapping[str, str]) -> Any | None:
-        return self.held.get(repr(sorted(parts.items())))
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        return self.held.get(key)
 
-    def put(self, parts: Mapping[str, str], value: Any) -> bool:
-        self.held[repr(sorted(parts.items()))] = value
+    def put(self, key: str, value: Mapping[str, Any]) -> bool:
+        self.held[key] = value
         return True
 
 
@@ -94,18 +94,18 @@ def test_a_choice_is_measured_once_and_kept() -> None:
 
     for _ in range(2):
         tuner = Tuner(values, clock, Budget(60))
-        assert tuner.choose({"op": "mm"}, ["a", "b"], candidates) == "b"
+        assert tuner.choose("mm", ["a", "b"], candidates) == "b"
     assert len(made) == 1 and tuner.known == 1
     # a name that is gone is measured anew
     other = Tuner(values, clock, Budget(60))
-    assert other.choose({"op": "mm"}, ["a", "c"], lambda: [taking("a", 2.0), taking("c", 1.0)])
+    assert other.choose("mm", ["a", "c"], lambda: [taking("a", 2.0), taking("c", 1.0)])
     assert other.known == 0 and len(other.outcomes) == 1
 
 
 def test_what_the_budget_cut_short_is_not_kept() -> None:
     values = Memory()
     tuner = Tuner(values, Told(), Budget(0))
-    assert tuner.choose({"op": "mm"}, ["a", "b"], list) == "a"
+    assert tuner.choose("mm", ["a", "b"], list) == "a"
     assert not values.held
 
 

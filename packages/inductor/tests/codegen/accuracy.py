@@ -17,6 +17,7 @@ EXACT = {
     "sigmoid": lambda v: 1 / (1 + mpmath.exp(-v)),
     "exp2": lambda v: mpmath.mpf(2) ** v,
     "log2": lambda v: mpmath.log(v, 2),
+    "lgamma": lambda v: mpmath.re(mpmath.loggamma(v)),
 }
 
 

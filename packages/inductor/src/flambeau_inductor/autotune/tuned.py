@@ -14,17 +14,15 @@ from typing import Any, Protocol
 from flambeau_inductor.autotune.clocks import Clock
 from flambeau_inductor.autotune.race import Budget, Candidate, Outcome, race
 
-Parts = Mapping[str, str]
-
 
 class Values(Protocol):
     """Where choices are kept between processes."""
 
-    def get(self, parts: Parts) -> Any | None:
-        """What was put under these parts; None if nothing was."""
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        """What was put under this key; None if nothing was."""
         ...
 
-    def put(self, parts: Parts, value: Any) -> bool:
+    def put(self, key: str, value: Mapping[str, Any]) -> bool:
         """Keep a JSON value; False where it cannot be kept."""
         ...
 
@@ -41,19 +39,19 @@ class Tuner:
 
     def choose(
         self,
-        parts: Parts,
+        key: str,
         names: Sequence[str],
         candidates: Callable[[], Sequence[Candidate]],
     ) -> str:
-        """The name of the best of `names` for `parts`; `candidates` are made only to be raced."""
-        kept = self.values.get(parts)
+        """The name of the best of `names` for `key`; `candidates` are made only to be raced."""
+        kept = self.values.get(key)
         if isinstance(kept, Mapping) and kept.get("winner") in names:
             self.known += 1
             return str(kept["winner"])
         if self.budget.left() == 0:
             return names[0]
         outcome = race(candidates(), self.clock, self.budget)
-        self.outcomes[" ".join(parts.values())] = outcome
+        self.outcomes[key] = outcome
         if outcome.settled:
-            self.values.put(parts, {"winner": outcome.winner, "seconds": dict(outcome.seconds)})
+            self.values.put(key, {"winner": outcome.winner, "seconds": dict(outcome.seconds)})
         return outcome.winner

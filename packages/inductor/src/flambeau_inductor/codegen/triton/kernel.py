@@ -11,13 +11,13 @@ anew, from memory, the element values it needs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from flambeau_inductor.codegen.triton import reductions
-from flambeau_inductor.codegen.triton.dtypes import pointer, register
+from flambeau_inductor.codegen.triton.dtypes import HALF, pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
 from flambeau_inductor.codegen.triton.pointwise import spell
@@ -96,6 +96,10 @@ class _Writer:
 
     def kernel(self) -> TritonKernel:
         self._classify()
+        self.rounded = _only_read_by(
+            self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
+        )
+        self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
         self.arguments = tuple(dict.fromkeys(_buffers(self.loop)))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
         self._program_ids()
@@ -122,14 +126,12 @@ class _Writer:
     # --- facts about the instructions -------------------------------------------------------
 
     def _classify(self) -> None:
-        dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
+        self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
         for instr in self.loop.body:
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
-                dims |= {
-                    dimension_of[name] for name in instr.index.vars if not name.startswith("%")
-                }
+                dims |= self._index_dims(instr.index)
             level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
@@ -303,9 +305,14 @@ class _Writer:
                 return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
+            argument = _one_plus_erf(self.loop, instr)
+            if argument is not None:
+                return f"fm.one_plus_erf({self.ready[argument]})"
+            if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
+                return f"fm.summed_exp({self.ready[instr.args[0]]})"
             args = [self.ready[arg] for arg in instr.args]
             dtypes = [_dtype(self.loop.body[arg]) for arg in instr.args]
-            return spell(instr.op, args, dtypes, instr.dtype)
+            return spell(instr.op, args, dtypes, instr.dtype, rounded=i in self.rounded)
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
 
     def _constant(self, const: Const) -> str:
@@ -325,6 +332,10 @@ class _Writer:
         address = f"{self.names[load.buffer]} + ({self._index(load.index)})"
         if not load.index.vars and load.mask is None:
             text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"
+        elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
+            # a mask may not be larger than what it masks
+            spread = f"tl.broadcast_to({address}, {self._shape_of(self.dims[i])})"
+            text = f"tl.load({spread}, {' & '.join(masks)}, other={_literal(load.other)})"
         elif masks:
             other = _literal(load.other) if load.mask is not None else "0"
             text = f"tl.load({address}, {' & '.join(masks)}, other={other})"
@@ -339,14 +350,27 @@ class _Writer:
         value = self.ready[store.value]
         missing = {d.name for d in self.tiling.dimensions} & dims
         if missing != self.dims[store.value] or not store.index.vars:
-            shape = [
-                f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
-            ]
-            value = f"tl.broadcast_to({value}, [{', '.join(shape)}])"
-            address = f"tl.broadcast_to({address}, [{', '.join(shape)}])"
+            shape = self._shape_of(dims)
+            value = f"tl.broadcast_to({value}, {shape})"
+            address = f"tl.broadcast_to({address}, {shape})"
         mask = f", {' & '.join(masks)}" if masks else ""
         function = {"set": "tl.store", "add": "tl.atomic_add"}[store.mode]
         self._line(f"{function}({address}, {value}{mask})")
+
+    def _shape_of(self, dims: Dims) -> str:
+        """The block's shape, with 1 for what is not in `dims`."""
+        sizes = [f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions]
+        return f"[{', '.join(sizes)}]"
+
+    def _index_dims(self, index: Expr) -> Dims:
+        """The block dimensions that an index varies along."""
+        found: set[str] = set()
+        for name in index.vars:
+            if name.startswith("%"):
+                found |= self.dims[int(name[1:])]
+            else:
+                found.add(self.dimension_of[name])
+        return frozenset(found)
 
     def _masks(self, dims: Dims) -> list[str]:
         return [f"{d.name}mask" for d in self.tiling.dimensions if d.name in dims and d.masked]
@@ -364,6 +388,28 @@ class _Writer:
     def _lines(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._line(text)
+
+
+def _only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
+    """Values that nothing reads but instructions such as these."""
+    by_such: set[int] = set()
+    otherwise: set[int] = set()
+    for instr in loop.body:
+        (by_such if such(instr) else otherwise).update(operands(instr))
+    return frozenset(by_such - otherwise)
+
+
+def _one_plus_erf(loop: Loop, add: Point) -> int | None:
+    """The operand of erf where `add` is 1 + erf(it) in float32: that sum needs no more accuracy
+    near zero than it keeps, which makes it cheaper than the two apart."""
+    if add.op != "add" or add.dtype != torch.float32:
+        return None
+    for erf, one in (add.args, add.args[::-1]):
+        function, constant = loop.body[erf], loop.body[one]
+        if isinstance(constant, Const) and constant.value == 1.0:
+            if isinstance(function, Point) and function.op == "erf":
+                return function.args[0]
+    return None
 
 
 def _buffers(loop: Loop) -> Iterator[str]:

@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 
 from flambeau_inductor.runtime import gpu_math as fm
+from flambeau_inductor.runtime import gpu_special as sf
 '''
 
 

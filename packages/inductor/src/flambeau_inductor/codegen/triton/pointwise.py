@@ -66,9 +66,23 @@ FLOATING: dict[str, Spelling] = {
     "fmax": "tl.maximum({0}, {1})",
     "fmin": "tl.minimum({0}, {1})",
     "copysign": "fm.copysign({0}, {1})",
+    "erfc": "sf.erfc({0})",
+    "erfinv": "sf.erfinv({0})",
+    "lgamma": "sf.lgamma({0})",
+    "digamma": "sf.digamma({0})",
+    "nextafter": "sf.nextafter({0}, {1})",
 }
 
+ROUNDED: dict[str, Spelling] = {
+    "tanh": "fm.tanh_to_half({0})",
+    "sigmoid": "fm.sigmoid_to_half({0})",
+    "sqrt": "tl.sqrt({0})",
+    "div": "{0} / {1}",
+}
+"""Spellings in float32 that are accurate enough where the result is rounded to half precision."""
+
 DOUBLE: dict[str, Spelling] = FLOATING | {
+    "sigmoid": "fm.sigmoid_double({0})",
     "sqrt": "tl.sqrt({0})",
     "div": "{0} / {1}",
     "erf": "tl.erf({0})",
@@ -134,8 +148,17 @@ ANY_DTYPE: dict[str, Spelling] = {
 EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs"})
 
 
-def spell(op: str, args: Sequence[str], dtypes: Sequence[torch.dtype], result: torch.dtype) -> str:
+def spell(
+    op: str,
+    args: Sequence[str],
+    dtypes: Sequence[torch.dtype],
+    result: torch.dtype,
+    *,
+    rounded: bool = False,
+) -> str:
     """One Triton expression for `op` on `args`.
+
+    `rounded` says that the result, in float32, is only used after rounding to half precision.
 
     Raises:
         TritonUnsupported: the primitive has no spelling for these dtypes.
@@ -144,6 +167,8 @@ def spell(op: str, args: Sequence[str], dtypes: Sequence[torch.dtype], result: t
         return _cast(args[0], dtypes[0], result)
     operand = dtypes[-1]
     template = ANY_DTYPE.get(op) or _table(operand).get(op)
+    if operand in HALF or (rounded and operand == torch.float32):
+        template = ROUNDED.get(op, template)
     if template is None:
         raise TritonUnsupported(f"the primitive {op} on {operand} has no Triton spelling")
     if operand not in HALF or op in EXACT_IN_HALF:

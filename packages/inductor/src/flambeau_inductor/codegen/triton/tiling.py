@@ -104,7 +104,7 @@ def _transposing(loop: Loop, conflict: int) -> Tiling:
 def _reduction(loop: Loop) -> Tiling:
     rows = math.prod(static_size(axis) for axis in loop.x)
     length = math.prod(static_size(axis) for axis in loop.r)
-    if loop.x and _contiguous_votes(loop, loop.x[-1]) > _contiguous_votes(loop, loop.r[-1]):
+    if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length)
     padded = next_power_of_two(length)
     if padded <= MAX_PERSISTENT:
@@ -131,8 +131,21 @@ def _accesses(loop: Loop) -> list[Load | Store]:
     return [instr for instr in loop.body if isinstance(instr, Load | Store)]
 
 
-def _contiguous_votes(loop: Loop, axis: Axis) -> int:
-    return sum(access.index.coefficient(axis.var) == 1 for access in _accesses(loop))
+def reduces_across(loop: Loop) -> bool:
+    """Whether neighbours in memory belong to different rows, by what is read of every element.
+
+    What has one value a row, or the same values for all rows, weighs nothing against that.
+    """
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    elements = [
+        access.index
+        for access in _accesses(loop)
+        if access.index.vars & along and access.index.vars & rows
+    ]
+    inner, outer = loop.r[-1].var, loop.x[-1].var
+    return sum(index.coefficient(outer) == 1 for index in elements) > sum(
+        index.coefficient(inner) == 1 for index in elements
+    )
 
 
 def _conflicting_axis(loop: Loop) -> int | None:
