@@ -10,7 +10,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import CompilerFailed, CompilerNotFound, InductorError, Options
-from flambeau_inductor.kernels import processor
+from flambeau_inductor.cache import processor
 from torch import fx
 
 

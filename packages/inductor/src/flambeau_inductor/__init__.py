@@ -1,30 +1,85 @@
-"""Graphs of primitives compiled to fused C++ and Triton kernels."""
+"""Graphs of primitives compiled to fused C++ and Triton kernels.
+
+In: names. Out: what is public. Invariant: a name that needs the compiler is loaded at its first
+use, so that `flambeau_inductor.runtime` is had without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from flambeau_inductor.__about__ import __version__
-from flambeau_inductor.compile import compile
-from flambeau_inductor.errors import (
-    CacheWarning,
-    CompilerFailed,
-    CompilerNotFound,
-    InductorError,
-)
-from flambeau_inductor.fuel import Fuel
-from flambeau_inductor.options import Options
-from flambeau_inductor.report import Fallback, Report
-from flambeau_inductor.runtime.compiled import CompiledGraph
-from flambeau_inductor.schedule.limits import Limits
+
+if TYPE_CHECKING:
+    from flambeau_inductor.compile import compile
+    from flambeau_inductor.errors import (
+        CacheWarning,
+        CompilerFailed,
+        CompilerNotFound,
+        InductorError,
+    )
+    from flambeau_inductor.options import Options
+    from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
+    from flambeau_inductor.runtime.compiled import CompiledGraph
+    from flambeau_inductor.runtime.report import Fallback, Report
+    from flambeau_inductor.schedule.limits import Limits
+
+_HOMES = {
+    "compile": "compile",
+    "CacheWarning": "errors",
+    "CompilerFailed": "errors",
+    "CompilerNotFound": "errors",
+    "InductorError": "errors",
+    "Options": "options",
+    "Artifact": "runtime.artifact",
+    "CannotLoad": "runtime.artifact",
+    "load_artifact": "runtime.artifact",
+    "CompiledGraph": "runtime.compiled",
+    "Fallback": "runtime.report",
+    "Report": "runtime.report",
+    "Limits": "schedule.limits",
+}
 
 __all__ = [
+    "Artifact",
     "CacheWarning",
+    "CannotLoad",
     "CompiledGraph",
     "CompilerFailed",
     "CompilerNotFound",
     "Fallback",
-    "Fuel",
     "InductorError",
     "Limits",
     "Options",
     "Report",
     "__version__",
     "compile",
+    "load_artifact",
 ]
+
+
+class _Package(ModuleType):
+    """The package; `compile` stays the function although a module has that name too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,9 +17,26 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.options import Options
+from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.schedule import Merge, Refusal
 from flambeau_inductor.wrapper import Wrapper
 from flambeau_inductor.wrapper.source import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Kernels that can be called.
+
+    functions: by the names that launches use. hit: they came from the cache. keep: what has to
+    live as long as they. part: how another process loads them, None where none can. fault: why
+    they could not be kept on the disk.
+    """
+
+    functions: Mapping[str, Any]
+    hit: bool = False
+    keep: tuple[object, ...] = ()
+    part: Part | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +44,14 @@ class KernelText:
     """Generated kernels of one language.
 
     `file` is the name under which debugging and reports show `text`; `build` gives the callable of
-    each of the names that `launches` use, and whether they came from the cache.
+    each of the names that `launches` use.
     """
 
     file: str
     text: str
     distinct: int
     launches: Mapping[str, Launch]
-    build: Callable[[], tuple[Mapping[str, Any], bool, tuple[object, ...]]]
+    build: Callable[[], Built]
 
 
 @dataclass(slots=True)
@@ -52,9 +69,7 @@ class Compilation:
     refusals: tuple[Refusal, ...] = ()
     merges: tuple[Merge, ...] = ()
     kernels: tuple[KernelText, ...] = ()
-    functions: dict[str, Any] = field(default_factory=dict)
-    hits: list[bool] = field(default_factory=list)
-    keep: list[object] = field(default_factory=list)
+    built: list[Built] = field(default_factory=list)
     wrapper: Wrapper | None = None
     call: Callable[[list[Any]], tuple[Any, ...]] | None = None
     seconds: dict[str, float] = field(default_factory=dict)

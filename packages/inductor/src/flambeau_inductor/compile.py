@@ -24,11 +24,12 @@ from flambeau_inductor.errors import InductorError
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.report import Fallback, Report
+from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor.runtime.load import load_wrapper
+from flambeau_inductor.runtime.report import Fallback, Report
 from flambeau_inductor.schedule import schedule_with_reasons
 from flambeau_inductor.wrapper import generate as generate_wrapper
-from flambeau_inductor.wrapper import load_wrapper
 
 DEFAULT = Options()
 # tags of primitives that only say where elements are
@@ -100,11 +101,7 @@ def _generate(work: Compilation) -> None:
 
 
 def _build(work: Compilation) -> None:
-    for text in work.kernels:
-        functions, hit, keep = text.build()
-        work.functions.update(functions)
-        work.hits.append(hit)
-        work.keep.extend(keep)
+    work.built.extend(text.build() for text in work.kernels)
 
 
 def _wrap(work: Compilation) -> None:
@@ -113,8 +110,9 @@ def _wrap(work: Compilation) -> None:
     check = work.options.check_inputs
     checked = work.info is None if check is None else check
     work.wrapper = generate_wrapper(program, launches, check_inputs=checked)
-    known: dict[str, object] = {**work.functions, **dict(program.constants)}
-    work.call = load_wrapper(work.wrapper, work.name, known)
+    functions = {name: each for built in work.built for name, each in built.functions.items()}
+    known: dict[str, object] = {**functions, **dict(program.constants)}
+    work.call = load_wrapper(work.wrapper.text, work.name, known)
 
 
 STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (
@@ -148,7 +146,8 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         externs=dict(Counter(e.target for e in externs)),
         fallbacks=tuple(Fallback(f.target, f.why, f.origin) for f in work.tensors.fallbacks),
         refused_fusions=len(work.refusals),
-        cache_hit=bool(work.hits) and all(work.hits),
+        cache_hit=bool(work.built) and all(built.hit for built in work.built),
+        cache_faults=tuple(built.fault for built in work.built if built.fault),
         seconds=work.seconds,
         sources=sources,
     )
@@ -156,12 +155,22 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
     devices = {b.layout.device.type for b in program.buffers} if externs else set()
     gpus = [d.index or 0 for b in program.buffers if (d := b.layout.device).type == "cuda"]
     gpu = gpus[0] if gpus and work.loops() else None
-    call = work.call
-    if work.options.cuda_graphs and gpu is not None:
-        from flambeau_inductor.runtime.cuda_graphs import CudaRecorder, Recorded
-
-        call = Recorded(call, getattr(work.info, "static_inputs", ()), CudaRecorder(gpu))
-    return CompiledGraph(call, report, tuple(sorted(devices)), tuple(work.keep), gpu)
+    parts = tuple(built.part for built in work.built if built.part is not None)
+    artifact = Artifact(
+        name=work.name,
+        wrapper=work.wrapper.text,
+        parts=parts,
+        constants=dict(program.constants),
+        devices=tuple(sorted(devices)),
+        gpu=gpu,
+        recorded=work.options.cuda_graphs,
+        static=tuple(getattr(work.info, "static_inputs", ())),
+        report=report.to_dict(),
+    )
+    call = recorded(work.call, artifact)
+    keep = tuple(each for built in work.built for each in built.keep)
+    whole = artifact if len(parts) == len(work.built) else None
+    return CompiledGraph(call, report, artifact.devices, keep, gpu, whole)
 
 
 def _fused(gm: fx.GraphModule, externs: Sequence[Extern]) -> int:

@@ -6,12 +6,12 @@ generation, so that a wrong kernel shows as a difference from what this gives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from flambeau_inductor.compilation import KernelText
+from flambeau_inductor.compilation import Built, KernelText
 from flambeau_inductor.ir.evaluate import flat, run_loop
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.show import show_loop
@@ -27,8 +27,8 @@ def evaluated(loops: Sequence[Loop]) -> KernelText:
         functions[f"evaluated{number}"] = _function(loop, names)
         launches[loop.name] = Launch(f"evaluated{number}", names, by_address=False)
 
-    def build() -> tuple[Mapping[str, Any], bool, tuple[object, ...]]:
-        return functions, False, ()
+    def build() -> Built:
+        return Built(functions)
 
     text = "\n\n".join(show_loop(loop) for loop in loops) + "\n"
     return KernelText("evaluated.txt", text, len(loops), launches, build)

@@ -6,31 +6,32 @@ device; a loop that its generator cannot express fails the compile with the reas
 
 from __future__ import annotations
 
-import platform
+import errno
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from flambeau_prims import DIALECT
 
-from flambeau_inductor.__about__ import __version__
 from flambeau_inductor.cache import Store as CacheStore
-from flambeau_inductor.cache import key_of, open_store
+from flambeau_inductor.cache import key, open_store, processor, versions
 from flambeau_inductor.codegen import cpp, triton
-from flambeau_inductor.compilation import Compilation, KernelText
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.options import Options
+from flambeau_inductor.runtime.artifact import LOADERS as RUNTIME_LOADERS
+from flambeau_inductor.runtime.artifact import Loaded, Loader, Part
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.schedule.memory import storage_bytes
 from flambeau_inductor.wrapper.source import Launch
-
-Built = tuple[Mapping[str, Any], bool, tuple[object, ...]]
 
 LANGUAGE = {"cpu": "cpp", "cuda": "triton"}
 """Code generator by device type."""
@@ -78,16 +79,26 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         raise InductorError(f"C++ kernels: {error}") from error
 
     def build() -> Built:
-        key = key_of("cpp", source.text, toolchain.identity, processor(), *versions())
         store = open_store(work.options.cache_dir)
+        wanted = key(
+            "kernels",
+            language="cpp",
+            text=source.text,
+            toolchain=toolchain.identity,
+            processor=processor(),
+            versions=versions(),
+        )
 
         def make(folder: Path) -> None:
             (folder / "kernels.cpp").write_text(source.text)
-            cpp.build(toolchain, source.text, folder).rename(folder / "kernels.so")
+            _build(toolchain, source.text, folder).rename(folder / "kernels.so")
 
-        entry = store.entry(key, make)
-        functions = load_kernels(entry.folder / "kernels.so", source.kernels)
-        return {f"kernel{k}": f for k, f in enumerate(functions)}, entry.hit, (store,)
+        entry = store.entry(wanted, make)
+        library = entry.folder / "kernels.so"
+        functions = load_kernels(library, source.kernels)
+        named = {f"kernel{k}": f for k, f in enumerate(functions)}
+        part = Part("cpp", {"kernels.so": library}, {"count": source.kernels})
+        return Built(named, entry.hit, (store, entry.lease), part, entry.fault)
 
     launches = {
         name: Launch(f"kernel{entry.number}", entry.buffers, by_address=True)
@@ -117,15 +128,14 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         def make(folder: Path) -> None:
             (folder / "kernels.py").write_text(source.text)
 
-        entry = store.entry(key_of("triton", source.text, *versions()), make)
+        wanted = key("kernels", language="triton", text=source.text, versions=versions())
+        entry = store.entry(wanted, make)
         path = entry.folder / "kernels.py"
-        if builder.interpreting():
-            made = builder.build(path, source.kernels)
-            return dict(made), entry.hit, (store,)
-        with torch.cuda.device(devices[0]):
-            made = builder.build(path, source.kernels, _launch_library(work, store))
-            queues = {name: launcher.queue for name, launcher in made.items()}
-        return queues, entry.hit, (store, made)
+        index = None if builder.interpreting() else devices[0].index or 0
+        functions, kept = _triton_functions(path, source.kernels, index, work.options, store)
+        described = [asdict(kernel) for kernel in source.kernels]
+        part = Part("triton", {"kernels.py": path}, {"kernels": described})
+        return Built(functions, entry.hit, (store, entry.lease, *kept), part, entry.fault)
 
     devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
     launches = {
@@ -140,16 +150,70 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
 
 
-def _launch_library(work: Compilation, store: CacheStore) -> Library | None:
+def _triton_functions(
+    path: Path,
+    kernels: Sequence[TritonKernel],
+    gpu: int | None,
+    options: Options,
+    store: CacheStore,
+) -> Loaded:
+    """The functions of a module of Triton kernels; `gpu` is None under Triton's interpreter."""
+    from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
+
+    if gpu is None:
+        return dict(builder.build(path, kernels)), ()
+    with torch.cuda.device(gpu):
+        made = builder.build(path, kernels, _launch_library(options, store))
+        return {name: launcher.queue for name, launcher in made.items()}, (made,)
+
+
+def loaders(options: Options) -> Mapping[str, Loader]:
+    """What loads the kernels of an artifact in a process that has the compiler."""
+
+    def from_triton(part: Part, gpu: int | None) -> Loaded:
+        store = open_store(options.cache_dir)
+        kernels = [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
+        functions, kept = _triton_functions(part.files["kernels.py"], kernels, gpu, options, store)
+        return functions, (store, *kept)
+
+    return {**RUNTIME_LOADERS, "triton": from_triton}
+
+
+def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Lists, as JSON gives them, as the tuples they were."""
+
+    def tupled(value: Any) -> Any:
+        return tuple(map(tupled, value)) if isinstance(value, list) else value
+
+    return {name: tupled(value) for name, value in fields.items()}
+
+
+def _build(toolchain: cpp.Toolchain, text: str, folder: Path) -> Path:
+    """A shared object; OSError where it is the disk that the compiler fails for."""
+    try:
+        return cpp.build(toolchain, text, folder)
+    except cpp.CompilerFailed as error:
+        if os.strerror(errno.ENOSPC) in str(error) or os.strerror(errno.EDQUOT) in str(error):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
+
+
+def _launch_library(options: Options, store: CacheStore) -> Library | None:
     """The native part of launching; None, with a warning, where no C++ compiler builds it."""
     try:
-        toolchain = cpp.find_toolchain(work.options.compiler)
-        key = key_of("launch", toolchain.identity, *versions())
+        toolchain = cpp.find_toolchain(options.compiler)
+        wanted = key(
+            "kernels",
+            language="launch",
+            headers=toolchain.headers,
+            toolchain=toolchain.identity,
+            versions=versions(),
+        )
 
         def make(folder: Path) -> None:
             cpp.build(toolchain, LAUNCH, folder).rename(folder / "launch.so")
 
-        return load_library(store.entry(key, make).folder / "launch.so")
+        return load_library(store.entry(wanted, make).folder / "launch.so")
     except (cpp.CompilerNotFound, cpp.CompilerFailed) as error:
         warnings.warn(
             f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
@@ -163,24 +227,3 @@ GENERATORS: Mapping[str, Callable[[Compilation, Sequence[Loop]], KernelText]] = 
     "cpp": _cpp,
     "triton": _triton,
 }
-
-
-def versions() -> tuple[str, ...]:
-    """What a built kernel depends on besides its text and its compiler."""
-    return __version__, str(DIALECT), torch.__version__
-
-
-@lru_cache(maxsize=1)
-def processor() -> str:
-    """The processor's features: `-march=native` means something else on another one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    facts = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-    found: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition(":")
-        if key.strip() in facts:
-            found.setdefault(key.strip(), value.strip())
-    return platform.machine() + repr(sorted(found.items()))

@@ -21,7 +21,8 @@ from flambeau_inductor.ir.program import (
     Reuse,
     RunLoop,
 )
-from flambeau_inductor.wrapper import generate, load_wrapper, names
+from flambeau_inductor.runtime.load import load_wrapper
+from flambeau_inductor.wrapper import generate, names
 from flambeau_inductor.wrapper.source import Launch
 from flambeau_prims import NotYetSymbolic
 
@@ -40,7 +41,7 @@ def program(steps, outputs, buffers, inputs=1, constants=()) -> Program:
 
 def run(given: Program, args: list[Any], launches=None, **known: Any) -> tuple[Any, ...]:
     wrapper = generate(given, launches or {})
-    result = load_wrapper(wrapper, "hand", {**known, **dict(given.constants)})(args)
+    result = load_wrapper(wrapper.text, "hand", {**known, **dict(given.constants)})(args)
     assert args == []
     return result
 

@@ -1,6 +1,27 @@
-"""Built kernels kept on the disk from one process to the next."""
+"""What was built or measured, kept on the disk from one process to the next."""
 
 from flambeau_inductor.cache.folder import cache_folder, objection
-from flambeau_inductor.cache.store import Entry, Store, intact, key_of, open_store
+from flambeau_inductor.cache.keys import Key, differences, key, key_from
+from flambeau_inductor.cache.store import Entry, Lease, Store, intact, open_store
+from flambeau_inductor.cache.surroundings import code, processor, surroundings, versions
+from flambeau_inductor.cache.values import Values, open_values
 
-__all__ = ["Entry", "Store", "cache_folder", "intact", "key_of", "objection", "open_store"]
+__all__ = [
+    "Entry",
+    "Key",
+    "Lease",
+    "Store",
+    "Values",
+    "cache_folder",
+    "code",
+    "differences",
+    "intact",
+    "key",
+    "key_from",
+    "objection",
+    "open_store",
+    "open_values",
+    "processor",
+    "surroundings",
+    "versions",
+]

@@ -2,7 +2,8 @@
 
 In: a key, files. Out: an entry: a folder with these files. Invariant: an entry appears whole or not
 at all (it is written aside and renamed), and a file is handed out only if it has the digest
-that was written down with it; a broken entry counts as absent.
+that was written down with it; a broken entry counts as absent. A disk that cannot be written to
+costs the entry, never the compile.
 """
 
 from __future__ import annotations
@@ -14,33 +15,17 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from flambeau_inductor.cache import bound
 from flambeau_inductor.cache.folder import PRIVATE, cache_folder, objection
+from flambeau_inductor.cache.keys import Key
 from flambeau_inductor.errors import CacheWarning
 
 DIGESTS = "digests.json"
-FORMAT = "1"
-
-
-def key_of(*parts: str) -> str:
-    """The digest of `parts`, each told apart from its neighbours."""
-    digest = hashlib.sha256()
-    for part in (FORMAT, *parts):
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """`folder` holds the files; `hit`: they were there already."""
-
-    folder: Path
-    hit: bool
+KEY = "key.json"
 
 
 class Lease:
@@ -52,25 +37,91 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """`folder` holds the files; `hit`: they were there already.
+
+    fault: why it could not be kept on the disk; `lease` keeps the folder alive then.
+    """
+
+    folder: Path
+    hit: bool
+    fault: str = ""
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Store:
-    """Entries under `folder`. `lease` keeps a folder alive that goes away with this store."""
+    """Entries under `folder`. `lease` keeps a folder alive that goes away with this store.
+
+    limit: bytes beyond which the entries that were used longest ago are removed.
+    """
 
     folder: Path
     lease: Lease | None = None
+    limit: int = field(default_factory=bound.limit)
 
-    def entry(self, key: str, make: Callable[[Path], None]) -> Entry:
-        """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
-        place = self.folder / key[:2] / key
+    def place(self, key: Key) -> Path:
+        """Where the entry of `key` is, if it is."""
+        return self.folder / key.kind / key.digest[:2] / key.digest
+
+    def find(self, key: Key) -> Path | None:
+        """The folder of the entry of `key`, all of whose files are as they were written."""
+        place = self.place(key)
         if intact(place):
-            return Entry(place, True)
+            _used(place)
+            return place
+        return None
+
+    def entry(self, key: Key, make: Callable[[Path], None]) -> Entry:
+        """The entry of `key`; `make` puts its files into the folder it is given if it is absent."""
+        found = self.find(key)
+        if found is not None:
+            return Entry(found, True)
+        try:
+            return self._written(key, make)
+        except OSError as error:
+            lease = Lease()
+            make(lease.folder)
+            return Entry(lease.folder, False, error.strerror or str(error), lease)
+
+    def put(self, key: Key, files: Mapping[str, bytes | Path]) -> str:
+        """Keep files as the entry of `key`; a path is linked or copied. The fault, or ""."""
+
+        def make(folder: Path) -> None:
+            for name, content in files.items():
+                if isinstance(content, Path):
+                    _link(content, folder / name)
+                else:
+                    (folder / name).write_bytes(content)
+
+        try:
+            self._written(key, make)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def drop(self, key: Key) -> None:
+        """Remove the entry of `key`, if there is one; a disk that cannot be written to keeps it."""
+        place = self.place(key)
+        if place.exists():
+            try:
+                bound.remove(self.folder, place)
+            except OSError:
+                return
+
+    def _written(self, key: Key, make: Callable[[Path], None]) -> Entry:
+        place = self.place(key)
         place.parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.folder))
         try:
             make(aside)
-            _write_digests(aside)
-            return Entry(_put(aside, place), False)
+            (aside / KEY).write_text(key.text())
+            size = _write_digests(aside)
+            kept = _put(aside, place)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+        bound.grown(self.folder, size, self.limit)
+        return Entry(kept, False)
 
 
 def open_store(named: str | None = None) -> Store:
@@ -103,13 +154,31 @@ def intact(place: Path) -> bool:
         return False
 
 
-def _write_digests(folder: Path) -> None:
-    found = {path.name: _digest(path) for path in sorted(folder.iterdir())}
-    (folder / DIGESTS).write_text(json.dumps(found))
+def _used(place: Path) -> None:
+    """Note that an entry is in use; one that was just moved away is made again by its reader."""
+    try:
+        os.utime(place / DIGESTS)
+    except OSError:
+        return
+
+
+def _write_digests(folder: Path) -> int:
+    """Write the digests down; the size of all files in bytes."""
+    paths = sorted(folder.iterdir())
+    (folder / DIGESTS).write_text(json.dumps({path.name: _digest(path) for path in paths}))
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _link(source: Path, target: Path) -> None:
+    """The same file under another name; a copy where the file system has no such thing."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
 
 
 def _put(aside: Path, place: Path) -> Path:
@@ -121,15 +190,5 @@ def _put(aside: Path, place: Path) -> Path:
         except OSError:
             if intact(place):
                 return place
-            _move_away(place)
+            bound.remove(place.parents[2], place)
     raise OSError(f"{place} can neither be replaced nor used")
-
-
-def _move_away(place: Path) -> None:
-    away = Path(tempfile.mkdtemp(prefix=".old-", dir=place.parent.parent))
-    try:
-        os.rename(place, away / "entry")
-    except FileNotFoundError:
-        pass  # another process was faster
-    finally:
-        shutil.rmtree(away, ignore_errors=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import fx
 
 from flambeau_inductor.compilation import Compilation
-from flambeau_inductor.report import Report
+from flambeau_inductor.runtime.report import Report
 
 
 @dataclass(frozen=True, slots=True)

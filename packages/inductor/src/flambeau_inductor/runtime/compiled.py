@@ -20,9 +20,10 @@ class CompiledGraph:
 
     `report` says what was compiled; `keep` is whatever the kernels need to stay alive. `gpu` is
     the index of the CUDA device that the kernels run on, which is made the current one.
+    `artifact` is the same as data and files, None where it cannot be had in that form.
     """
 
-    __slots__ = ("__weakref__", "_autocasts", "_call", "_gpu", "_keep", "report")
+    __slots__ = ("__weakref__", "_autocasts", "_call", "_gpu", "_keep", "artifact", "report")
 
     def __init__(
         self,
@@ -31,12 +32,14 @@ class CompiledGraph:
         devices: tuple[str, ...] = (),
         keep: tuple[object, ...] = (),
         gpu: int | None = None,
+        artifact: Any = None,
     ) -> None:
         self._call = call
         self._gpu = gpu
         self._autocasts = devices
         self._keep = keep
         self.report = report
+        self.artifact = artifact
 
     @property
     def recorded(self) -> Any:

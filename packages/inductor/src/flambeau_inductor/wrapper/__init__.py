@@ -1,6 +1,5 @@
 """A program as a Python function: it allocates, launches, calls the library and frees."""
 
-from flambeau_inductor.wrapper.load import load_wrapper
 from flambeau_inductor.wrapper.source import Wrapper, generate
 
-__all__ = ["Wrapper", "generate", "load_wrapper"]
+__all__ = ["Wrapper", "generate"]

@@ -30,6 +30,7 @@ class Report:
     fallbacks: those among them that have no lowering, with the reason.
     refused_fusions: fusions that were considered and not made.
     cache_hit: the kernels came from the disk (False too where there are none).
+    cache_faults: why something could not be kept on the disk.
     seconds: by stage, in order.
     sources: the texts that were generated (`kernels.cpp`, `kernels.py`, `wrapper.py`).
     """
@@ -42,6 +43,7 @@ class Report:
     fallbacks: tuple[Fallback, ...] = ()
     refused_fusions: int = 0
     cache_hit: bool = False
+    cache_faults: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -58,8 +60,17 @@ class Report:
             ],
             "refused_fusions": self.refused_fusions,
             "cache_hit": self.cache_hit,
+            "cache_faults": list(self.cache_faults),
             "seconds": dict(self.seconds),
         }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], sources: Mapping[str, str] | None = None) -> Report:
+        """What `to_dict` gave. Raises TypeError for fields that a report does not have."""
+        known = dict(data)
+        known["fallbacks"] = tuple(Fallback(**each) for each in data.get("fallbacks", ()))
+        known["cache_faults"] = tuple(data.get("cache_faults", ()))
+        return cls(**known, sources=sources or {})
 
     def __str__(self) -> str:
         lines = [
@@ -68,5 +79,6 @@ class Report:
             f" {sum(self.seconds.values()):.2f} s"
         ]
         lines += [f"  library: {name} x{count}" for name, count in sorted(self.externs.items())]
+        lines += [f"  not kept on the disk: {fault}" for fault in self.cache_faults]
         lines += [f"  no kernel: {f.operator} ({f.reason}) for {f.node}" for f in self.fallbacks]
         return "\n".join(lines)

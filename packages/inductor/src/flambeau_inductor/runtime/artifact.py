@@ -1,0 +1,160 @@
+"""A compiled graph as plain data and files, and back.
+
+In: the wrapper's text, what its kernels were built into, its constants. Out: a callable of the
+boxed convention. Invariant: an artifact holds no code objects and no callables; what a kernel's
+files are loaded by is a word of the table `LOADERS`, to which a caller may add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor.runtime.library import load_kernels
+from flambeau_inductor.runtime.load import load_wrapper
+from flambeau_inductor.runtime.report import Report
+
+
+class CannotLoad(Exception):
+    """An artifact that this process cannot run, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The kernels of one language. `files`: where each file is now; `data`: of JSON's kinds."""
+
+    loader: str
+    files: Mapping[str, Path]
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """Everything that `load_artifact` needs.
+
+    devices: types of device whose autocast is off while it runs. gpu: the CUDA device that its
+    kernels are for. recorded: replayed as a CUDA graph. static: inputs with stable addresses.
+    """
+
+    name: str
+    wrapper: str
+    parts: tuple[Part, ...] = ()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    gpu: int | None = None
+    recorded: bool = False
+    static: tuple[int, ...] = ()
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """All but the constants and the files, of JSON's kinds."""
+        return {
+            "name": self.name,
+            "wrapper": self.wrapper,
+            "parts": [
+                {"loader": part.loader, "files": sorted(part.files), "data": dict(part.data)}
+                for part in self.parts
+            ],
+            "devices": list(self.devices),
+            "gpu": self.gpu,
+            "recorded": self.recorded,
+            "static": list(self.static),
+            "report": dict(self.report),
+        }
+
+    def files(self) -> dict[str, Path]:
+        """Files of all parts by a name each."""
+        return {
+            file_name(number, name): path
+            for number, part in enumerate(self.parts)
+            for name, path in part.files.items()
+        }
+
+
+Loaded = tuple[Mapping[str, Any], tuple[object, ...]]
+Loader = Callable[[Part, int | None], Loaded]
+"""From a part and the GPU it is for to functions by name, and what must outlive them."""
+
+
+def file_name(number: int, name: str) -> str:
+    """What a file of part `number` is called beside those of others."""
+    return f"{number}-{name}"
+
+
+def from_data(
+    data: Mapping[str, Any], constants: Mapping[str, torch.Tensor], folder: Path, prefix: str = ""
+) -> Artifact:
+    """The artifact of `Artifact.data`, its files in `folder` under `prefix` and their names."""
+    parts = tuple(
+        Part(
+            each["loader"],
+            {name: folder / f"{prefix}{file_name(k, name)}" for name in each["files"]},
+            each["data"],
+        )
+        for k, each in enumerate(data["parts"])
+    )
+    return Artifact(
+        data["name"],
+        data["wrapper"],
+        parts,
+        constants,
+        tuple(data["devices"]),
+        data["gpu"],
+        data["recorded"],
+        tuple(data["static"]),
+        data["report"],
+    )
+
+
+def load_artifact(
+    artifact: Artifact, loaders: Mapping[str, Loader] | None = None, keep: Sequence[object] = ()
+) -> CompiledGraph:
+    """The callable. `keep`: what must live as long as it, such as a temporary folder.
+
+    Raises:
+        CannotLoad: no loader is known for a part, or a library does not load.
+    """
+    known: dict[str, Any] = dict(artifact.constants)
+    held: list[object] = [*keep]
+    for part in artifact.parts:
+        loader = (LOADERS if loaders is None else loaders).get(part.loader)
+        if loader is None:
+            raise CannotLoad(f"{artifact.name} has kernels that {part.loader} loads, unknown here")
+        try:
+            functions, kept = loader(part, artifact.gpu)
+        except OSError as error:
+            raise CannotLoad(f"the kernels of {artifact.name} do not load: {error}") from error
+        known.update(functions)
+        held.extend(kept)
+    call = recorded(load_wrapper(artifact.wrapper, artifact.name, known), artifact)
+    report = Report.from_dict(artifact.report)
+    return CompiledGraph(
+        call, report, artifact.devices, tuple(held), artifact.gpu, artifact=artifact
+    )
+
+
+def recorded(
+    call: Callable[[list[Any]], tuple[Any, ...]], artifact: Artifact
+) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """The call, replayed as a CUDA graph where the artifact says so."""
+    if not artifact.recorded or artifact.gpu is None:
+        return call
+    from flambeau_inductor.runtime.cuda_graphs import (  # most programs never need it
+        CudaRecorder,
+        Recorded,
+    )
+
+    return Recorded(call, artifact.static, CudaRecorder(artifact.gpu))
+
+
+def _shared_object(part: Part, gpu: int | None) -> Loaded:
+    functions = load_kernels(part.files["kernels.so"], part.data["count"])
+    return {f"kernel{k}": function for k, function in enumerate(functions)}, ()
+
+
+LOADERS: Mapping[str, Loader] = {"cpp": _shared_object}
