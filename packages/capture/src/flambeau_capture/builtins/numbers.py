@@ -30,6 +30,8 @@ def _convert(kind: type, special: str) -> None:
             raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
         if args and isinstance(args[0], ObjectValue) and args[0].special(special):
             return tx.call(tx.get_attr(args[0], special), [], {})
+        if args and isinstance(args[0], ObjectValue) and args[0].special("__index__"):
+            return tx.call(tx.get_attr(args[0], "__index__"), [], {})
         return evaluate_call(tx, kind, args, kwargs)
 
 
@@ -54,7 +56,11 @@ def _str(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(round)
 def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue):
-        return graph_call(tx, "call_function", torch.round, [args[0]], {})
+        if not hasattr(torch.Tensor, "__round__"):
+            tx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
+        return graph_call(tx, "call_function", torch.round, list(args), kwargs)
+    if isinstance(args[0], ObjectValue) and args[0].special("__round__"):
+        return tx.call(tx.get_attr(args[0], "__round__"), args[1:], kwargs)
     return evaluate_call(tx, round, args, kwargs)
 
 
@@ -117,14 +123,28 @@ def _module_functions(module: types.ModuleType) -> list[Any]:
     return [f for f in found if isinstance(f, types.BuiltinFunctionType) and f is not math.prod]
 
 
+_OWN = ("__floor__", "__ceil__", "__trunc__")
+
+
+def _as_float(tx: Tracer, value: Value) -> Value:
+    """An argument of `math`: an object of the program says which number it is."""
+    for special in ("__float__", "__index__"):
+        if isinstance(value, ObjectValue) and value.special(special):
+            return tx.call(tx.get_attr(value, special), [], {})
+    return value
+
+
 for _fn in (*_module_functions(math), *_module_functions(cmath)):
 
     def _math(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = _fn) -> Value:
         for arg in args:
             if isinstance(arg, TensorValue):
                 raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")
+        special = f"__{_fn.__name__}__"
+        if special in _OWN and isinstance(args[0], ObjectValue) and args[0].special(special):
+            return tx.call(tx.get_attr(args[0], special), [], {})
         try:
-            return evaluate_call(tx, _fn, args, kwargs)
+            return evaluate_call(tx, _fn, [_as_float(tx, arg) for arg in args], kwargs)
         except NotConcrete as error:
             raise Break("FB0005", f"math.{_fn.__name__}: {error}") from None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -22,7 +22,7 @@ from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import OpaqueValue
-from flambeau_capture.values.sequences import SequenceValue, tx_equal
+from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.symbols import SymbolValue, symbol_operator
 from flambeau_capture.values.tensor import TensorValue, graph_call
@@ -104,8 +104,28 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if symbol in ("==", "!="):
         if isinstance(left, MethodValue | BoundMethod):
             return Constant(_same_method(tx, left, right) == (symbol == "=="))
+        if not (_compares_by_identity(left) and _compares_by_identity(right)):
+            raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
         return Constant(identical(tx, left, right) == (symbol == "=="))
+    if isinstance(left, ObjectValue | Constant) and isinstance(right, ObjectValue | Constant):
+        _refuse(tx, symbol, left, right)
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
+
+
+def _compares_by_identity(value: Value) -> bool:
+    """Whether `==` on a value that capture does not look into asks whether it is the object."""
+    return not isinstance(value, OpaqueValue) or type(value.real).__eq__ is object.__eq__
+
+
+def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> NoReturn:
+    """Neither side knows the operator: Python's own words."""
+    one, other = left.cls.__name__, right.cls.__name__
+    if symbol in COMPARISONS:
+        text = f"'{symbol}' not supported between instances of '{one}' and '{other}'"
+    else:
+        shown = "** or pow()" if symbol == "**" else symbol
+        text = f"unsupported operand type(s) for {shown}: '{one}' and '{other}'"
+    tx.raise_error(TypeError, text)
 
 
 def _by_tensors(key: Value) -> bool:
@@ -224,8 +244,9 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | No
                 f'"{right.cls.__name__}") to {left.cls.__name__}',
             )
     for one, other in ((left, right), (right, left)):
-        if symbol == "*" and isinstance(one, SequenceValue) and isinstance(other, Constant):
-            return one.like(one.parts() * int(other.value))
+        if symbol == "*" and isinstance(one, SequenceValue):
+            if isinstance(other, Constant) or find_in_class(other.cls, "__index__") is not None:
+                return one.like(one.parts() * index_of(tx, other))
     return None
 
 
@@ -287,7 +308,10 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
             if not value.special(name)
             else tx.call(tx.get_attr(value, name), [], {})
         )
-    raise Break("FB0009", f"{symbol}{value.describe()}")
+    try:
+        return tx.wrap_new(evaluate(tx, fn, value.as_python()))
+    except NotConcrete:
+        raise Break("FB0009", f"{symbol}{value.describe()}") from None
 
 
 def _same_method(tx: Tracer, left: Value, right: Value) -> bool:
@@ -385,6 +409,14 @@ def _truth(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(divmod)
 def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for receiver, name, other in (
+        (args[0], "__divmod__", args[1]),
+        (args[1], "__rdivmod__", args[0]),
+    ):
+        if isinstance(receiver, ObjectValue) and receiver.special(name):
+            found = tx.call(tx.get_attr(receiver, name), [other], {})
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return found
     return TupleValue([binary(tx, "//", args[0], args[1]), binary(tx, "%", args[0], args[1])])
 
 
@@ -397,8 +429,6 @@ def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(operator.index)
 def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.sequences import index_of
-
     return Constant(index_of(tx, args[0]))
 
 

@@ -18,6 +18,7 @@ from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes import OpHandler, handler_of
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
 
 if TYPE_CHECKING:
@@ -184,6 +185,9 @@ class Frame:
                 except UserError as error:
                     if not error.lines:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
+                        new = not error.again and error.step > tx.own_from
+                        if new and isinstance(error.value, ExceptionValue):
+                            error.value.raised_while(tx.error)
                     if self.finished or not self.unwind(error):
                         self.finished = True
                         raise

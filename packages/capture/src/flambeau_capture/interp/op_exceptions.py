@@ -17,7 +17,7 @@ from flambeau_capture.values.base import UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.contexts import manager_of
-from flambeau_capture.values.exceptions import ExceptionValue
+from flambeau_capture.values.exceptions import ExceptionValue, TracebackValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tuples import TupleValue
@@ -30,14 +30,17 @@ def raise_varargs(frame: Frame, instruction: Instruction) -> None:
     if count == 0:
         if frame.tx.error is None:
             frame.tx.raise_error(RuntimeError, "No active exception to reraise")
-        raise UserError(frame.tx.error, frame.tx.raised_at)
+        raise UserError(frame.tx.error, frame.tx.raised_at, again=True)
     error = frame.pop()
     if isinstance(error, ClassValue):
         error = frame.tx.call(error, [], {})
     if not isinstance(error, ExceptionValue):
         raise Break("FB0010", f"raise of {error.describe()}")
-    if cause is not None and not isinstance(cause, Constant):
+    if cause is not None:
+        if isinstance(cause, ClassValue):
+            cause = frame.tx.call(cause, [], {})
         error.attributes["__cause__"] = cause
+        error.attributes["__suppress_context__"] = Constant(True)
     raise UserError(error)
 
 
@@ -58,7 +61,7 @@ def pop_except(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("RERAISE")
 def reraise(frame: Frame, instruction: Instruction) -> None:
-    raise UserError(frame.pop(), frame.tx.raised_at)
+    raise UserError(frame.pop(), frame.tx.raised_at, again=True)
 
 
 @opcode("CHECK_EXC_MATCH")
@@ -102,4 +105,4 @@ def _bound(frame: Frame, manager: Value, name: str) -> Value:
 def with_except_start(frame: Frame, instruction: Instruction) -> None:
     error, exit_method = frame.stack[-1], frame.stack[-4]
     kind = frame.tx.wrap_new(error.cls)
-    frame.push(frame.tx.call(exit_method, [kind, error, Constant(None)], {}))
+    frame.push(frame.tx.call(exit_method, [kind, error, TracebackValue()], {}))

@@ -70,7 +70,8 @@ def _set(frame: Frame, made: FunctionValue, flag: int, part: Value) -> None:
         cells = unpack(frame.tx, part)
         made._closure = [cell for cell in cells if isinstance(cell, CellValue)]
         assert len(made._closure) == len(cells)
-    # annotations: a function made and called under capture has no use for them
+    else:
+        made.annotations = part
 
 
 @opcode("IMPORT_NAME")

@@ -128,10 +128,11 @@ class UserError(Exception):
     step: where it was raised; None until the frame that raises it has seen it.
     """
 
-    def __init__(self, value: Value, step: int | None = None) -> None:
+    def __init__(self, value: Value, step: int | None = None, again: bool = False) -> None:
         super().__init__(value)
         self.value = value
         self.step = step
+        self.again = again  # raised before: it keeps the context it has
         self.lines: tuple[UserLine, ...] = ()
 
 

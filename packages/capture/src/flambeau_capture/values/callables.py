@@ -173,7 +173,17 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         named = {key: arg.as_python() for key, arg in kwargs.items()}
     except NotConcrete as error:
         raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
-    return tx.wrap_new(evaluate(tx, fn, *plain, **named))
+    return wrap_evaluated(tx, evaluate(tx, fn, *plain, **named))
+
+
+def wrap_evaluated(tx: Tracer, made: Any) -> Value:
+    """What an evaluation has made; an iterator becomes one of the program's, over its items."""
+    if hasattr(type(made), "__next__"):
+        from flambeau_capture.values.iterators import SequenceIterator
+        from flambeau_capture.values.tuples import TupleValue
+
+        return SequenceIterator(TupleValue([tx.wrap_new(item) for item in made]))
+    return tx.wrap_new(made)
 
 
 @functools.cache

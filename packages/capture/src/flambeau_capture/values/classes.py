@@ -123,6 +123,9 @@ class ClassValue(Value):
             return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [self], {})
         if owner in (type, object) and callable(found):
             return BoundMethod(self, name)
+        if not hasattr(type(found), "__get__"):
+            where = Held(self.python_class, self.python_class.__name__)
+            return tx.wrap(found, Attr(where, name))
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:

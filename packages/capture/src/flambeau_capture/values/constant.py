@@ -79,7 +79,12 @@ class Constant(Value):
         try:
             index = key.as_python()
         except NotConcrete:
-            self.unknown(f"subscript {key.describe()}")
+            from flambeau_capture.values.sequences import index_of
+
+            special = getattr(key, "special", None)
+            if special is None or not special("__index__"):
+                self.unknown(f"subscript {key.describe()}")
+            index = index_of(tx, key)
         return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
 
     def iterate(self, tx: Tracer) -> IteratorValue:

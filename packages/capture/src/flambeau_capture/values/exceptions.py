@@ -24,10 +24,25 @@ class ExceptionValue(Value):
         self.kind = kind
         self.args = args
         self.attributes: dict[str, Value] = {}
+        self.raised = False
 
     @property
     def cls(self) -> type:
         return self.kind
+
+    def raised_while(self, handled: Value | None) -> None:
+        """Note that it is raised, and which exception was being handled then."""
+        self.raised = True
+        if handled is None or handled is self:
+            return
+        link: Value | None = handled
+        while isinstance(link, ExceptionValue):  # an exception is never in its own chain
+            following = link.attributes.get("__context__")
+            if following is self:
+                del link.attributes["__context__"]
+                break
+            link = following
+        self.attributes["__context__"] = handled
 
     def describe(self) -> str:
         return f"{self.kind.__name__}({', '.join(self._shown(arg) for arg in self.args)})"
@@ -42,7 +57,8 @@ class ExceptionValue(Value):
     def as_python(self) -> Any:
         made = _make_exception(self.kind, *(arg.as_python() for arg in self.args))
         for name, value in self.attributes.items():
-            setattr(made, name, value.as_python())
+            if name != "__context__":
+                setattr(made, name, value.as_python())
         return made
 
     def text(self, tx: Tracer, method: str) -> Value:
@@ -63,6 +79,7 @@ class ExceptionValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         from flambeau_capture.values.attributes import class_attribute
+        from flambeau_capture.values.dicts import DictValue
         from flambeau_capture.values.tuples import TupleValue
 
         if name in self.attributes:
@@ -71,18 +88,42 @@ class ExceptionValue(Value):
             return TupleValue(self.args)
         if name == "__class__":
             return tx.wrap_new(self.kind)
-        if name in ("__cause__", "__context__", "__traceback__"):
+        if name == "__traceback__":
+            return TracebackValue() if self.raised else Constant(None)
+        if name in ("__cause__", "__context__"):
             return Constant(None)
+        if name == "__suppress_context__":
+            return Constant(False)
+        if name == "__dict__":
+            entries = [(Constant(n), v) for n, v in self.attributes.items() if n not in _STATE]
+            return DictValue(entries, tx=tx)
+        if name == "add_note":
+            return BoundMethod(self, name)
+        part = self.group_part(tx, name)
+        if part is not None:
+            return part
         if name == "value" and issubclass(self.kind, StopIteration):
             return self.args[0] if self.args else Constant(None)
         if name == "with_traceback":
             return BoundMethod(self, name)
         return class_attribute(tx, self, self.kind, name)
 
+    def group_part(self, tx: Tracer, name: str) -> Value | None:
+        """`message` and `exceptions` of an exception group."""
+        from flambeau_capture.values.tuples import TupleValue
+
+        if not issubclass(self.kind, BaseExceptionGroup) or len(self.args) != 2:
+            return None
+        if name == "message":
+            return self.args[0]
+        return TupleValue(unpack(tx, self.args[1])) if name == "exceptions" else None
+
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         tx.heap.changed()
-        if name in ("__traceback__", "__suppress_context__"):
+        if name == "__traceback__":
             return
+        if name == "__cause__":
+            self.attributes["__suppress_context__"] = Constant(True)
         if name == "args":
             self.args = unpack(tx, value)
             return
@@ -91,6 +132,14 @@ class ExceptionValue(Value):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "with_traceback":
             return self
+        if name == "add_note":
+            from flambeau_capture.values.lists import ListValue
+
+            tx.heap.changed()
+            notes = self.attributes.get("__notes__")
+            known = notes.parts() if isinstance(notes, ListValue) else []
+            self.attributes["__notes__"] = ListValue([*known, args[0]])
+            return Constant(None)
         if name == "__init__":
             tx.heap.changed()
             self.args = list(args)
@@ -118,6 +167,17 @@ def _make_exception(kind: Any, *args: Any) -> BaseException:
 def new_exception(kind: type[BaseException], args: list[Value]) -> ExceptionValue:
     """An exception whose class has no `__init__` of its own."""
     return ExceptionValue(kind, list(args))
+
+
+class TracebackValue(Value):
+    """Where an exception has been: a program may ask whether there is one, and no more."""
+
+    @property
+    def cls(self) -> type:
+        return types.TracebackType
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
 
 
 class ExistingException(ExceptionValue):
@@ -150,6 +210,10 @@ class ExistingException(ExceptionValue):
         if name == "value" and isinstance(self.real, StopIteration):
             return tx.wrap(self.real.value, Attr(self.source, name))
         return super().get_attr(tx, name)
+
+    def raised_while(self, handled: Value | None) -> None:
+        if handled is not None and handled is not self:
+            raise Break("FB0019", f"the context of an existing {self.kind.__name__} is set")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         raise Break("FB0019", f"attribute {name!r} of an existing {self.kind.__name__} is set")

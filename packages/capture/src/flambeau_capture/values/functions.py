@@ -102,6 +102,15 @@ class CellValue(Value):
         writer.store_attr("cell_contents")
 
 
+def is_empty(cell: types.CellType) -> bool:
+    """A guard's question: does a cell hold nothing?"""
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
 class GlobalsScope:
     """The global variables that code sees: reads are guarded, writes kept for replay."""
 
@@ -213,6 +222,7 @@ class FunctionValue(Value):
         self._closure = list(closure)
         self._tx = tx
         self.attributes: dict[str, Value] = {}
+        self.annotations: Value | None = None  # names and values in turn, as code makes them
 
     @property
     def cls(self) -> type:
@@ -276,6 +286,7 @@ class FunctionValue(Value):
         try:
             content = cell.cell_contents
         except ValueError:
+            self._tx.guard(source, "CALL", is_empty, "is empty")
             made = CellValue(name=name, real=cell, source=source, tx=self._tx)
         else:
             made = CellValue(
@@ -342,6 +353,10 @@ class FunctionValue(Value):
             "__kwdefaults__": DictValue([(Constant(k), v) for k, v in self.kwdefaults().items()])
         }
         attributes = [(Constant(k), v) for k, v in self.attributes.items()]
+        if self.annotations is not None and "__annotations__" not in self.attributes:
+            attributes.append(
+                (Constant("__annotations__"), _new_function_part(self, self._tx, "__annotations__"))
+            )
         if self.kwdefaults():
             attributes += [(Constant(k), v) for k, v in named.items()]
         with writer.building(self):
@@ -434,7 +449,12 @@ def _new_function_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
     from flambeau_capture.values.dicts import DictValue
 
     if name == "__annotations__":
-        return DictValue(tx=tx)
+        if fn.annotations is None:
+            return DictValue(tx=tx)
+        flat = fn.annotations.parts()  # type: ignore[attr-defined]
+        found = DictValue(list(zip(flat[::2], flat[1::2])), tx=tx)
+        fn.attributes[name] = found
+        return found
     if name == "__module__":
         return tx.wrap_new(fn.scope.namespace.get("__name__"))
     first = fn.code.co_consts[0] if fn.code.co_consts else None
@@ -463,3 +483,7 @@ class FunctionDict(Value):
                 self.fn.set_attr(tx, key.as_python(), value)
             return Constant(None)
         return DictValue(self.shown, tx=tx).call_method(tx, name, args, kwargs)
+
+    def reconstruct(self, writer: Any) -> None:
+        writer.load(self.fn)
+        writer.load_attr("__dict__")

@@ -100,7 +100,9 @@ class FrozenValue(OpaqueValue):
             named = {key: arg.as_python() for key, arg in kwargs.items()}
         except NotConcrete as error:
             raise Break("FB0009", f"{self.describe()}.{name} with {error}") from None
-        return tx.wrap_new(evaluate(tx, getattr(self.real, name), *plain, **named))
+        from flambeau_capture.values.callables import wrap_evaluated
+
+        return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
 
 
 class PyModuleValue(Value):

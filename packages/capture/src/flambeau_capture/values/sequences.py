@@ -121,6 +121,9 @@ def index_of(tx: Tracer, key: Value) -> int:
         concrete = None
     if hasattr(concrete, "__index__"):
         return int(concrete.__index__())
+    special = getattr(key, "special", None)
+    if special is not None and special("__index__"):
+        return int(constant_of(tx.call(tx.get_attr(key, "__index__"), [], {})))
     tx.raise_error(TypeError, f"indices must be integers or slices, not {key.cls.__name__}")
 
 

@@ -180,7 +180,7 @@ _ITERATION = frozenset({"__iter__"})
 
 def _attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
-    if name in CONSTANT_ATTRIBUTES:
+    if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         return tx.wrap_new(getattr(tensor.fake, name))
     if name in GRAPH_ATTRIBUTES:
         return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})

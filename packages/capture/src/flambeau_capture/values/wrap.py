@@ -26,7 +26,7 @@ from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.functions import CellValue, FunctionValue
+from flambeau_capture.values.functions import CellValue, FunctionValue, is_empty
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
@@ -200,8 +200,13 @@ def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.guard_alias(place, source)
         return known
     tx.guard(source, "TYPE_MATCH", types.CellType)
-    pending = (obj.cell_contents, Attr(source, "cell_contents"))
-    made = CellValue(real=obj, source=source, pending=pending, tx=tx)
+    try:
+        pending = (obj.cell_contents, Attr(source, "cell_contents"))
+    except ValueError:
+        tx.guard(source, "CALL", is_empty, "is empty")
+        made = CellValue(real=obj, source=source, tx=tx)
+    else:
+        made = CellValue(real=obj, source=source, pending=pending, tx=tx)
     tx.heap.know(obj, made)
     return made
 
