@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InductorError,
     )
     from flambeau_inductor.options import Options
+    from flambeau_inductor.passes.recurrent import keep_recurrent
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
     from flambeau_inductor.runtime.report import Fallback, Report
@@ -37,6 +38,7 @@ _HOMES = {
     "Artifact": "runtime.artifact",
     "CannotLoad": "runtime.artifact",
     "load_artifact": "runtime.artifact",
+    "keep_recurrent": "passes.recurrent",
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
     "Report": "runtime.report",
@@ -57,6 +59,7 @@ __all__ = [
     "Report",
     "__version__",
     "compile",
+    "keep_recurrent",
     "load_artifact",
 ]
 

@@ -96,7 +96,13 @@ def inductor(request: Request) -> Backend:
 
         return marked(compile_graph)
 
-    return _through_aot(request, compiler, flambeau_prims.decompositions())
+    road = _through_aot(request, compiler, flambeau_prims.decompositions())
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        flambeau_inductor.keep_recurrent(gm)
+        return road(gm, example_inputs)
+
+    return backend
 
 
 def out_of_capture(compiler: Compiler) -> Compiler:
