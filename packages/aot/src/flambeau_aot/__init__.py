@@ -2,37 +2,95 @@
 
 What comes in: a captured graph, function or module, example inputs and graph compilers.
 What goes out: a callable with the results, gradients and side effects of the original.
-Invariant: this layer knows no primitive set and no code generator; both are handed to it.
+Invariant: this layer knows no primitive set and no code generator; both are handed to it. A name
+is loaded at its first use, so that what a restored program runs on is had without the tracer.
 """
 
-from flambeau_aot.__about__ import __version__
-from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
-from flambeau_aot.compile import PASSES, compile
-from flambeau_aot.draw import draw_joint
-from flambeau_aot.draw_curve import draw_curve
-from flambeau_aot.errors import (
-    AotError,
-    CompilerContractError,
-    DataDependent,
-    DoubleBackwardError,
-    NotYetSymbolic,
-    TraceError,
-    Unsupported,
-)
-from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
-from flambeau_aot.frontends import aot_function, aot_module
-from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-from flambeau_aot.options import Classifier, OpClass, Options
-from flambeau_aot.partition.budget import CurvePoint
-from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
-from flambeau_aot.partition.save_all import save_all
-from flambeau_aot.report import Report
-from flambeau_aot.runtime.boxed import boxed
-from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.show import show_graph, show_joint
-from flambeau_aot.step import AotStep, aot_step
+from __future__ import annotations
 
-default_partition = save_all
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flambeau_aot.__about__ import __version__
+
+if TYPE_CHECKING:
+    from flambeau_aot.backends import aot_eager, aot_nop, run_as_is
+    from flambeau_aot.compile import PASSES, compile
+    from flambeau_aot.draw import draw_joint
+    from flambeau_aot.draw_curve import draw_curve
+    from flambeau_aot.errors import (
+        AotError,
+        CompilerContractError,
+        DataDependent,
+        DoubleBackwardError,
+        NotYetSymbolic,
+        TraceError,
+        Unsupported,
+    )
+    from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
+    from flambeau_aot.frontends import aot_function, aot_module
+    from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
+    from flambeau_aot.options import Classifier, OpClass, Options
+    from flambeau_aot.partition.budget import CurvePoint
+    from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
+    from flambeau_aot.partition.save_all import save_all
+    from flambeau_aot.report import Report
+    from flambeau_aot.runtime.boxed import boxed
+    from flambeau_aot.runtime.call import Compiled
+    from flambeau_aot.saved import CannotSave, Stored, restore, stored_from
+    from flambeau_aot.show import show_graph, show_joint
+    from flambeau_aot.step import AotStep, aot_step
+
+    default_partition = save_all
+
+#: the module of each public name, and what it is called there where that differs
+_HOMES = {
+    "aot_eager": "backends",
+    "aot_nop": "backends",
+    "run_as_is": "backends",
+    "PASSES": "compile",
+    "compile": "compile",
+    "draw_joint": "draw",
+    "draw_curve": "draw_curve",
+    "AotError": "errors",
+    "CompilerContractError": "errors",
+    "DataDependent": "errors",
+    "DoubleBackwardError": "errors",
+    "NotYetSymbolic": "errors",
+    "TraceError": "errors",
+    "Unsupported": "errors",
+    "JointExport": "export",
+    "JointInput": "export",
+    "JointOutput": "export",
+    "export_joint": "export",
+    "aot_function": "frontends",
+    "aot_module": "frontends",
+    "Boxed": "info",
+    "GraphCompiler": "info",
+    "GraphInfo": "info",
+    "Classifier": "options",
+    "OpClass": "options",
+    "Options": "options",
+    "CurvePoint": "partition.budget",
+    "memory_curve": "partition.mincut",
+    "min_cut_partition": "partition.mincut",
+    "save_all": "partition.save_all",
+    "Report": "report",
+    "boxed": "runtime.boxed",
+    "Compiled": "runtime.call",
+    "show_graph": "show",
+    "show_joint": "show",
+    "AotStep": "step",
+    "aot_step": "step",
+    "CannotSave": "saved",
+    "Stored": "saved",
+    "restore": "saved",
+    "stored_from": "saved",
+    "default_partition": "partition.save_all",
+}
+_CALLED = {"default_partition": "save_all"}
 
 __all__ = [
     "PASSES",
@@ -41,6 +99,7 @@ __all__ = [
     "Boxed",
     "Classifier",
     "Compiled",
+    "CannotSave",
     "CompilerContractError",
     "CurvePoint",
     "DataDependent",
@@ -54,6 +113,7 @@ __all__ = [
     "OpClass",
     "Options",
     "Report",
+    "Stored",
     "TraceError",
     "Unsupported",
     "__version__",
@@ -70,8 +130,35 @@ __all__ = [
     "export_joint",
     "memory_curve",
     "min_cut_partition",
+    "restore",
     "run_as_is",
     "save_all",
     "show_graph",
     "show_joint",
+    "stored_from",
 ]
+
+
+class _Package(ModuleType):
+    """The package; `compile` stays the function although a module has that name too."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"{__name__}.{home}")
+    found = getattr(module, _CALLED.get(name, name))
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

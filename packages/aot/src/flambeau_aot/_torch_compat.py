@@ -164,6 +164,15 @@ def is_operator(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload)
 
 
+def operator_named(name: str) -> Any:
+    """The operator overload whose text is `aten.view.default`. Raises LookupError."""
+    try:
+        namespace, operator, overload = name.split(".")
+        return getattr(getattr(getattr(torch.ops, namespace), operator), overload)
+    except (ValueError, AttributeError) as error:
+        raise LookupError(f"there is no operator {name}") from error
+
+
 def is_higher_order(target: object) -> bool:
     """Whether something is an operator that takes functions, as `cond` does."""
     return isinstance(target, torch._ops.HigherOrderOperator)
@@ -237,8 +246,8 @@ def raise_version(tensor: torch.Tensor) -> None:
 
 
 def made_without_grad(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a view made with grad disabled, of one that requires grad."""
-    if not tensor.requires_grad or not tensor._is_view():
+    """Whether a tensor is a view made with grad disabled."""
+    if not tensor._is_view():
         return False
     autograd = torch._C._autograd  # type: ignore[attr-defined]
     return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE)

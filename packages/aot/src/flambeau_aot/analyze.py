@@ -26,7 +26,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part
-from flambeau_aot.joint.tracer import Tracer, ViewStep, beside_autograd
+from flambeau_aot.joint.tracer import Tracer, beside_autograd
 from flambeau_aot.joint.written import (
     Effects,
     Returned,
@@ -44,6 +44,7 @@ from flambeau_aot.plan import (
     SameResult,
     ViewOfInput,
     ViewOfOutput,
+    ViewStep,
 )
 
 
@@ -255,8 +256,13 @@ def _as_related(
 def _refuse_cut_off(result: torch.Tensor, origin: torch.Tensor) -> None:
     """A view that autograd knows of, and whose gradient all the same does not reach what it is a
     view of: somewhere between the two grad was disabled."""
-    if not in_graph(result) or not in_graph(origin):
+    if not in_graph(result):
         return
+    if not in_graph(origin) or not _related(result, origin):
+        raise Unsupported(
+            "a result is an alias (detach, data) to which a value that requires grad was written; "
+            "return what was written, or write to a clone"
+        )
     reached = {id(leaf) for leaf in leaves_reached([result])}
     if any(id(leaf) not in reached for leaf in leaves_reached([origin])):
         raise Unsupported(

@@ -28,9 +28,11 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
 from flambeau_aot.program import Program, of_graph_module
+from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
-from flambeau_aot.runtime.function import HigherOrder
+from flambeau_aot.runtime.function import Crossing, HigherOrder
+from flambeau_aot.saved import Contract, Higher, Stored, contract_of
 from flambeau_aot.simplify import simplify
 
 Partition = Callable[[Joint, Options], Sequence[fx.Node]]
@@ -119,7 +121,10 @@ def compile_program(
             joint = simplified.joint
             removed = simplified.removed
     if not joint.training:
-        compiled = _inference(joint, compilers, options, clock, removed, len(inputs), grad_mode)
+        own = len(program.static)
+        compiled = _inference(
+            joint, compilers, options, clock, removed, len(inputs), grad_mode, own
+        )
         compiled.again = again
         return compiled
     with clock.timed("partition"):
@@ -136,8 +141,11 @@ def compile_program(
     if joint.symbols:
         # what is learnt about a size while the backward part is compiled must be known by the end
         options = replace(options, compile_backward="ahead")
-    compiled = _training(joint, halves, compilers, options, clock, removed, len(inputs), higher)
+    compiled = _training(
+        joint, halves, compilers, options, clock, removed, len(inputs), higher, len(program.static)
+    )
     compiled.again = again
+    compiled.higher = higher
     return compiled
 
 
@@ -149,6 +157,7 @@ def _inference(
     removed: dict[str, int],
     arguments: int,
     grad_mode: bool,
+    own: int,
 ) -> Compiled:
     gm = inference(joint)
     info = facts.inference_info(joint, options)
@@ -158,7 +167,9 @@ def _inference(
         call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, roots)
     report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
-    return direct(Compiled(run, report, joint, None, gm, None))
+    contract = contract_of(call)
+    stored = _stored(joint, own, arguments, report, contract, grad_mode=grad_mode)
+    return direct(Compiled(run, report, joint, None, gm, None, stored=stored))
 
 
 def _training(
@@ -170,6 +181,7 @@ def _training(
     removed: dict[str, int],
     arguments: int,
     higher: HigherOrder | None,
+    own: int,
 ) -> Compiled:
     backward_gm = halves.backward
     assert backward_gm is not None
@@ -189,11 +201,50 @@ def _training(
         info = facts.forward_info(joint, halves, options)
         forward = _compiled(compilers.forward, halves.forward, info, visible, frozenset(), options)
     lazily = options.compile_backward == "lazy"
-    backward = _Lazy(compile_backward) if lazily else compile_backward()
+    backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
     crossing = facts.crossing(joint, halves, backward_info)
     report = facts.training_report(joint, halves, options, removed, clock.seconds, crossing, higher)
     run = training_call(joint.plan, joint.static, arguments, forward, backward, crossing, higher)
-    return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm))
+    stored = None
+    if isinstance(backward, Checked):
+        behind = None
+        if higher is not None:
+            behind = Higher(higher.read, higher.static, higher.draws, higher.refusal)
+        both = contract_of(forward), contract_of(backward)
+        stored = _stored(joint, own, arguments, report, *both, crossing=crossing, higher=behind)
+    return direct(Compiled(run, report, joint, halves, halves.forward, backward_gm, stored=stored))
+
+
+def _stored(
+    joint: Joint,
+    own: int,
+    arguments: int,
+    report: Report,
+    forward: Contract,
+    backward: Contract | None = None,
+    grad_mode: bool = True,
+    crossing: Crossing | None = None,
+    higher: Higher | None = None,
+) -> Stored | None:
+    """The program as data, `own` of its static tensors being those it came with.
+
+    None where sizes are open: what was learnt about them belongs to the shape environment.
+    """
+    if joint.symbols:
+        return None
+    constants = joint.static[own:]
+    return Stored(
+        joint.plan,
+        arguments,
+        constants,
+        grad_mode,
+        joint.requires_grad,
+        forward,
+        backward,
+        crossing,
+        higher,
+        report,
+    )
 
 
 class _Lazy:
@@ -217,7 +268,7 @@ def _compiled(
     shareable: frozenset[int],
     options: Options,
     roots: frozenset[int] = frozenset(),
-) -> Boxed:
+) -> Checked:
     examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
     call = compiler(gm, examples, info)
     if not callable(call):

@@ -100,6 +100,7 @@ class Derivatives:
         own = [item.detach().requires_grad_(item.requires_grad) for item in examples]
         with self.ambience.restored():
             compiled = self.compile(program, own)
+        assert compiled.joint is not None
         read = read_after_all(compiled.joint)
         if read:
             raise DoubleBackwardError(

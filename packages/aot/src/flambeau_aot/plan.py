@@ -11,7 +11,30 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flambeau_aot.joint.tracer import ViewStep
+from flambeau_aot.sizes import Sized
+
+
+@dataclass(frozen=True)
+class ViewStep:
+    """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
+
+    sized: for arguments with symbolic sizes, from the symbols' values to args and kwargs.
+    """
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+    sized: Sized | None = None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where a saved value is found when the forward graph has run."""
+
+    kind: str
+    """"input" (a primal) or "output" (of the forward graph)."""
+    index: int
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,24 +31,11 @@ from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.regions import REGION, Regions
+from flambeau_aot.plan import ViewStep
 from flambeau_aot.reshaped import Views
-from flambeau_aot.sizes import Sized, SizeNodes, is_symbolic
+from flambeau_aot.sizes import SizeNodes, is_symbolic
 
 Decompositions = Mapping[Any, Callable[..., Any]]
-
-
-@dataclass(frozen=True)
-class ViewStep:
-    """One view operator: `func(source, *args, **kwargs)`, then `[index]` where it gives a list.
-
-    sized: for arguments with symbolic sizes, from the symbols' values to args and kwargs.
-    """
-
-    func: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    index: int | None
-    sized: Sized | None = None
 
 
 def beside_autograd(value: torch.Tensor) -> torch.Tensor:
@@ -231,6 +217,12 @@ class Tracer(TorchDispatchMode):
             raise Unsupported(
                 "a random operator inside a checkpoint with use_reentrant=True would draw again "
                 "in the backward pass; call checkpoint with use_reentrant=False",
+                self._meta.get("stack_trace", ""),
+            )
+        if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
+            raise Unsupported(
+                "a write to a view by as_strided of a tensor that is not contiguous; write to a "
+                "view by dimensions, or to a clone",
                 self._meta.get("stack_trace", ""),
             )
         result = self.fakes.run(func, args, kwargs)

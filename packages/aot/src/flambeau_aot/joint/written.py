@@ -25,8 +25,8 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part, WritesOverlap
-from flambeau_aot.joint.tracer import Tracer, ViewStep
-from flambeau_aot.plan import InputUpdate, OutputPlan, Reshape, ViewOfInput
+from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.plan import InputUpdate, OutputPlan, Reshape, ViewOfInput, ViewStep
 
 aten = torch.ops.aten
 
@@ -175,10 +175,11 @@ def _plan_parts(tracer: Tracer, effects: Effects, parts: Sequence[Part]) -> None
     updated = {update.primal for update in effects.updates if update.counted}
     for part in parts:
         wrapper, member = part.wrapper, part.member
-        if wrapper.requires_grad and not part.requires_grad and wrapper.grad_fn is None:
+        if wrapper.requires_grad and not part.requires_grad:
             raise Unsupported(
                 f"argument {member.position} shares memory with another that is written to, and "
-                "begins to require grad (requires_grad_); call it before the compiled region"
+                "begins to require grad (by requires_grad_, or by what is written to it); pass a "
+                "clone"
             )
         if has_metadata_mutation(wrapper):
             raise Unsupported(

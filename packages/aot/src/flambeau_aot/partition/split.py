@@ -23,15 +23,7 @@ from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Where a saved value is found when the forward graph has run."""
-
-    kind: str
-    """"input" (a primal) or "output" (of the forward graph)."""
-    index: int
+from flambeau_aot.plan import Saved
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ Invariant: the inference path makes no autograd object and takes no lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -15,14 +15,17 @@ from torch import fx
 from flambeau_aot._torch_compat import pytree
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.info import Boxed
-from flambeau_aot.joint.trace import Joint
-from flambeau_aot.partition.split import Halves
 from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
 from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function
 from flambeau_aot.runtime.prologue import prologue
 from flambeau_aot.runtime.straight import inference_line, training_line
+
+if TYPE_CHECKING:  # what a loaded program runs on knows nothing of tracing
+    from flambeau_aot.joint.trace import Joint
+    from flambeau_aot.partition.split import Halves
+    from flambeau_aot.saved import Stored
 
 Call = Callable[..., Any]
 
@@ -33,18 +36,20 @@ class Compiled:
     report: what the compile did. joint, halves: the traced graph and its cut (None without a
     backward part). forward, backward: the graphs the compilers were given. again: compiles the
     program for other inputs; `variants` are those made for arguments that share memory in
-    another way than the first.
+    another way than the first. stored: what `restore` makes it from again in another process.
+    Of a restored program joint, halves, forward and backward are None.
     """
 
     def __init__(
         self,
         run: Call,
         report: Report,
-        joint: Joint,
+        joint: Joint | None,
         halves: Halves | None,
-        forward: fx.GraphModule,
+        forward: fx.GraphModule | None,
         backward: fx.GraphModule | None,
         again: Callable[[Sequence[Any]], Compiled] | None = None,
+        stored: Stored | None = None,
     ) -> None:
         self.run = run
         self.report = report
@@ -53,6 +58,8 @@ class Compiled:
         self.forward = forward
         self.backward = backward
         self.again = again
+        self.stored = stored
+        self.higher: HigherOrder | None = None
         self.variants: list[Compiled] = []
         self._sizes: list[Any] = []
 
@@ -67,7 +74,9 @@ class Compiled:
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""
         # a variant leaves no size open
-        sizes = tuple(map(_layout_of, args)) if self.joint.symbols else ()
+        sizes = (
+            tuple(map(_layout_of, args)) if self.joint is not None and self.joint.symbols else ()
+        )
         for variant, own in zip(self.variants, self._sizes, strict=True):
             if own != sizes:
                 continue

@@ -30,7 +30,7 @@ class Checked:
     def __init__(
         self,
         call: Boxed,
-        gm: fx.GraphModule,
+        gm: fx.GraphModule | None,
         name: str,
         fresh: int,
         shareable: frozenset[int],
@@ -39,15 +39,15 @@ class Checked:
         strides: bool = True,
         roots: frozenset[int] = frozenset(),
     ) -> None:
-        """`fresh`: the first so many outputs must own their memory; `shareable`: inputs that an
-        output may be a view of all the same; `differentiable`: the outputs are those of an
-        autograd function; `strides`: whether these matter, as those of gradients do not;
-        `roots`: outputs that the caller gets together with views of them."""
-        output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+        """`gm`: None where nothing is compared; `fresh`: the first so many outputs must own their
+        memory; `shareable`: inputs that an output may be a view of all the same;
+        `differentiable`: the outputs are those of an autograd function; `strides`: whether these
+        matter, as those of gradients do not; `roots`: outputs that the caller gets together with
+        views of them."""
         self.call = call
         self.name = name
-        self.nodes: list[fx.Node | None] = list(output.args[0])  # type: ignore[arg-type]
-        self.layouts = _layouts(gm, self.nodes) if compare else None
+        self.nodes = [] if gm is None else _outputs(gm)
+        self.layouts = _layouts(gm, self.nodes) if compare and gm is not None else None
         self.fresh = fresh
         self.shareable = shareable
         self.compare = compare
@@ -143,6 +143,11 @@ class Checked:
                     f"output {index} ({node.name}) of the compiled {self.name} {problem}",
                     node.meta.get("stack_trace") or "",
                 )
+
+
+def _outputs(gm: fx.GraphModule) -> list[fx.Node | None]:
+    output = next(node for node in reversed(gm.graph.nodes) if node.op == "output")
+    return list(output.args[0])  # type: ignore[arg-type]
 
 
 def _layouts(

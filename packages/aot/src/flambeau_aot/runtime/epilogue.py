@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from flambeau_aot._torch_compat import copy_all_, raise_version
-from flambeau_aot.joint.tracer import ViewStep
 from flambeau_aot.plan import (
     FromGraph,
     IsInput,
@@ -22,6 +21,7 @@ from flambeau_aot.plan import (
     SameResult,
     ViewOfInput,
     ViewOfOutput,
+    ViewStep,
 )
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
