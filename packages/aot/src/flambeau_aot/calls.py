@@ -109,12 +109,20 @@ def _keeping_size(
     if base is not out:
         # Functionalization would put a result of another size into the base unseen.
         raise Unsupported(f"{func.__name__} with an out= that is a view; use copy_ on the view")
-    result = write_keeping_strides(out, func, args, kwargs)
+    failure: Exception | None = None
+    result: Any = None
+    try:
+        result = write_keeping_strides(out, func, args, kwargs)
+    except (IndexError, RuntimeError) as error:
+        failure = error
     if tuple(out.shape) != before:
+        # Functionalization takes views of `out` again, of a shape that they do not fit.
         raise Unsupported(
             f"{func.__name__} with an out= of another size ({before}, now {tuple(out.shape)}); "
             "give it an out of the result's size"
-        )
+        ) from failure
+    if failure is not None:
+        raise failure
     return result
 
 

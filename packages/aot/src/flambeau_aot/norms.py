@@ -27,9 +27,9 @@ def batch_norm(
 ) -> torch.Tensor:
     """`torch.batch_norm` through the operator whose schema marks the written statistics.
 
-    Nothing is written outside training, and the call stays as it is.
+    Nothing is written outside training or for a batch of nothing, and the call stays as it is.
     """
-    if not training:
+    if not training or any(isinstance(size, int) and size == 0 for size in x.shape):
         return torch.batch_norm(
             x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import flambeau_aot as aot
 import torch
 
+from .errors import error_difference
 from .observe import Outcome, observe
 from .program import Program
 
@@ -59,6 +60,11 @@ def _difference(expected: Outcome, given: Outcome) -> Verdict | None:
     if expected.error is not None and expected.stage == "gradients" and given.error is None:
         return Verdict("eager alone has no gradient")
     if expected.error is not None and given.error is not None:
+        if _refusal(given):
+            return Verdict("refused", f"{given.stage}: {type(given.error).__name__}: {given.error}")
+        words = error_difference(expected, given)
+        if words:
+            return Verdict("different", f"both raise; {words}")
         return Verdict("both raise", f"{expected.stage}: {expected.error}")
     if expected.error is not None:
         if MEMORY_OVERLAP in str(expected.error):
@@ -67,8 +73,7 @@ def _difference(expected: Outcome, given: Outcome) -> Verdict | None:
             return Verdict("different", f"eager raises in gradients: {expected.error}")
         return Verdict("different", f"eager raises in {expected.stage}: {expected.error}")
     if given.error is not None:
-        refusal = isinstance(given.error, aot.AotError) and given.stage == "call"
-        kind = "refused" if refusal else "different"
+        kind = "refused" if _refusal(given) else "different"
         return Verdict(kind, f"{given.stage}: {type(given.error).__name__}: {given.error}")
     for name, fact in expected.facts.items():
         other = given.facts.get(name, "missing")
@@ -84,6 +89,11 @@ def _difference(expected: Outcome, given: Outcome) -> Verdict | None:
         if words:
             return Verdict("different", f"{name}: {words}")
     return None
+
+
+def _refusal(given: Outcome) -> bool:
+    """Whether this package said by name what it does not compile."""
+    return isinstance(given.error, aot.Unsupported) and given.stage == "call"
 
 
 def _tensor_difference(one: torch.Tensor | None, other: torch.Tensor | None) -> str:

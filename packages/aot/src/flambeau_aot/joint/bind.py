@@ -166,7 +166,8 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
             if member.whole:
                 part = root
             else:
-                with torch.set_grad_enabled(member.recorded):
+                # Beside autograd grad mode says only whether the view may be written to later.
+                with torch.set_grad_enabled(member.recorded or not root.requires_grad):
                     offset = member.offset - (0 if merged.own else merged.offset)
                     part = root.as_strided(member.size, member.stride, offset)
             parts.append(
