@@ -15,9 +15,14 @@ import tomllib
 from pathlib import Path
 
 import nox
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).parent
-PACKAGES = ("capture", "prims", "aot", "inductor", "meta")
+sys.path.insert(0, str(ROOT))  # nox may start from another folder: tools/ is beside this file
+
+from tools import releases  # noqa: E402
+
+PACKAGES = releases.PACKAGES
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
 #: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
 TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
@@ -220,6 +225,79 @@ def _test_extra(package: str) -> list[str]:
     extras = _project(package).get("optional-dependencies", {})
     assert isinstance(extras, dict)
     return list(extras.get("test", []))
+
+
+# --- releases -------------------------------------------------------------------------------------
+
+
+@nox.session(venv_backend="none")
+def release(session: nox.Session) -> None:
+    """Cuts a release: `nox -s release -- <package> <version>`; without arguments, lists them all."""
+    python = _environment(session, "tools")
+    _pip(session, python, "packaging", "towncrier")
+    command = ["cut", *session.posargs] if session.posargs else ["list"]
+    session.run(python, "tools/releases.py", *command, external=True)
+
+
+@nox.session(venv_backend="none")
+def compat(session: nox.Session) -> None:
+    """A package with the lowest and with the newest released siblings that its ranges allow.
+
+    `nox -s compat -- <package>`; without an argument, every package that has siblings.
+    """
+    for package in session.posargs or PACKAGES:
+        wanted = releases.sibling_ranges(ROOT, package)
+        found = {sibling: _releases_of(session, sibling, wanted[sibling]) for sibling in wanted}
+        lowest = {sibling: each[0] for sibling, each in found.items()}
+        newest = {sibling: each[-1] for sibling, each in found.items()}
+        for chosen in [lowest] if lowest == newest else [lowest, newest]:
+            if chosen:
+                _test_with_releases(session, package, [str(ROOT / "packages" / package)], chosen)
+
+
+@nox.session(venv_backend="none")
+def dependents(session: nox.Session) -> None:
+    """The newest release of what depends on a package, on the package as it is here.
+
+    `nox -s dependents -- <package>`; without an argument, every package that others depend on.
+    """
+    for package in session.posargs or PACKAGES:
+        for dependent in releases.dependents(ROOT, package):
+            past = releases.released(ROOT, dependent)
+            if not past:
+                session.warn(f"{dependent} is not released yet: nothing depends on {package} by it")
+                continue
+            ranges = releases.sibling_ranges(ROOT, dependent)
+            others = {
+                sibling: _releases_of(session, sibling, ranges[sibling])[-1]
+                for sibling in ranges if sibling != package
+            }  # fmt: skip
+            here = [str(ROOT / "packages" / package)]
+            _test_with_releases(session, dependent, here, {dependent: past[-1], **others})
+
+
+def _releases_of(
+    session: nox.Session, sibling: str, wanted: SpecifierSet
+) -> list[releases.Release]:
+    found = releases.ends(releases.released(ROOT, sibling), wanted)
+    if not found:
+        session.error(f"no release of {sibling} within {wanted}: cut one with `nox -s release`")
+    return found
+
+
+def _test_with_releases(
+    session: nox.Session, package: str, here: list[str], chosen: dict[str, releases.Release]
+) -> None:
+    """The tests of `package`, with `here` from this tree and `chosen` from the history."""
+    session.log(f"{package} with {', '.join(f'{p} {r.version}' for p, r in chosen.items())}")
+    folder = ROOT / ".nox" / "released"
+    shutil.rmtree(folder, ignore_errors=True)
+    past = {each: str(releases.extract(ROOT, r, folder)) for each, r in chosen.items()}
+    shutil.rmtree(ROOT / ".nox" / "compat", ignore_errors=True)
+    python = _environment(session, "compat")
+    _install_torch(session, python)
+    _pip(session, python, *TEST_TOOLS, *_test_extra(package), *here, *past.values())
+    _pytest(session, python, f"{past.get(package, here[0])}/tests")
 
 
 # --- what reads the code --------------------------------------------------------------------------
