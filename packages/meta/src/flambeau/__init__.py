@@ -28,6 +28,7 @@ from flambeau.errors import (
 )
 from flambeau.explaining import Explanation, explain
 from flambeau.records import Report
+from flambeau.tracing import trace
 
 _versions.check()
 
@@ -54,4 +55,5 @@ __all__ = [
     "report",
     "reset",
     "run",
+    "trace",
 ]

@@ -19,7 +19,7 @@ class StepFacts:
 
     origins: the operations of the graph that it computes. bytes: of the buffers that it touches,
     each once; None where a size is a symbol. lines: the user's lines that it comes from.
-    seconds: one run on its own, where that was measured.
+    reads, writes: names of buffers. seconds: one run on its own, where that was measured.
     """
 
     kind: str
@@ -27,6 +27,8 @@ class StepFacts:
     origins: tuple[str, ...]
     bytes: int | None
     lines: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
     seconds: float | None = None
 
 
@@ -104,21 +106,30 @@ def user_line(node: fx.Node) -> str:
     return " ".join(part.strip() for part in trace[head:].splitlines()) if head >= 0 else ""
 
 
-def buffers_of(step: Any) -> set[str]:
-    """Names of the buffers that a step touches."""
+def reads_of(step: Any) -> set[str]:
+    """Names of the buffers that a step reads."""
     loop = getattr(step, "loop", None)
     if loop is not None:
-        return {str(i.buffer) for i in loop.body if hasattr(i, "buffer")}
+        return {str(i.buffer) for i in loop.body if type(i).__name__ == "Load"}
     found: set[str] = set()
     keywords = [value for _, value in getattr(step, "kwargs", ())]
-    waiting = [*getattr(step, "args", ()), *keywords, *getattr(step, "into", ())]
+    waiting = [*getattr(step, "args", ()), *keywords]
     while waiting:
         item = waiting.pop()
         if isinstance(item, tuple):
             waiting.extend(item)
         elif hasattr(item, "buffer"):
             found.add(str(item.buffer))
-    return found | {name for name in getattr(step, "results", ()) if name is not None}
+    return found
+
+
+def writes_of(step: Any) -> set[str]:
+    """Names of the buffers that a step writes or makes."""
+    loop = getattr(step, "loop", None)
+    if loop is not None:
+        return {str(i.buffer) for i in loop.body if type(i).__name__ == "Store"}
+    into = {str(ref.buffer) for ref in getattr(step, "into", ())}
+    return into | {name for name in getattr(step, "results", ()) if name is not None}
 
 
 def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) -> StepFacts | None:
@@ -126,7 +137,8 @@ def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) 
     if loop is None and target is None:
         return None  # memory, and checks of indices
     origins = tuple(loop.origins if loop is not None else step.origins)
-    touched = [sizes.get(name) for name in buffers_of(step)]
+    reads, writes = reads_of(step), writes_of(step)
+    touched = [sizes.get(name) for name in reads | writes]
     known = [size for size in touched if size is not None]
     return StepFacts(
         kind="kernel" if loop is not None else "library",
@@ -134,6 +146,8 @@ def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) 
         origins=origins,
         bytes=sum(known) if len(known) == len(touched) else None,
         lines=tuple(dict.fromkeys(lines[name] for name in origins if name in lines)),
+        reads=tuple(sorted(reads)),
+        writes=tuple(sorted(writes)),
     )
 
 

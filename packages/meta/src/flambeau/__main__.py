@@ -1,0 +1,61 @@
+"""`python -m flambeau COMMAND`: what can be asked without writing a program.
+
+In: a command's name and its arguments. Out: text, files, and an exit status that is 0 when all went
+well. Invariant: one row a command in `COMMANDS`; each loads what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from flambeau.errors import FlambeauError
+
+
+def _report(arguments: Sequence[str]) -> int:
+    """a trace's folder becomes one HTML page"""
+    from flambeau.page import write_report  # jinja2
+
+    parser = argparse.ArgumentParser("python -m flambeau report", description=_report.__doc__)
+    parser.add_argument("folder", type=Path, help="what FLAMBEAU_TRACE named")
+    parser.add_argument("--out", type=Path, help="the page; FOLDER/report.html")
+    chosen = parser.parse_args(arguments)
+    print(write_report(chosen.folder, chosen.out))
+    return 0
+
+
+def _doctor(arguments: Sequence[str]) -> int:
+    """what this machine has, what is missing, what to do about it"""
+    from flambeau import doctor
+
+    argparse.ArgumentParser("python -m flambeau doctor", description=_doctor.__doc__).parse_args(
+        arguments
+    )
+    return doctor.main()
+
+
+COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "report": _report,
+    "doctor": _doctor,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] not in COMMANDS:
+        print("usage: python -m flambeau COMMAND ...\n")
+        for name, command in COMMANDS.items():
+            print(f"  {name:10} {command.__doc__}")
+        return 0 if given in ([], ["-h"], ["--help"]) else 2
+    try:
+        return COMMANDS[given[0]](given[1:])
+    except FlambeauError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

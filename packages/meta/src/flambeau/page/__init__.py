@@ -1,0 +1,5 @@
+"""Pages: a trace, or an explanation, as one HTML file that works offline."""
+
+from flambeau.page.render import explanation_page, report_page, write_report
+
+__all__ = ["explanation_page", "report_page", "write_report"]

@@ -1,0 +1,228 @@
+"""From events to what a page shows.
+
+In: a `Part`. Out: `ProcessView`: cards, tables, spans. Invariant: each graph is on one card, with
+every artefact of every stage that left one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from flambeau.page.guards import GuardNode, guard_tree
+from flambeau.page.load import Event, Part
+from flambeau.page.pictures import fused_picture, memory_picture
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One stage's product: text, a picture, or a table."""
+
+    name: str
+    text: str = ""
+    picture: Markup | None = None
+    tree: GuardNode | None = None
+    kernels: tuple[dict[str, Any], ...] = ()
+    roof: float | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """A version of a function's code, or a graph that belongs to none."""
+
+    anchor: str
+    title: str
+    where: str
+    notes: tuple[str, ...]
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of the timeline, in seconds from the process's first event."""
+
+    lane: str
+    kind: str
+    label: str
+    start: float
+    length: float
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class ProcessView:
+    """One process's part of the page."""
+
+    name: str
+    facts: Mapping[str, Any]
+    counts: Mapping[str, Any]
+    cards: tuple[Card, ...]
+    spans: tuple[Span, ...]
+    tables: Mapping[str, tuple[Event, ...]]
+    length: float = 0.0
+    lanes: tuple[str, ...] = field(default=())
+
+
+def view(part: Part, number: int) -> ProcessView:
+    """The view of one process."""
+    cards = _cards(part, number)
+    anchors = {graph: card.anchor for card, graphs in cards for graph in graphs}
+    spans = _spans(part, anchors)
+    tables = {
+        kind: tuple(part.of_kind(kind)) for kind in ("break", "recompile", "fallback", "frame")
+    }
+    records = [event["record"] for event in part.of_kind("compiled")]
+    counts = {
+        "frames": len(tables["frame"]),
+        "graphs": len(part.of_kind("graph")),
+        "breaks": len(tables["break"]),
+        "recompiles": len(tables["recompile"]),
+        "kernels": sum(record["kernels"] for record in records),
+        "fused operations": sum(record["fused_ops"] for record in records),
+        "ran eagerly": len(tables["fallback"]),
+        "seconds": round(sum(event["seconds"] for event in tables["frame"]), 3),
+    }
+    if part.broken:
+        counts["unreadable events"] = part.broken
+    rank = part.process.get("rank")
+    name = (
+        f"rank {rank}, process {part.process['process']}"
+        if rank
+        else f"process {part.process['process']}"
+    )
+    return ProcessView(
+        name=name,
+        facts=part.process,
+        counts=counts,
+        cards=tuple(card for card, _ in cards),
+        spans=spans,
+        tables=tables,
+        length=max((span.start + span.length for span in spans), default=0.0),
+        lanes=tuple(dict.fromkeys(span.lane for span in spans)),
+    )
+
+
+Key = tuple[int, str]
+
+
+def _cards(part: Part, number: int) -> list[tuple[Card, list[Key]]]:
+    by_graph = _by_graph(part)
+    installed = {
+        (event["owner"], event["installed"]): event["graph"] for event in part.of_kind("graph")
+    }
+    shown: set[Key] = set()
+    made: list[tuple[Card, list[Key]]] = []
+    for place, event in enumerate(part.of_kind("entry")):
+        owner = event["owner"]
+        names = [installed.get((owner, name), name) for name in event["graphs"]]
+        keys = [(owner, name) for name in names]
+        shown.update(keys)
+        panels = [*_entry_panels(part, event)]
+        notes = [f"{len(event['guards'])} guards"]
+        for key in keys:
+            panels += _graph_panels(part, by_graph.get(key, []))
+            notes += _notes(by_graph.get(key, []))
+        title = f"{event['function']}: {', '.join(names) or 'no graph'}"
+        card = Card(f"p{number}-{place}", title, event["where"], tuple(notes), tuple(panels))
+        made.append((card, keys))
+    for key, events in by_graph.items():
+        if key not in shown:
+            anchor = f"p{number}-g{len(made)}"
+            panels = _graph_panels(part, events)
+            where = next((e["function"] for e in events if e["kind"] == "graph"), "")
+            card = Card(anchor, key[1], where, tuple(_notes(events)), tuple(panels))
+            made.append((card, [key]))
+    return made
+
+
+def _by_graph(part: Part) -> dict[Key, list[Event]]:
+    found: defaultdict[Key, list[Event]] = defaultdict(list)
+    for event in part.events:
+        if "graph" in event:
+            found[event["owner"], event["graph"]].append(event)
+    return dict(found)
+
+
+def _entry_panels(part: Part, event: Event) -> Iterable[Panel]:
+    for name, path in event["files"].items():
+        if name == "guards":
+            yield Panel("guards", tree=guard_tree(event["guards"]))
+        else:
+            yield Panel(name, part.text(path))
+
+
+def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
+    order = {"graph": 0, "aot": 1, "half": 2, "kernels": 3}
+    halves = {"": 0, "inference": 1, "forward": 1, "backward": 2}
+    panels: list[Panel] = []
+    key = [(halves.get(e.get("half", ""), 3), order.get(e["kind"], 9)) for e in events]
+    for place in sorted(range(len(events)), key=key.__getitem__):
+        event = events[place]
+        half = event.get("half", "")
+        for name, path in event.get("files", {}).items():
+            panels.append(_file_panel(part, f"{half} {name}".strip(), path))
+        if event["kind"] == "half":
+            panels += half_panels(event)
+    return panels
+
+
+def _file_panel(part: Part, name: str, path: str) -> Panel:
+    text = part.text(path)
+    if path.endswith(".svg") and text.lstrip().startswith("<svg") and "<script" not in text.lower():
+        return Panel(name, picture=Markup(text))
+    return Panel(name, text)
+
+
+def half_panels(event: Event) -> Iterable[Panel]:
+    """What is shown of one half: the fused graph, its kernels, its memory, its fusions."""
+    half, facts = event["half"], event["facts"]
+    steps = facts["steps"]
+    yield Panel(f"{half} fused graph", picture=fused_picture(steps))
+    yield Panel(f"{half} kernels and calls", kernels=tuple(steps), roof=event["roof"])
+    plan = [f"{size:>14,d} bytes  {what}" for what, size in facts["memory"]["timeline"]]
+    picture = memory_picture(facts["memory"]["timeline"])
+    yield Panel(f"{half} memory plan", text="\n".join(plan), picture=picture)
+    refused = [f"{first} + {second}: {why}" for first, second, why in facts["refused"]]
+    made = [f"{first} + {second}" for first, second in facts["fused"]]
+    told = ["Joined:", *(made or ["none"]), "", "Refused:", *(refused or ["none"])]
+    yield Panel(f"{half} fusions", text="\n".join(told))
+
+
+def _notes(events: list[Event]) -> list[str]:
+    notes = []
+    for event in events:
+        if event["kind"] == "compiled":
+            record = event["record"]
+            notes.append(
+                f"{record['name']}: {record['kind']}, {record['nodes']} operations, "
+                f"{record['kernels']} kernels, {sum(record['externs'].values())} library calls, "
+                f"{1e3 * sum(record['seconds'].values()):.0f} ms"
+            )
+        elif event["kind"] == "fallback":
+            notes.append(f"{event['graph']} runs eagerly: {event['stage']}: {event['error']}")
+    return notes
+
+
+def _spans(part: Part, anchors: Mapping[Key, str]) -> tuple[Span, ...]:
+    raw: list[tuple[str, str, str, float, float, str]] = []
+    for event in part.events:
+        lane = f"thread {event['thread']}"
+        anchor = anchors.get((event["owner"], event.get("graph", "")), "")
+        if event["kind"] == "frame":
+            end, label = event["ended"], f"{event['function']}: {event['outcome']}"
+            raw.append((lane, "frame", label, end - event["seconds"], event["seconds"], anchor))
+        elif event["kind"] == "aot":
+            start = event["t"] - event["seconds"]
+            raw.append(
+                (lane, "aot", f"{event['graph']} ahead of time", start, event["seconds"], anchor)
+            )
+        elif event["kind"] == "kernels":
+            label = f"{event['graph']} {event['half']}: inductor"
+            start = event["t"] - event["seconds"]
+            raw.append((lane, "inductor", label, start, event["seconds"], anchor))
+    zero = min((start for _, _, _, start, _, _ in raw), default=0.0)
+    return tuple(Span(a, b, c, start - zero, length, e) for a, b, c, start, length, e in raw)

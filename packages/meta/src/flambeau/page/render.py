@@ -1,0 +1,66 @@
+"""Pages from templates.
+
+In: a trace's folder, or an explanation. Out: HTML in one piece. Invariant: the page asks for
+nothing from anywhere: style and script are in it; all text is escaped.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from flambeau.page.load import load
+from flambeau.page.model import Panel, view
+
+if TYPE_CHECKING:
+    from flambeau.explaining.explanation import Explanation
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    loader = PackageLoader("flambeau.page", "templates")
+    made = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["in_bytes"] = in_bytes
+    return made
+
+
+def in_bytes(size: float | None) -> str:
+    """Bytes in the unit that reads best."""
+    if size is None:
+        return "?"
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GB"
+
+
+def report_page(folder: Path) -> str:
+    """A trace as a page. Raises NoTrace where the folder holds none."""
+    views = [view(part, number) for number, part in enumerate(load(folder))]
+    return _templates().get_template("report.html.j2").render(processes=views, title=folder.name)
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write a trace's page, into its folder unless another place is named; returns the place."""
+    place = out or folder / "report.html"
+    place.write_text(report_page(folder), encoding="utf-8")
+    return place
+
+
+def explanation_page(explanation: Explanation) -> str:
+    """An explanation as a page."""
+    from flambeau.page.explained import panels_of  # the explanation's own pictures
+
+    panels: dict[str, tuple[Panel, ...]] = panels_of(explanation)
+    template = _templates().get_template("explanation.html.j2")
+    return template.render(found=explanation, panels=panels, title="flambeau.explain")

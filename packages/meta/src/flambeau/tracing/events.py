@@ -1,0 +1,205 @@
+"""What is written of each product.
+
+In: a trace, a product, the number of its compiled callable. Out: an event and its artefacts.
+Invariant: one function a kind, in `RECORDED`; an event names the files that belong to it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import flambeau_aot
+from flambeau_capture.breaks import BreakReport
+from flambeau_capture.bytecode.listing import listing
+from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord, RecompileRecord
+from torch import fx
+
+from flambeau import records
+from flambeau.backends.composed import classify
+from flambeau.errors import StageFailure
+from flambeau.products import facts_of, user_lines_of
+from flambeau.tracing.kernel_times import kernel_times, roof
+from flambeau.watching import AotProduct, KernelsProduct, StageProduct
+
+if TYPE_CHECKING:
+    from flambeau.tracing.trace import Trace
+
+DRAWN_NODES = 800
+"""A joint graph of more operators than this is shown as text only."""
+
+
+def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
+    late = time.perf_counter() - product.ended
+    fields = {
+        "function": product.function,
+        "where": f"{product.filename}:{product.lineno}",
+        "ended": time.time() - late,
+        "seconds": product.seconds,
+        "backend_seconds": product.backend_seconds,
+        "outcome": product.outcome,
+        "changes": list(product.changes),
+    }
+    trace.writer.event("frame", owner, fields)
+
+
+def _graph(trace: Trace, product: GraphRecord, owner: int) -> None:
+    name = type(product.module).__name__
+    files = {"FX graph": trace.writer.artefact(f"{owner}-{name}.py", fx_text(product.module))}
+    fields = {
+        "graph": name,
+        "installed": product.name,
+        "function": product.function,
+        "inputs": list(product.inputs),
+        "operations": product.operations,
+        "files": files,
+    }
+    trace.writer.event("graph", owner, fields)
+
+
+def _break(trace: Trace, product: BreakReport, owner: int) -> None:
+    fields = {
+        "id": product.reason.id,
+        "title": product.reason.title,
+        "edit": product.reason.hint,
+        "met": product.what,
+        "lines": [str(line) for line in product.lines],
+    }
+    trace.writer.event("break", owner, fields)
+
+
+def _recompile(trace: Trace, product: RecompileRecord, owner: int) -> None:
+    failures = [
+        {"guard": str(f.guard), "expected": str(f.expected), "got": str(f.got)}
+        for f in product.failures
+    ]
+    where = f"{product.filename}:{product.lineno}"
+    fields = {"function": product.function, "where": where, "failures": failures}
+    trace.writer.event("recompile", owner, fields)
+
+
+def _entry(trace: Trace, product: EntryRecord, owner: int) -> None:
+    write, name = trace.writer.artefact, f"{owner}-{product.function}"
+    files = {
+        "source": write(f"{name}-source.py", _source(product)),
+        "bytecode before": write(f"{name}-before.txt", listing(product.original)),
+        "bytecode after": write(f"{name}-after.txt", listing(product.code)),
+        "guards": write(f"{name}-guards.txt", str(product.guards)),
+    }
+    fields = {
+        "function": product.function,
+        "where": f"{product.filename}:{product.lineno}",
+        "graphs": list(product.graphs),
+        "guards": [str(guard) for guard in product.guards.items],
+        "files": files,
+    }
+    trace.writer.event("entry", owner, fields)
+
+
+def _aot(trace: Trace, product: AotProduct, owner: int) -> None:
+    compiled, write = product.compiled, trace.writer.artefact
+    name = f"{owner}-{product.graph}"
+    files: dict[str, str] = {}
+    if compiled.joint is not None:
+        saved = () if compiled.halves is None else tuple(compiled.halves.saved)
+        text = flambeau_aot.show_joint(compiled.joint, saved, classify)
+        files["joint graph"] = write(f"{name}-joint.py", text)
+        if len(compiled.joint.graph.nodes) <= DRAWN_NODES:
+            picture = flambeau_aot.draw_joint(compiled.joint, saved, known=classify)
+            files["joint graph, drawn"] = write(f"{name}-joint.svg", picture)
+    halves = {"forward": compiled.forward, "backward": compiled.backward}
+    for half, gm in halves.items():
+        if gm is not None:
+            text = flambeau_aot.show_graph(gm.graph, half)
+            files[f"{half} graph"] = write(f"{name}-{half}.py", text)
+    report = asdict(compiled.report)
+    fields = {"graph": product.graph, "seconds": product.seconds, "report": report, "files": files}
+    trace.writer.event("aot", owner, fields)
+
+
+def _stage(trace: Trace, product: StageProduct, owner: int) -> None:
+    key = (owner, product.graph, product.half)
+    if product.stage == "build" and trace.kernel_times:
+        trace.timed[key] = kernel_times(product.work)
+    if product.stage != "wrap":
+        return
+    facts = facts_of(product.work, product.graph, product.half)
+    times = trace.timed.pop(key, {})
+    steps = tuple(replace(step, seconds=times.get(step.name)) for step in facts.steps)
+    fields = {
+        "graph": product.graph,
+        "half": product.half,
+        "roof": roof(product.work) if times else None,
+    }
+    trace.writer.event("half", owner, {**fields, "facts": asdict(replace(facts, steps=steps))})
+
+
+def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> None:
+    files: dict[str, str] = {}
+    if product.folder is not None and product.folder.is_dir():
+        for path in sorted(product.folder.rglob("*")):
+            if path.is_file():
+                files[path.name] = str(path.relative_to(trace.writer.folder))
+    for name, text in product.report.sources.items():
+        if not any(key.endswith(name) for key in files):
+            files[name] = trace.writer.artefact(f"{owner}-{product.graph}-{name}", text)
+    fields = {
+        "graph": product.graph,
+        "half": product.half,
+        "seconds": product.seconds,
+        "report": product.report.to_dict(),
+        "files": files,
+    }
+    trace.writer.event("kernels", owner, fields)
+
+
+def _compiled(trace: Trace, product: records.GraphRecord, owner: int) -> None:
+    trace.writer.event("compiled", owner, {"graph": product.name, "record": asdict(product)})
+
+
+def _fallback(trace: Trace, product: StageFailure, owner: int) -> None:
+    fields = {
+        "graph": product.graph,
+        "stage": product.stage,
+        "error": f"{type(product.error).__name__}: {product.error}",
+        "lines": product.user_lines,
+    }
+    trace.writer.event("fallback", owner, fields)
+
+
+def _source(product: EntryRecord) -> str:
+    """The function's text, or where it would be."""
+    try:
+        return inspect.getsource(product.original)
+    except (OSError, TypeError):
+        return f"# no source: {product.filename}, line {product.lineno}\n"
+
+
+def fx_text(gm: fx.GraphModule) -> str:
+    """A captured graph as Python, with the user's lines."""
+    lines = user_lines_of(gm.graph.nodes)
+    shown, out = "", [f"# {type(gm).__name__}"]
+    for node in gm.graph.nodes:
+        line = lines.get(node.name, "")
+        if line and line != shown:
+            shown = line
+            out += ["", f"# {line}"]
+        out.append(str(node.format_node()))
+    return "\n".join([*out, "", gm.code.strip(), ""])
+
+
+RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
+    "frame": _frame,
+    "graph": _graph,
+    "break": _break,
+    "recompile": _recompile,
+    "entry": _entry,
+    "aot": _aot,
+    "stage": _stage,
+    "kernels": _kernels,
+    "compiled": _compiled,
+    "fallback": _fallback,
+}

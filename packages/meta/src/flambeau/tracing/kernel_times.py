@@ -1,0 +1,74 @@
+"""How long each kernel takes alone, and what the machine's memory could do.
+
+In: a compilation whose kernels are built. Out: seconds by loop, and the bandwidth of a copy.
+Invariant: kernels run on memory of their own, never on the program's; what cannot be run that way
+(symbolic sizes, too much memory) has no time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from flambeau.products import nbytes
+
+REPEATS = 5
+MOST_BYTES = 1 << 30
+COPY_BYTES = 1 << 26
+
+
+def kernel_times(work: Any) -> dict[str, float]:
+    """The best of a few runs of each generated kernel, in seconds by the loop's name."""
+    layouts = {buffer.name: buffer.layout for buffer in work.scheduled().buffers}
+    functions = {name: each for built in work.built for name, each in built.functions.items()}
+    times: dict[str, float] = {}
+    for text in work.kernels:
+        for loop, launch in text.launches.items():
+            function = functions.get(launch.kernel)
+            sizes = [nbytes(layouts[name]) for name in launch.buffers if name in layouts]
+            known = [size for size in sizes if size is not None]
+            whole = len(known) == len(launch.buffers) and sum(known) <= MOST_BYTES
+            if function is not None and whole and launch.by_address:
+                times[loop] = _timed(function, launch, layouts)
+    return times
+
+
+def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
+    tensors = []
+    for name in launch.buffers:
+        shape, stride, _ = layouts[name].static()
+        layout = {"dtype": layouts[name].dtype, "device": layouts[name].device}
+        tensors.append(torch.empty_strided(shape, stride, **layout).zero_())
+    device = tensors[0].device
+    given = [tensor.data_ptr() for tensor in tensors]
+    if launch.queued:
+        given.insert(0, torch.cuda.current_stream(device).cuda_stream)
+    return _best(lambda: function(*given), device)
+
+
+def _best(run: Callable[[], Any], device: torch.device) -> float:
+    best = float("inf")
+    for _ in range(REPEATS):
+        started = time.perf_counter()
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def roof(work: Any) -> float:
+    """Bytes a second that a copy moves (read and written) on the device of a compilation."""
+    devices = [buffer.layout.device for buffer in work.scheduled().buffers]
+    return _copy_bandwidth(str(devices[0]) if devices else "cpu", torch.get_num_threads())
+
+
+@lru_cache(maxsize=8)
+def _copy_bandwidth(device: str, threads: int) -> float:
+    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * COPY_BYTES / _best(lambda: target.copy_(source), source.device)
