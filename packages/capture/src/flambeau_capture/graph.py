@@ -22,6 +22,15 @@ from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Source
 
 
+#: Python's classes of numbers where torch expects a dtype: a graph cannot print them
+_DTYPES: dict[Any, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+
 @dataclass(frozen=True)
 class GraphInput:
     """A tensor, or a number, that the graph takes when it runs."""
@@ -170,6 +179,9 @@ class GraphBuilder:
         result: Any,
         stack_trace: str,
     ) -> fx.Node:
+        args = tuple(_DTYPES.get(arg, arg) if type(arg) is type else arg for arg in args)
+        if type(kwargs.get("dtype")) is type:
+            kwargs = {**kwargs, "dtype": _DTYPES.get(kwargs["dtype"], kwargs["dtype"])}
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["val"] = result
         node.meta["stack_trace"] = stack_trace

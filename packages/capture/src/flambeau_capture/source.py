@@ -360,6 +360,19 @@ class NextItem(Derived):
         return look_ahead(value, self.index)
 
 
+@dataclass(frozen=True)
+class Called(Derived):
+    """`function(base)`: another view of an object that cannot be read as it is."""
+
+    function: Callable[[Any], Any]
+
+    def name(self) -> str:
+        return f"{self.function.__name__}({self.base.name()})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return self.function(value)
+
+
 def load(source: Source, scope: Scope) -> Any:
     """The value `source` names in `scope`. Raises whatever the access raises."""
     value: Any = None
@@ -466,6 +479,7 @@ _CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any,
     DictKey: lambda node: (_key_at, (node.index,)),
     NextItem: lambda node: (look_ahead, (node.index,)),
     SizeOf: lambda node: (_size_of, (node.dim,)),
+    Called: lambda node: (node.function, ()),
 }
 
 # steps made of attributes and subscripts: (attribute, None) or (None, key), in order

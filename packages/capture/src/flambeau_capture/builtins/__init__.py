@@ -12,6 +12,7 @@ from flambeau_capture.builtins import (
     messages,
     numbers,
     operators,
+    overriding,
     stdlib,
     torch_functions,
 )

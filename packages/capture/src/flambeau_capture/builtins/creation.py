@@ -72,7 +72,9 @@ def instantiate(
             return IndexingMode(python_class)
         raise Break("FB0013", f"call of {kind.describe()}")
     if issubclass(python_class, torch.Tensor):
-        raise Break("FB0012", f"call of {kind.describe()}")
+        new = find_in_class(python_class, "__new__")
+        if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
+            raise Break("FB0012", f"call of {kind.describe()}")
     return _instance(tx, kind, args, kwargs)
 
 

@@ -24,6 +24,7 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.subclasses import SubclassTensor
 from flambeau_capture.values.symbols import SymbolValue, symbol_operator
 from flambeau_capture.values.tensor import TensorValue, graph_call
 from flambeau_capture.values.tuples import TupleValue
@@ -141,6 +142,9 @@ def _by_identity(value: Value) -> bool:
 
 def _tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value:
     other = right if isinstance(left, TensorValue) else left
+    own = _own_operator(tx, fn, left, right)
+    if own is not None:
+        return own
     if (
         fn in (operator.eq, operator.ne)
         and isinstance(other, Constant)
@@ -156,6 +160,19 @@ def _tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Val
         if left.special(name):
             return left.call_method(tx, name, [right], {})
     return graph_call(tx, "call_function", fn, [left, right], {})
+
+
+def _own_operator(
+    tx: Tracer, fn: Callable[..., Any], left: Value, right: Value
+) -> Value | None:
+    """An operator that a tensor's subclass defines in Python."""
+    row = next(row for row in OPERATORS.values() if row[0] is fn)
+    for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):
+        if isinstance(receiver, SubclassTensor) and name and receiver.defines(name):
+            found = tx.call(tx.get_attr(receiver, name), [argument], {})
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return found
+    return None
 
 
 def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:

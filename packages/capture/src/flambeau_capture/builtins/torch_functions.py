@@ -142,7 +142,6 @@ breaks(
     torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
 )  # fmt: skip
 breaks("FB0004", torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
-breaks("FB0012", compat.default_torch_function())
 breaks("FB0003", torch.save, torch.load)
 pure(torch.promote_types, torch.can_cast, torch.get_num_threads)
 

@@ -93,6 +93,7 @@ class Session(Tracer):
         self.error: Value | None = None
         self.entered: list[Any] = []
         self.indexing = 0
+        self.as_plain = int(compat.torch_function_state() > 0)
         self.generators: list[GeneratorValue] = []  # in the order in which they were made
         self._names = names
         self._bodies = bodies

@@ -149,4 +149,8 @@ def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
         return InstanceDict(receiver)
     if name == "__class__":
         return tx.wrap_new(receiver.cls)
+    own = getattr(receiver, "tensor_attribute", None)
+    if own is not None:
+        found: Value = own(tx, name)
+        return found
     receiver.unknown(f"attribute {name!r}")

@@ -46,6 +46,7 @@ class Tracer(Protocol):
     options: Options
     shapes: Shapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
+    as_plain: int  # how many calls of `Tensor.__torch_function__` are under way
     entered: list[Any]  # torch's context managers that capture has entered and not left
 
     def wrap(self, obj: Any, source: Source) -> Value:

@@ -229,6 +229,33 @@ class IndexingMode(ContextManager):
                 writer.call(self.kind, [])
 
 
+class PlainTensors(ContextManager):
+    """`DisableTorchFunctionSubclass`: subclasses of tensors are as plain tensors."""
+
+    kind = compat.disable_torch_function_subclass
+
+    def __init__(self) -> None:
+        self.inside = False
+
+    def enter(self, tx: Tracer) -> Value:
+        self.inside = True
+        tx.as_plain += 1
+        return Constant(None)
+
+    def leave(self, tx: Tracer) -> None:
+        self.inside = False
+        tx.as_plain -= 1
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(_entered if self.inside else self.kind, [Constant(self.kind)][: self.inside])
+
+
+@handles(compat.disable_torch_function_subclass)
+def _plain_tensors(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return PlainTensors()
+
+
 def _entered(kind: Any, *arguments: Any) -> Any:
     made = kind(*arguments)
     made.__enter__()

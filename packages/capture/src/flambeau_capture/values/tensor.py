@@ -97,7 +97,7 @@ class TensorValue(Value):
         return SequenceIterator(graph_call(tx, "call_function", torch.unbind, [self], {}))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        return _attribute(self, tx, name)
+        return tensor_attribute(self, tx, name)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
@@ -114,7 +114,7 @@ class TensorValue(Value):
         self.unknown(f"assignment to attribute {name!r}")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        return _method(self, tx, name, args, kwargs)
+        return tensor_method(self, tx, name, args, kwargs)
 
     def _may_be_grad(self, value: Value) -> bool:
         """Whether torch accepts a value as `.grad`."""
@@ -178,7 +178,7 @@ _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in name
 _ITERATION = frozenset({"__iter__"})
 
 
-def _attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
+def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         return tx.wrap_new(getattr(tensor.fake, name))
@@ -215,7 +215,9 @@ def _attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
 _MISSING = object()
 
 
-def _method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+    if name == "as_subclass":
+        return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
     if name == "requires_grad_" and _asks_what_is(tensor, tx, args, kwargs):
         return tensor
     if name in _BREAK_OF:
@@ -299,6 +301,9 @@ _CLASSES = (float, int, bool, complex)
 
 def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value:
     """Record one operation; answer its result."""
+    overridden = override(tx, op, target, args, kwargs)
+    if overridden is not None:
+        return overridden
     rewrite = REWRITES.get(_name(target))
     if rewrite is not None:
         instead = rewrite(tx, _name(target), args, kwargs)
@@ -335,6 +340,18 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         return same
     return _result(tx, node, result, by_fake)
 
+
+def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """What `__torch_function__` of an argument's class answers; None: there is none."""
+    for rule in OVERRIDES:
+        found = rule(tx, op, target, args, kwargs)
+        if found is not None:
+            return found
+    return None
+
+
+# Rules asked before an operation is recorded (see `values.overriding`).
+OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
 
 # Operators that a call may have to be written by others of, by name (see `values.scalars`).
 REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}

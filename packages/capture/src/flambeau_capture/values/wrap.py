@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import can_look_ahead
@@ -33,6 +34,7 @@ from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wrap_object, wraps_if, wraps_type
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.subclasses import existing_subclass
 from flambeau_capture.values.symbols import NUMBERS, symbol_value
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.trust import trusted_callable
@@ -109,9 +111,13 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
         if known.source is not None and known.source != source:
             tx.guard_alias(source, known.source)
         return known
-    if type(obj) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        tx.guard(source, "TYPE_MATCH", type(obj))
-        return OpaqueTensor(obj, source)
+    kind = type(obj)
+    if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        tx.guard(source, "TYPE_MATCH", kind)
+        if compat.has_own_dispatch(kind):
+            return OpaqueTensor(obj, source)
+        if not compat.ignores_torch_function(kind):
+            return existing_subclass(tx, obj, source)
     made = TensorValue(
         source=source,
         enter=lambda: _enter(tx, obj, source),
@@ -315,7 +321,7 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
     if (
         isinstance(obj, types.BuiltinFunctionType | types.MethodWrapperType)
         and owner is not None
-        and not isinstance(owner, types.ModuleType | type)
+        and not isinstance(owner, types.ModuleType | type | types.GetSetDescriptorType)
         and not trusted_callable(obj)
     ):
         tx.guard(source, "TYPE_MATCH", type(obj))
