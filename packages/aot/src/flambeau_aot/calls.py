@@ -15,7 +15,13 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from flambeau_aot._torch_compat import base_of, current_value, is_functional, is_higher_order
+from flambeau_aot._torch_compat import (
+    base_of,
+    current_value,
+    has_metadata_mutation,
+    is_functional,
+    is_higher_order,
+)
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.norms import (
@@ -109,6 +115,10 @@ def _keeping_size(
     if base is not out:
         # Functionalization would put a result of another size into the base unseen.
         raise Unsupported(f"{func.__name__} with an out= that is a view; use copy_ on the view")
+    if is_functional(out) and has_metadata_mutation(out):
+        raise Unsupported(
+            f"{func.__name__} with an out= that was given another shape in place; use copy_"
+        )
     failure: Exception | None = None
     result: Any = None
     try:

@@ -57,7 +57,8 @@ def stand_in(
     """Make the stand-in of one input from its fake value."""
     if not requires_grad:
         wrapper = functional_tensor(value)
-        return StandIn(value, wrapper, None, None, storage_key(wrapper), 0, wrapper.data)
+        key, memory = storage_key(wrapper), wrapper.data
+        return StandIn(value, wrapper, None, None, key, 0, memory, is_leaf, ambiguous)
     leaf = functional_tensor(value)
     leaf.requires_grad_(True)
     with torch.enable_grad():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from flambeau_prims import NotYetSymbolic
 from torch._ops import OpOverload
 
 __all__ = [
@@ -79,3 +82,28 @@ def returns_sequence(op: OpOverload) -> bool:
     """Whether a call gives a tuple or a list of results rather than one tensor."""
     returns = op._schema.returns
     return len(returns) != 1 or "List" in str(returns[0].type) or "[]" in str(returns[0].type)
+
+
+# -- symbolic sizes --------------------------------------------------------------------------------
+
+
+def expression_of(number: Any) -> Any:
+    """The sympy expression of a symbolic number, with what its environment has learnt since."""
+    return number.node.expr
+
+
+def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
+    """The value that a symbol has in this compile, and its range (None: no upper end)."""
+    environment = like.node.shape_env
+    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    if symbol not in values:
+        raise NotYetSymbolic(f"the size {symbol} depends on data")
+    ranges = environment.var_to_range[symbol]
+    low = int(ranges.lower) if ranges.lower.is_Integer else 0
+    high = int(ranges.upper) if ranges.upper.is_Integer else None
+    return int(values[symbol]), low, high
+
+
+def symbolic_integer(symbol: Any, value: int, like: Any) -> Any:
+    """A symbol as a number of the environment that `like` belongs to."""
+    return like.node.shape_env.create_symintnode(symbol, hint=value)

@@ -16,6 +16,7 @@ from torch import fx
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.lowering.sizes import Sizes
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.schedule import Merge, Refusal
@@ -63,6 +64,7 @@ class Compilation:
     info: object
     options: Options
     name: str
+    open_sizes: Sizes = field(default_factory=Sizes)
     graph: fx.GraphModule | None = None
     tensors: TensorGraph | None = None
     program: Program | None = None

@@ -52,7 +52,9 @@ def compile(
 
     Raises:
         InductorError: the graph holds something that cannot be compiled; it names it.
-        NotYetSymbolic: a size is a symbol.
+        NotYetSymbolic: a size is a symbol that some stage cannot leave open. Symbols that are left
+            open are read from the inputs at each call; what is assumed about them is a guard of
+            their shape environment when this returns.
         CompilerNotFound: there is no C++ compiler; it names what to install.
     """
     chosen = settled(options)
@@ -79,7 +81,7 @@ def _rewrite(work: Compilation) -> None:
 
 def _lower(work: Compilation) -> None:
     fuel = work.options.fuel.lowerings
-    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info, fuel)
+    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes)
 
 
 def _schedule(work: Compilation) -> None:
@@ -113,6 +115,7 @@ def _wrap(work: Compilation) -> None:
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}
     work.call = load_wrapper(work.wrapper.text, work.name, known)
+    work.open_sizes.tell()
 
 
 STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (

@@ -93,7 +93,7 @@ REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 """What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
 
 
-_WRITTEN_TO = "modified by an inplace operation"
+_WRITTEN_TO = ("modified by an inplace operation", "has been detached in-place")
 
 
 class _NeedsAccumulation(Exception):
@@ -316,7 +316,7 @@ def _backward(
         except RuntimeError as error:
             if REENTRANT in str(error) and not accumulate:
                 raise _NeedsAccumulation from error
-            if _WRITTEN_TO in str(error):
+            if any(words in str(error) for words in _WRITTEN_TO):
                 raise Unsupported(
                     "a value that the backward pass needs is written to in place after it was "
                     "saved, and the backward pass would raise; write to a clone, or use the "

@@ -5,7 +5,7 @@ forms are. Invariant: a node built through the operators (or `add`, `mul`, `floo
 flat, its like terms are collected, its constants are folded and its products are multiplied out.
 
 Division is Python's: `//` rounds down, `%` has the sign of the divisor, divisors are positive.
-Sizes that are symbols are plain variables here; sympy is not needed for any of this.
+Sizes that are left open are `symbols.Symbol`s; sympy is not needed for any of this.
 """
 
 from __future__ import annotations
@@ -40,8 +40,20 @@ class Expr:
         if isinstance(other, Expr):
             return self.key == other.key
         if isinstance(other, int):
-            return isinstance(self, Const) and self.value == other
+            return _is_size(self) and decide("eq", self, other)
         return NotImplemented
+
+    def __lt__(self, other: int | Expr) -> bool:
+        return decide("lt", self, other)
+
+    def __gt__(self, other: int | Expr) -> bool:
+        return decide("lt", other, self)
+
+    def __le__(self, other: int | Expr) -> bool:
+        return not decide("lt", other, self)
+
+    def __ge__(self, other: int | Expr) -> bool:
+        return not decide("lt", self, other)
 
     def __repr__(self) -> str:
         return self.key
@@ -68,24 +80,43 @@ class Expr:
     def __floordiv__(self, other: int | Expr) -> Expr:
         return floordiv(self, as_expr(other))
 
+    def __rfloordiv__(self, other: int) -> Expr:
+        return floordiv(as_expr(other), self)
+
     def __mod__(self, other: int | Expr) -> Expr:
         return mod(self, as_expr(other))
+
+    def __rmod__(self, other: int) -> Expr:
+        return mod(as_expr(other), self)
 
     def substitute(self, mapping: Mapping[str, int | Expr]) -> Expr:
         """The expression with variables replaced, all at once."""
         raise NotImplementedError
 
     def coefficient(self, var: str) -> int | None:
-        """The integer factor of `var`, or None where the expression is not affine in it."""
+        """The factor of `var`, an integer or an expression of symbols (spelled `int` here, as sizes
+        are); None where the expression is not affine in it."""
         if var not in self._vars:
             return 0
         return None
+
+
+def _is_size(expr: Expr) -> bool:
+    """Whether an expression has a value: it speaks of symbols alone."""
+    return not expr.vars or len(symbols_in(expr)) == len(expr.vars)
 
 
 class Const(Expr):
     """An integer."""
 
     __slots__ = ("value",)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.value == other
+        return Expr.__eq__(self, other)
+
+    __hash__ = Expr.__hash__
 
     def __init__(self, value: int) -> None:
         self.value = int(value)
@@ -160,7 +191,14 @@ class Mul(Expr):
         if isinstance(first, Const) and len(others) == 1:
             inner = others[0].coefficient(var)
             return None if inner is None else first.value * inner
-        return None
+        (moving, *more) = [factor for factor in self.args if var in factor.vars]
+        rest = [factor for factor in self.args if var not in factor.vars]
+        if more or not isinstance(moving, Var) or not all(map(_is_size, rest)):
+            return None
+        product: Expr = ONE
+        for factor in rest:
+            product = mul(product, factor)
+        return product.value if isinstance(product, Const) else product  # type: ignore[return-value]
 
 
 class FloorDiv(Expr):
@@ -273,7 +311,10 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     if a == b:
         return ONE
     if not isinstance(b, Const):
-        return ZERO if isinstance(a, Const) and a.value == 0 else FloorDiv(a, b)
+        whole, rest = divide_by_factors(a, b)
+        if isinstance(rest, Const) and rest.value == 0:
+            return whole
+        return add((whole, FloorDiv(rest, b)))
     k = b.value
     if k <= 0:
         raise ValueError(f"division by {k}: divisors of index expressions are positive")
@@ -303,7 +344,8 @@ def mod(a: Expr, b: Expr) -> Expr:
     if a == b:
         return ZERO
     if not isinstance(b, Const):
-        return ZERO if isinstance(a, Const) and a.value == 0 else Mod(a, b)
+        _, rest = divide_by_factors(a, b)
+        return ZERO if isinstance(rest, Const) and rest.value == 0 else Mod(rest, b)
     k = b.value
     if k <= 0:
         raise ValueError(f"remainder by {k}: divisors of index expressions are positive")
@@ -343,6 +385,33 @@ def _divide(a: Expr, k: int) -> tuple[Expr, Expr, int]:
     return from_terms(whole, quotient), from_terms(rest, remainder), shared
 
 
+def divide_by_factors(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """`a = whole * b + rest`: the terms of `a` that have all factors of the product `b`, each
+    divided by it, and the others."""
+    if isinstance(b, Add):
+        return ZERO, a
+    wanted, scale = (ONE, b.value) if isinstance(b, Const) else _split(b)
+    factors = () if wanted == ONE else _factors(wanted)
+    whole: list[Expr] = []
+    rest: list[Expr] = []
+    for part in a.args if isinstance(a, Add) else (a,):
+        own, coefficient = (ONE, part.value) if isinstance(part, Const) else _split(part)
+        left = list(_factors(own))
+        for factor in factors:
+            if factor not in left:
+                break
+            left.remove(factor)
+        else:
+            if coefficient % scale == 0:
+                quotient: Expr = Const(coefficient // scale)
+                for factor in left:
+                    quotient = mul(quotient, factor)
+                whole.append(quotient)
+                continue
+        rest.append(part)
+    return add(whole), add(rest)
+
+
 def _split(term: Expr) -> tuple[Expr, int]:
     if isinstance(term, Mul) and isinstance(term.args[0], Const):
         others = term.args[1:]
@@ -366,3 +435,7 @@ def _order(expr: Expr) -> str:
 
 def _names(args: Iterable[Expr]) -> frozenset[str]:
     return NO_VARS.union(*(a.vars for a in args))
+
+
+# `symbols` imports this module, whose expressions it compares
+from flambeau_inductor.indexing.symbols import decide, symbols_in  # noqa: E402

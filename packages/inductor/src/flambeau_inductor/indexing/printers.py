@@ -29,6 +29,7 @@ def to_c(expr: int | Expr, ranges: Ranges | None = None, rename: Rename | None =
         return "*".join(to_c(a, ranges, rename) for a in expr.args)
     if isinstance(expr, FloorDiv | Mod):
         a, b = to_c(expr.a, ranges, rename), to_c(expr.b, ranges, rename)
+        b = f"({b})" if isinstance(expr.b, Mul) else b
         if ranges is not None and bounds(expr.a, ranges)[0] >= 0:
             return f"({a} {'/' if isinstance(expr, FloorDiv) else '%'} {b})"
         return f"{'floordiv' if isinstance(expr, FloorDiv) else 'floormod'}({a}, {b})"
@@ -49,7 +50,9 @@ def to_python(expr: int | Expr, rename: Rename | None = None) -> str:
         return "*".join(to_python(a, rename) for a in expr.args)
     if isinstance(expr, FloorDiv | Mod):
         sign = "//" if isinstance(expr, FloorDiv) else "%"
-        return f"({to_python(expr.a, rename)} {sign} {to_python(expr.b, rename)})"
+        b = to_python(expr.b, rename)
+        b = f"({b})" if isinstance(expr.b, Mul) else b
+        return f"({to_python(expr.a, rename)} {sign} {b})"
     raise TypeError(f"not an index expression: {expr!r}")
 
 

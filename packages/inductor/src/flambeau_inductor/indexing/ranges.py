@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
+from flambeau_inductor.indexing.symbols import Symbol, at_most, known, range_of, symbols_in
 from flambeau_inductor.indexing.expr import (
     Add,
     Const,
@@ -18,6 +19,7 @@ from flambeau_inductor.indexing.expr import (
     Mod,
     Mul,
     Var,
+    divide_by_factors,
     add,
     floordiv,
     from_terms,
@@ -26,7 +28,9 @@ from flambeau_inductor.indexing.expr import (
     terms_of,
 )
 
-Ranges = Mapping[str, tuple[int, int]]
+Ranges = Mapping[str, tuple[int, int | Expr]]
+"""Lowest and highest value by variable; the highest may be an expression of symbols."""
+
 LOWEST = -(2**63)
 HIGHEST = 2**63 - 1
 
@@ -37,8 +41,11 @@ def bounds(expr: int | Expr, ranges: Ranges) -> tuple[int, int]:
         return expr, expr
     if isinstance(expr, Const):
         return expr.value, expr.value
+    if isinstance(expr, Symbol):
+        return expr.low, expr.high
     if isinstance(expr, Var):
-        return ranges.get(expr.name, (LOWEST, HIGHEST))
+        low, high = ranges.get(expr.name, (LOWEST, HIGHEST))
+        return low, high if isinstance(high, int) else range_of(high)[1]
     if isinstance(expr, Add):
         pairs = [bounds(a, ranges) for a in expr.args]
         return sum(p[0] for p in pairs), sum(p[1] for p in pairs)
@@ -89,9 +96,17 @@ def _divides(expr: Expr) -> bool:
 
 def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if not isinstance(b, Const):
-        low, high = bounds(a, ranges)
-        smallest = bounds(b, ranges)[0]
-        return Const(0) if low >= 0 and high < smallest else floordiv(a, b)
+        whole, rest = _without_multiples(a, b)
+        if _within(rest, b, ranges):
+            return whole
+        coarse = _in_units(rest, b, ranges)
+        if coarse is not None:
+            return add((whole, _floordiv(coarse[0], coarse[1], ranges)))
+        return floordiv(a, b)
+    if symbols_in(a):
+        whole, rest = _without_multiples(a, b)
+        if _within(rest, b, ranges):
+            return whole
     low, high = bounds(a, ranges)
     if low // b.value == high // b.value:
         return Const(low // b.value)
@@ -110,8 +125,18 @@ def _floordiv(a: Expr, b: Expr, ranges: Ranges) -> Expr:
 
 def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if not isinstance(b, Const):
-        low, high = bounds(a, ranges)
-        return a if low >= 0 and high < bounds(b, ranges)[0] else mod(a, b)
+        _, rest = _without_multiples(a, b)
+        if _within(rest, b, ranges):
+            return rest
+        coarse = _in_units(rest, b, ranges)
+        if coarse is not None:
+            upper, divisor, unit, lower = coarse
+            return add((mul(_mod(upper, divisor, ranges), Const(unit)), lower))
+        return mod(rest, b)
+    if symbols_in(a):
+        _, rest = _without_multiples(a, b)
+        if _within(rest, b, ranges):
+            return rest
     low, high = bounds(a, ranges)
     quotient = low // b.value
     if quotient == high // b.value:
@@ -127,6 +152,42 @@ def _mod(a: Expr, b: Expr, ranges: Ranges) -> Expr:
     if isinstance(result, Add | Mul):
         return simplify_parts(result, ranges, (a, b))
     return result
+
+
+def _without_multiples(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """`a = whole * b + rest`, term by term."""
+    quotient = floordiv(a, b)
+    whole: list[Expr] = []
+    for part in quotient.args if isinstance(quotient, Add) else (quotient,):
+        if not any(isinstance(f, FloorDiv) for f in (part.args if isinstance(part, Mul) else (part,))):
+            whole.append(part)
+    total = add(whole)
+    return total, a - mul(total, b)
+
+
+def _in_units(a: Expr, b: Expr, ranges: Ranges) -> tuple[Expr, Expr, int, Expr] | None:
+    """`a = unit * upper + lower`, `b = unit * divisor`, `0 <= lower < unit`; None if it has no such
+    form. Then `a // b` is `upper // divisor`."""
+    if not (isinstance(b, Mul) and isinstance(b.args[0], Const) and b.args[0].value > 1):
+        return None
+    unit = b.args[0].value
+    upper = _floordiv(a, Const(unit), ranges)
+    lower = _mod(a, Const(unit), ranges)
+    if _divides(upper) and not _divides(a):
+        return None
+    divisor, rest = divide_by_factors(b, Const(unit))
+    return (upper, divisor, unit, lower) if rest == 0 else None
+
+
+def _within(a: Expr, b: Expr, ranges: Ranges) -> bool:
+    """Whether `0 <= a < b` wherever the variables are in their ranges."""
+    low, high = bounds(a, ranges)
+    if low < 0:
+        return False
+    if high < bounds(b, ranges)[0]:
+        return True
+    most = at_most(a, {name: top for name, (least, top) in ranges.items() if least >= 0})
+    return most is not None and known("lt", most, b) is True
 
 
 def simplify_parts(expr: Expr, ranges: Ranges, before: tuple[Expr, Expr]) -> Expr:
@@ -175,6 +236,11 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
 
 def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int], Expr] | None:
     for low, c in terms.items():
+        if isinstance(low, Mod) and not isinstance(low.b, Const):
+            whole = terms_of(mul(mul(_floordiv(low.a, low.b, ranges), low.b), Const(c)))
+            if whole[1] == 0 and len(whole[0]) == 1 and whole[0].items() <= terms.items():
+                left = {t: n for t, n in terms.items() if t != low and t not in whole[0]}
+                return left, mul(Const(c), low.a)
         if not (isinstance(low, Mod) and isinstance(low.b, Const)):
             continue
         upper = _floordiv(low.a, low.b, ranges)

@@ -40,6 +40,15 @@ def _ints(sizes: tuple[Size, ...]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class SymbolSource:
+    """Where a symbol's value is: item `position` of the boxed list, or its size or stride `dim`."""
+
+    position: int
+    dim: int | None = None
+    stride: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A named piece of memory. An input's data pointer is the tensor's own (offset included)."""
 
@@ -116,12 +125,12 @@ class CheckIndex:
 
     Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` names the exception
     (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`
-    stands for the first offender. It runs before the loop that reads through the index, so that
+    stands for the first offender, `{size}` for the size. It runs before the loop that reads through the index, so that
     no kernel ever reads or writes out of bounds.
     """
 
     ref: Ref
-    size: int
+    size: Size
     wrap: bool
     error: str
     message: str
@@ -139,7 +148,10 @@ Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | Free
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """`inputs` in the order of the boxed list; `outputs` as (buffer or literal, view layout)."""
+    """`inputs` in the order of the boxed list; `outputs` as (buffer or literal, view layout).
+
+    `numbers` are the positions of the boxed list that are no tensors; `symbols` the open sizes.
+    """
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -147,3 +159,5 @@ class Program:
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     constants: tuple[tuple[str, torch.Tensor], ...] = ()
+    numbers: tuple[int, ...] = ()
+    symbols: tuple[tuple[str, SymbolSource], ...] = ()

@@ -15,10 +15,13 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, hint, simplify
 from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import SymbolSource
 
 Shape = tuple[int, ...]
+"""Sizes, spelled as ints for the type checker; an `Expr` of symbols is taken wherever an int is."""
+
 Index = tuple[Expr, ...]
 
 
@@ -155,7 +158,8 @@ class Node:
 
     @property
     def nbytes(self) -> int:
-        return self.numel * self.dtype.itemsize
+        """Bytes of its elements, at the sizes of this compile: an estimate where one is open."""
+        return hint(self.numel) * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return f"<{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
@@ -229,6 +233,8 @@ class TensorGraph:
     fallbacks: list[Fallback] = field(default_factory=list)
     lowered: list[tuple[str, str]] = field(default_factory=list)
     strides: dict[Node, Shape] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+    symbols: tuple[tuple[str, SymbolSource], ...] = ()
 
     def stride_of(self, node: Node) -> Shape:
         """Strides of the memory that `node` gets, if it gets any."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.indexing import Expr, simplify
+from flambeau_inductor.indexing import Expr, plain, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
     Argument,
@@ -34,6 +34,7 @@ from flambeau_inductor.ir.tensors import (
     dims_of,
     flat_strides,
 )
+from flambeau_inductor.lowering.sizes import Sizes
 
 
 class LoweringError(Exception):
@@ -59,6 +60,7 @@ class Context:
     metas: tuple[Meta | None, ...] = ()
     counter: int = 0
     seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
+    sizes: Sizes = field(default_factory=Sizes)
 
     def node(
         self,
@@ -71,7 +73,7 @@ class Context:
         """A new node; strides are row-major unless given."""
         name = self.origin if self.counter == 0 else f"{self.origin}.{self.counter}"
         self.counter += 1
-        sizes = tuple(shape)
+        sizes: Shape = tuple(map(plain, shape))  # type: ignore[arg-type]
         steps = flat_strides(sizes) if stride is None else tuple(stride)
         made = Node(name, sizes, dtype, device, define, steps, (self.origin,))
         self.graph.order.append(made)
@@ -90,7 +92,13 @@ class Context:
     def literal(
         self, value: Scalar, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Node:
-        """A constant tensor."""
+        """A constant tensor; a size that is left open is one too."""
+        if isinstance(value, Expr):
+            kind = torch.float64 if dtype == torch.float64 else torch.int64
+            if dtype == torch.bool:
+                raise LoweringError("whether an open size is zero")
+            whole = self.node(shape, kind, device, Position(value))
+            return self.cast(whole, dtype)
         return self.node(shape, dtype, device, Literal(convert(value, dtype)))
 
     def like(self, value: Scalar, node: Node) -> Node:
@@ -103,7 +111,7 @@ class Context:
 
     def view(self, base: Node, shape: Sequence[int], index: Index) -> Node:
         """A node of `shape` whose element is that of `base` at `index` (of `d0, d1, ...`)."""
-        sizes = tuple(shape)
+        sizes: Shape = tuple(map(plain, shape))  # type: ignore[arg-type]
         ranges = dim_ranges(sizes)
         index = tuple(simplify(e, ranges) for e in index)
         if sizes == base.shape and _is_identity(index, sizes):
@@ -174,6 +182,8 @@ class Context:
 
 def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
     """A Python number as the kind of number that `dtype` holds."""
+    if isinstance(value, Expr):
+        return value
     if isinstance(value, complex) or dtype.is_complex:
         raise LoweringError("complex numbers have no kernels")
     if dtype == torch.bool:

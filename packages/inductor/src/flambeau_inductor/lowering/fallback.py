@@ -31,7 +31,7 @@ def library_call(
         raise LoweringError(f"{ctx.origin}: {target} writes to its argument")
     many = isinstance(value, tuple | list)
     values = list(value) if many else [value]
-    metas = [meta_of(v, ctx.origin) for v in values]
+    metas = [meta_of(v, ctx.origin, ctx.sizes) for v in values]
     results = ctx.call(
         qualified_name(target),
         tuple(_argument(a) for a in args),

@@ -15,6 +15,7 @@ import torch
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
+from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
     Attribute,
     Fallback,
@@ -29,6 +30,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of, value_of
 from flambeau_inductor.lowering.registry import RULES
+from flambeau_inductor.lowering.sizes import Sizes
 
 KERNEL_DTYPES = frozenset(
     {
@@ -38,6 +40,8 @@ KERNEL_DTYPES = frozenset(
 )  # fmt: skip
 """What loops compute with; an operation on anything else is the library's."""
 
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 VIEW_PRIMITIVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "as_strided"})
 
 
@@ -46,13 +50,17 @@ def lower_graph(
     example_inputs: Sequence[Any] | None = None,
     info: object = None,
     fuel: int | None = None,
+    open_sizes: Sizes | None = None,
 ) -> TensorGraph:
-    """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders.
+    """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
+    assumed about sizes that are left open is noted in `open_sizes`.
 
     At most `fuel` operations are lowered by a rule, where that is not None: see `Fuel`.
     """
     graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
     ctx = Context(graph)
+    if open_sizes is not None:
+        ctx.sizes = open_sizes
     env: dict[fx.Node, Any] = {}
     position = 0
     for node in gm.graph.nodes:
@@ -70,13 +78,24 @@ def lower_graph(
             env[node] = _call(ctx, node, env, fuel)
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
+    graph.symbols = ctx.sizes.sources()
     return graph
 
 
-def _placeholder(ctx: Context, node: fx.Node, position: int) -> Node:
-    meta = meta_of(value_of(node), node.name)
+def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:
+    value = value_of(node)
+    if isinstance(value, SYMBOLIC):
+        number = ctx.sizes.size(value)
+        ctx.sizes.given(number, SymbolSource(position))
+        ctx.graph.numbers.append(position)
+        return number
+    meta = meta_of(value_of(node), node.name, ctx.sizes)
     if meta is None:
         raise NotYetSymbolic(f"{node.name}: an input that is a number, not a tensor")
+    for dim, size in enumerate(meta.shape):
+        ctx.sizes.given(size, SymbolSource(position, dim))
+    for dim, step in enumerate(meta.stride):
+        ctx.sizes.given(step, SymbolSource(position, dim, stride=True))
     made = ctx.node(meta.shape, meta.dtype, meta.device, Input(position), meta.stride)
     ctx.graph.inputs.append(made)
     return made
@@ -100,17 +119,19 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     if node.target is operator.getitem:
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
+    if isinstance(node.meta.get("val"), SYMBOLIC):
+        return ctx.sizes.size(node.meta["val"])
     prim = prim_of(node.target)
     name = prim.name if prim is not None else str(node.target)
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
     args = fx.node.map_arg(node.args, env.__getitem__)
     kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
-    ctx.metas = metas_of(node)
+    ctx.metas = metas_of(node, ctx.sizes)
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
-        unheld = _unheld(node, ctx.metas)
+        unheld = _unheld(ctx, node)
         if unheld is not None:
             rule, reason = None, unheld
         elif len(ctx.graph.lowered) == fuel:
@@ -129,10 +150,11 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     return library_call(ctx, node.target, args, kwargs, value_of(node))
 
 
-def _unheld(node: fx.Node, metas: Sequence[Meta | None]) -> str | None:
+def _unheld(ctx: Context, node: fx.Node) -> str | None:
     """Why no kernel can work on these numbers; None if one can."""
-    operands = [m for source in node.all_input_nodes for m in metas_of(source)]
-    for meta in (*operands, *metas):
+    tensors = [n for n in node.all_input_nodes if not isinstance(n.meta.get("val"), SYMBOLIC)]
+    operands = [m for source in tensors for m in metas_of(source, ctx.sizes)]
+    for meta in (*operands, *ctx.metas):
         if meta is not None and meta.dtype not in KERNEL_DTYPES:
             return f"no kernel holds {meta.dtype}"
     return None
@@ -180,7 +202,7 @@ def _output(ctx: Context, env: dict[fx.Node, Any], argument: Any) -> Output:
     value = env[argument]
     if not isinstance(value, Node):
         return Output(value)
-    meta = meta_of(value_of(argument), argument.name)
+    meta = meta_of(value_of(argument), argument.name, ctx.sizes)
     if meta is None:
         raise LoweringError(f"{argument.name}: an output without metadata")
     return Output(value, meta.stride)

@@ -34,7 +34,7 @@ def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
     index = _whole(ctx, index)
     d = dims_of(len(a.shape))
     size = a.shape[dim]
-    message = f"index {{index}} is out of bounds for dimension {dim} with size {size}"
+    message = f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
     ctx.check(index, size, False, "RuntimeError", message)
     lookup = Lookup(index, d, size, False)
     return ctx.gather(a, index.shape, (*d[:dim], lookup, *d[dim + 1 :]))
@@ -61,7 +61,7 @@ def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
         coordinates[i] = d[position if position < first else position + rank]
     for i, node in zip(given, tensors, strict=True):
         size = a.shape[i]
-        message = f"index {{index}} is out of bounds for dimension {i} with size {size}"
+        message = f"index {{index}} is out of bounds for dimension {i} with size {{size}}"
         ctx.check(node, size, True, "IndexError", message)
         start = first + rank - len(node.shape)
         own = tuple(as_expr(0) if n == 1 else d[start + p] for p, n in enumerate(node.shape))

@@ -1,7 +1,8 @@
 """Shapes, strides, dtypes and devices of FX nodes, from whatever the graph carries.
 
 In: FX nodes with `meta["val"]` (fake, meta or real tensors), or primitives whose operands have it.
-Out: `Meta`. Invariant: all sizes are ints; a symbol raises `NotYetSymbolic`.
+Out: `Meta`. Invariant: sizes are ints, or expressions of the symbols of one `Sizes`; without that a
+symbol raises `NotYetSymbolic`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from flambeau_prims import NotYetSymbolic, TensorMeta, prim_of
 from torch import fx
 
 from flambeau_inductor.lowering.context import LoweringError, Meta
+from flambeau_inductor.lowering.sizes import Sizes
 
 
-def meta_of(value: Any, where: str) -> Meta | None:
+def meta_of(value: Any, where: str, open_sizes: Sizes | None = None) -> Meta | None:
     """The metadata of a tensor-like value; None for anything else."""
     if value is None or isinstance(value, bool | int | float | complex | str):
         return None
@@ -31,17 +33,21 @@ def meta_of(value: Any, where: str) -> Meta | None:
     else:
         raise LoweringError(f"{where}: a value of type {type(value).__name__}")
     sizes = (*value.shape, *stride)
+    shape = tuple(value.shape)
     if not all(isinstance(n, int) for n in sizes):
-        raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")
-    return Meta(tuple(value.shape), tuple(stride), value.dtype, torch.device(value.device))
+        if open_sizes is None:
+            raise NotYetSymbolic(f"{where}: a symbolic size among {sizes}")
+        shape = tuple(map(open_sizes.size, shape))
+        stride = tuple(map(open_sizes.size, stride))
+    return Meta(shape, tuple(stride), value.dtype, torch.device(value.device))
 
 
-def metas_of(node: fx.Node) -> tuple[Meta | None, ...]:
+def metas_of(node: fx.Node, open_sizes: Sizes | None = None) -> tuple[Meta | None, ...]:
     """Metadata of a node's results; a single result is a tuple of one."""
     value = value_of(node)
     if isinstance(value, tuple | list):
-        return tuple(meta_of(v, node.name) for v in value)
-    return (meta_of(value, node.name),)
+        return tuple(meta_of(v, node.name, open_sizes) for v in value)
+    return (meta_of(value, node.name, open_sizes),)
 
 
 def value_of(node: fx.Node) -> Any:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, nan, prod
+from typing import Any
 
 import torch
 
+from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
@@ -75,7 +77,7 @@ def argument(ctx: Context, name: str, a: Node, dim: int) -> Node:
 def var_mean(ctx: Context, a: Node, dims: Sequence[int], *, correction: float) -> tuple[Node, Node]:
     shape = kept(a.shape, dims)
     count = prod(a.shape[d] for d in dims)
-    divisor = max(float(count) - float(correction), 0.0)
+    divisor = _divisor(count, correction)
     if count == 0:
         nothing = ctx.literal(nan, shape, a.dtype, a.device)
         return nothing, ctx.point("clone", (nothing,))
@@ -86,10 +88,19 @@ def var_mean(ctx: Context, a: Node, dims: Sequence[int], *, correction: float) -
     else:
         parts = (Reduction("welford", wide, tuple(dims), part) for part in (0, 1))
         mean, squares = (ctx.node(shape, wide.dtype, a.device, define) for define in parts)
-    if divisor == 0.0:
+    if not isinstance(divisor, Expr) and divisor == 0.0:
         # 0 / 0 is NaN, as in eager; x / 0 is infinite.
         scale = ctx.like(inf, squares)
         var = ctx.point("mul", (squares, scale))
     else:
         var = ctx.point("div", (squares, ctx.like(divisor, squares)))
     return ctx.cast(var, a.dtype), ctx.cast(mean, a.dtype)
+
+
+def _divisor(count: int | Expr, correction: float) -> Any:
+    """What the sum of squares is divided by; 0 where the correction takes all there is."""
+    if not isinstance(count, Expr):
+        return max(float(count) - float(correction), 0.0)
+    if correction != int(correction):
+        raise LoweringError(f"a variance over an open size with the correction {correction}")
+    return count - int(correction) if count > int(correction) else 0.0

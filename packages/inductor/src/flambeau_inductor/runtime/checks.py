@@ -13,11 +13,13 @@ ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": 
 
 def check_index(index: torch.Tensor, low: int, size: int, error: str, message: str) -> None:
     """Raise unless every element of `index` is in `range(low, size)`."""
+    if not index.numel():
+        return
     least, most = torch.aminmax(index)
     if least.item() < low or most.item() >= size:
         outside = torch.logical_or(index < low, index >= size)
         offender = index[outside][0].item()
-        raise ERRORS[error](message.replace("{index}", str(offender)))
+        raise ERRORS[error](message.replace("{index}", str(offender)).replace("{size}", str(size)))
 
 
 def check_input(

@@ -119,6 +119,8 @@ def assemble(
         tuple(made.buffers.values()),
         (*(Alloc(made.name_of(n)) for n in made.bare), *steps_in_time),
         tuple(made.constants),
+        tuple(plan.graph.numbers),
+        plan.graph.symbols,
     )
 
 
@@ -159,7 +161,7 @@ def _on_device(made: _Assembly, check: CheckIndex) -> list[Compute]:
     seen = made.scratch((), torch.bool, layout.device)
     name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
     loop = RunLoop(check_loop(name, check, layout, seen))
-    text = check.message.replace("{index}", "of a GPU tensor")
+    text = check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
     return [loop, Extern("aten._assert_async.msg", (Ref(seen), text))]
 
 

@@ -20,8 +20,13 @@ from flambeau_inductor.indexing import (
     FloorDiv,
     Mod,
     Mul,
+    Ranges,
     Var,
+    hint,
+    known,
+    plain,
     simplify,
+    symbols_in,
 )
 from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Store
 
@@ -35,16 +40,9 @@ def normalised(loop: Loop) -> Loop:
     return _renamed(loop)
 
 
-def static_size(axis: Axis) -> int:
-    """The axis's size as an int."""
-    if not isinstance(axis.size, int):
-        raise TypeError(f"axis {axis.var} has the symbolic size {axis.size}")
-    return axis.size
-
-
-def ranges_of(loop: Loop) -> dict[str, tuple[int, int]]:
+def ranges_of(loop: Loop) -> Ranges:
     """Ranges of the loop's variables."""
-    return {a.var: (0, max(static_size(a) - 1, 0)) for a in (*loop.x, *loop.r)}
+    return {a.var: (0, max(a.size - 1, 0)) for a in (*loop.x, *loop.r)}  # type: ignore[type-var]
 
 
 def indices(body: Iterable[Instr]) -> list[Expr]:
@@ -53,7 +51,7 @@ def indices(body: Iterable[Instr]) -> list[Expr]:
 
 
 def substituted(
-    body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Mapping[str, tuple[int, int]]
+    body: Iterable[Instr], mapping: Mapping[str, int | Expr], ranges: Ranges
 ) -> tuple[Instr, ...]:
     """The body with loop variables replaced in every index."""
     result: list[Instr] = []
@@ -79,7 +77,7 @@ def _drop_ones(loop: Loop) -> Loop:
 def _split(loop: Loop) -> Loop:
     """Cut axes at the divisors that occur on them alone."""
     for _ in range(4):
-        wanted: dict[str, set[int]] = {}
+        wanted: dict[str, set[int | Expr]] = {}
         for index in indices(loop.body):
             _divisors(index, wanted)
         mapping: dict[str, Expr] = {}
@@ -92,27 +90,35 @@ def _split(loop: Loop) -> Loop:
     return loop
 
 
-def _divisors(expr: Expr, wanted: dict[str, set[int]]) -> None:
+def _divisors(expr: Expr, wanted: dict[str, set[int | Expr]]) -> None:
     """For `(v + ...) // k` and `% k`: cutting `v` at `k` would help."""
     if isinstance(expr, Add | Mul):
         for arg in expr.args:
             _divisors(arg, wanted)
     elif isinstance(expr, FloorDiv | Mod):
         _divisors(expr.a, wanted)
-        if isinstance(expr.a, Var) and isinstance(expr.b, Const):
-            wanted.setdefault(expr.a.name, set()).add(expr.b.value)
+        if isinstance(expr.a, Var) and _is_number(expr.b):
+            wanted.setdefault(expr.a.name, set()).add(plain(expr.b))
         elif isinstance(expr.a, FloorDiv) and isinstance(expr.a.a, Var):
             inner, outer = expr.a.b, expr.b
-            if isinstance(inner, Const) and isinstance(outer, Const):
+            if _is_number(inner) and _is_number(outer):
                 found = wanted.setdefault(expr.a.a.name, set())
-                found.update((inner.value, inner.value * outer.value))
+                found.update((plain(inner), plain(inner * outer)))
 
 
-def _pieces(axis: Axis, divisors: set[int] | None, mapping: dict[str, Expr]) -> list[Axis]:
-    size = static_size(axis)
-    chain = [1]
-    for divisor in sorted(divisors or ()):
-        if 1 < divisor < size and size % divisor == 0 and divisor % chain[-1] == 0:
+def _is_number(expr: Expr) -> bool:
+    """Whether an expression is the same for every point of a loop."""
+    return len(symbols_in(expr)) == len(expr.vars)
+
+
+def _pieces(
+    axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Expr]
+) -> list[Axis]:
+    size = axis.size
+    chain: list[int | Expr] = [1]
+    for divisor in sorted(divisors or (), key=hint):
+        inside = known("lt", 1, divisor) and known("lt", divisor, size)
+        if inside and all(known("eq", n, 0) for n in (size % divisor, divisor % chain[-1])):
             chain.append(divisor)
     if len(chain) == 1:
         return [axis]
@@ -120,7 +126,7 @@ def _pieces(axis: Axis, divisors: set[int] | None, mapping: dict[str, Expr]) -> 
     whole: Expr = Const(0)
     outer = size
     for position, step in enumerate(reversed(chain)):
-        piece = Axis(f"{axis.var}_{position}", outer // step)
+        piece = Axis(f"{axis.var}_{position}", plain(outer // step))
         pieces.append(piece)
         whole = whole + Var(piece.var) * step
         outer = step
@@ -149,15 +155,15 @@ def _by_stride(loop: Loop, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
                 weight = 3 if isinstance(instr, Store) else 2
                 accesses.append((instr.index, weight))
     votes: dict[str, float] = dict.fromkeys((a.var for a in axes), 0.0)
-    sizes = [(static_size(a), a.var) for a in axes]
+    sizes = [(hint(a.size), a.var) for a in axes]
     for index, weight in accesses:
         steps = {a.var: index.coefficient(a.var) for a in axes}
-        known = [(abs(s), v) for v, s in steps.items() if s]
+        moving = [(abs(hint(s)), v) for v, s in steps.items() if s]
         # By the elements touched: a vector that is broadcast must not outvote whole tensors.
         share = float(weight)
         for size, var in sizes:
             share *= size if steps[var] else 1
-        for rank, (_, var) in enumerate(sorted(known)):
+        for rank, (_, var) in enumerate(sorted(moving)):
             # Innermost in this access: votes for being innermost, and so on outwards.
             votes[var] += share * 4.0**-rank if rank < 6 else 0.0
     order = {a.var: i for i, a in enumerate(axes)}
@@ -177,7 +183,7 @@ def _merge_axes(
     for axis in axes:
         if merged and _walks_as_one(merged[-1], axis, body):
             outer = merged.pop()
-            joint = Axis(axis.var, static_size(outer) * static_size(axis))
+            joint = Axis(axis.var, plain(outer.size * axis.size))
             # Affine in both with matching strides: the outer one's terms just go away.
             body = substituted(body, {outer.var: 0}, {})
             merged.append(joint)
@@ -187,10 +193,9 @@ def _merge_axes(
 
 
 def _walks_as_one(outer: Axis, inner: Axis, body: tuple[Instr, ...]) -> bool:
-    size = static_size(inner)
     for index in indices(body):
         a, b = index.coefficient(outer.var), index.coefficient(inner.var)
-        if a is None or b is None or a != b * size:
+        if a is None or b is None or known("eq", a, b * inner.size) is not True:
             return False
     return True
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, bounds, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Var, at_most, bounds, known, simplify
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
@@ -135,18 +135,34 @@ class Emitter:
         (position,) = at((guard.index,), index)
         position = simplify(position, self.ranges)
         low, high = bounds(position, self.ranges)
-        always, never = _DECIDED[guard.op](low, high, guard.bound)
+        if isinstance(guard.bound, int):
+            always, never = _DECIDED[guard.op](low, high, guard.bound)
+        else:
+            always, never = _below(position, guard, self.ranges)
         if always or never:
             return bool(always)
         left = self.put(IndexValue(position, torch.int64))
-        right = self.put(Const(guard.bound, torch.int64))
+        right = self.whole(guard.bound)
         return self.point(guard.op, (left, right), torch.bool)
+
+    def whole(self, size: int | Expr) -> ValueId:
+        """An integer that may be an open size."""
+        if isinstance(size, Expr):
+            return self.put(IndexValue(size, torch.int64))
+        return self.put(Const(size, torch.int64))
 
     def both(self, a: ValueId | None, b: ValueId | None) -> ValueId | None:
         """The conjunction of two masks; None is true."""
         if a is None or b is None or a == b:
             return b if a is None else a
         return self.point("logical_and", (a, b), torch.bool)
+
+
+def _below(position: Expr, guard: Guard, ranges: Ranges) -> tuple[bool, bool]:
+    """Whether a condition with an open bound holds everywhere, and whether nowhere."""
+    most = at_most(position, {name: top for name, (low, top) in ranges.items() if low >= 0})
+    below = most is not None and known("lt", most, guard.bound) is True
+    return (guard.op == "lt" and below, guard.op in ("ge", "eq") and below)
 
 
 _DECIDED: Mapping[str, Callable[[int, int, int], tuple[bool, bool]]] = {
@@ -263,7 +279,7 @@ def _looked_up(e: Emitter, lookup: Lookup, index: Index, mask: ValueId | None) -
         value = e.point("cast", (value,), torch.int64)
     if lookup.wrap:
         zero = e.put(Const(0, torch.int64))
-        size = e.put(Const(lookup.size, torch.int64))
+        size = e.whole(lookup.size)
         negative = e.point("lt", (value, zero), torch.bool)
         wrapped = e.point("add", (value, size), torch.int64)
         value = e.point("where", (negative, wrapped, value), torch.int64)

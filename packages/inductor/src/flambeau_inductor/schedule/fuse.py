@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.tensors import Call, Node
 from flambeau_inductor.schedule.anchors import Block, analyse
-from flambeau_inductor.schedule.legal import Group, joint_space, refusal, traffic
+from flambeau_inductor.schedule.legal import Group, joint_space, refusal, same_blocks, traffic
 from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.plan import Operand, Plan, operands_of
 from flambeau_inductor.schedule.score import saved_bytes
@@ -105,7 +106,7 @@ def _collect(state: Fusion) -> None:
             group.before = _before(state, anchor.reads)
             state.steps[number] = group
             state.maker[item] = group
-            if group.numel <= state.limits.tiny_points:
+            if hint(group.numel) <= state.limits.tiny_points:
                 state.tiny.setdefault(group.blocks, set()).add(number)
             read = list(anchor.reads)
         else:
@@ -148,7 +149,7 @@ def _best(state: Fusion, group: Group) -> Group | None:
         sharing = state.readers.get(node, set())
         if len(sharing) <= 32:
             candidates |= sharing
-    tiny = group.numel <= state.limits.tiny_points
+    tiny = hint(group.numel) <= state.limits.tiny_points
     if tiny:
         # The latest few: a long row of them must not make this quadratic.
         candidates.update(sorted(state.tiny.get(group.blocks, ()))[-16:])
@@ -162,7 +163,7 @@ def _best(state: Fusion, group: Group) -> Group | None:
         if joint_space(other, group) is None:
             continue
         saved = saved_bytes(other, group, lambda n, a, b: _elsewhere(state, n, a, b), state.limits)
-        if tiny and group.blocks == other.blocks:
+        if tiny and same_blocks(group.blocks, other.blocks):
             saved += 1
         if saved:
             scored.append((-saved, -number))

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from flambeau_inductor.indexing import Expr, simplify
+from flambeau_inductor.indexing import Expr, hint, known, simplify
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
 from flambeau_inductor.schedule.anchors import Anchor, Block, row_flat, size_of
 from flambeau_inductor.schedule.limits import Limits
@@ -61,21 +61,33 @@ class Group:
 def joint_space(a: Group, b: Group) -> tuple[Block, ...] | None:
     """The space of both, or None if they iterate over different ones."""
     if a.reduces and b.reduces:
-        return a.blocks if a.blocks == b.blocks else None
+        return a.blocks if same_blocks(a.blocks, b.blocks) else None
     if b.reduces:
         a, b = b, a
     if not a.reduces:
-        return a.blocks if a.numel == b.numel else None
-    if b.numel in (a.numel, a.rows):
+        return a.blocks if same(a.numel, b.numel) else None
+    if same(b.numel, a.numel) or same(b.numel, a.rows):
         return a.blocks
     return None
+
+
+def same(a: int | Expr, b: int | Expr) -> bool:
+    """Whether two sizes are equal whatever the open ones are."""
+    return known("eq", a, b) is True
+
+
+def same_blocks(a: tuple[Block, ...], b: tuple[Block, ...]) -> bool:
+    """Whether two spaces are one."""
+    return len(a) == len(b) and all(
+        x[1] == y[1] and same(x[0], y[0]) for x, y in zip(a, b, strict=True)
+    )
 
 
 def is_element(anchor: Anchor, blocks: tuple[Block, ...]) -> bool:
     """Whether the anchor's value is one per point of the whole space (else one per row)."""
     if anchor.reduces:
         return False
-    return anchor.numel == size_of(blocks, None)
+    return same(anchor.numel, size_of(blocks, None))
 
 
 def refusal(a: Group, b: Group, limits: Limits, checked: Container[Node] = ()) -> str | None:
@@ -121,7 +133,7 @@ def _reads_again(producer: Anchor, consumer: Anchor, blocks: tuple[Block, ...]) 
 
 
 def _row_refusal(a: Group, b: Group, blocks: tuple[Block, ...], limits: Limits) -> str | None:
-    rows, length = size_of(blocks, False), size_of(blocks, True)
+    rows, length = hint(size_of(blocks, False)), hint(size_of(blocks, True))
     width = max(m.node.dtype.itemsize for m in (*a.members, *b.members))
     allowed = limits.row_bytes if rows >= limits.few_rows else limits.single_row_bytes
     if length * width > allowed:
@@ -154,8 +166,8 @@ def own_position(anchor: Anchor, blocks: tuple[Block, ...], row: bool) -> Expr:
 
 def traffic(anchor: Anchor) -> dict[Node, int]:
     """Bytes read of each node in memory."""
-    points = anchor.numel
+    points = hint(anchor.numel)
     return {
-        node: min(node.numel, points * len(indices)) * node.dtype.itemsize
+        node: min(hint(node.numel), points * len(indices)) * node.dtype.itemsize
         for node, indices in anchor.reads.items()
     }

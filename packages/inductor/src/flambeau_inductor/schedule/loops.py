@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.indexing import Expr, Var, hint, known, plain
 from flambeau_inductor.ir.loops import Axis, Loop
 from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
@@ -72,7 +72,7 @@ def space_of(group: Group) -> Space:
         if not reduced:
             row_step //= size
         outer = size
-        for cut in sorted(inside, reverse=True):
+        for cut in sorted(inside, key=hint, reverse=True):
             name = f"{'r' if reduced else 'x'}{count[reduced]}"
             count[reduced] += 1
             axes.append((name, outer // cut, reduced))
@@ -105,8 +105,9 @@ def _cut(cuts: list[set[int]], blocks: tuple[Block, ...], shape: Shape, whole: b
         step *= size
     for boundary in flat_strides(shape):
         for position, start, size in spans:
-            inside = boundary // start
-            if boundary % start == 0 and 1 < inside < size:
-                chain = sorted({*cuts[position], inside, size})
-                if all(b % a == 0 for a, b in pairwise(chain)):
-                    cuts[position].add(inside)
+            inside = plain(boundary // start)
+            within = known("lt", 1, inside) and known("lt", inside, size)
+            if within and known("eq", boundary % start, 0):
+                chain = sorted({*cuts[position], inside, size}, key=hint)
+                if all(known("eq", b % a, 0) for a, b in pairwise(chain)):
+                    cuts[position].add(inside)  # type: ignore[arg-type]

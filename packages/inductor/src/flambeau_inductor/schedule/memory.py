@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from flambeau_inductor.indexing import known, plain
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -23,6 +24,7 @@ from flambeau_inductor.ir.program import (
     Ref,
     Reuse,
     RunLoop,
+    Size,
     Step,
 )
 
@@ -61,13 +63,12 @@ def _references(argument: Argument, found: set[str]) -> None:
             _references(item, found)
 
 
-def storage_bytes(layout: Layout) -> int:
+def storage_bytes(layout: Layout) -> Size:
     """Bytes from the first element to the end of the last one."""
-    shape, stride, _ = layout.static()
-    if prod(shape) == 0:
+    if prod(layout.shape) == 0:
         return 0
-    reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
-    return (1 + reach) * layout.dtype.itemsize
+    reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.stride, strict=True))
+    return plain((1 + reach) * layout.dtype.itemsize)
 
 
 def with_lifetimes(
@@ -127,7 +128,7 @@ def _replaceable(
         layout = buffers[old].layout
         if layout.device != new.device or layout.dtype.itemsize != new.dtype.itemsize:
             continue
-        if storage_bytes(layout) == storage_bytes(new) and _same_elements(step.loop, old, name):
+        if known("eq", storage_bytes(layout), storage_bytes(new)) and _same_elements(step.loop, old, name):
             return old
     return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flambeau_inductor.indexing import simplify
+from flambeau_inductor.indexing import plain, simplify, symbols_in
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
@@ -114,9 +114,9 @@ def layout_of(graph: TensorGraph, node: Node) -> Layout | None:
         steps.append(step if size > 1 else node.stride[len(steps)])
     start = flat.substitute({d.name: 0 for d in dims_of(len(node.shape))})
     offset = simplify(start, {})
-    if offset.vars:
+    if len(symbols_in(offset)) < len(offset.vars):
         return None
-    return Layout(node.shape, tuple(steps), node.dtype, node.device, int(repr(offset)))
+    return Layout(node.shape, tuple(steps), node.dtype, node.device, plain(offset))
 
 
 def _roots(arguments: tuple[PlannedArgument, ...]) -> list[Node]:

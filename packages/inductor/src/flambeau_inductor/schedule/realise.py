@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flambeau_inductor.indexing import bounds, simplify
+from flambeau_inductor.indexing import at_most, bounds, hint, is_open, plain, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
@@ -138,7 +138,11 @@ def _check_now(root: Node, check: Check) -> None:
     """Check positions that are known already. A bad one is left to eager, which raises."""
     define = root.define
     if isinstance(define, Position):
-        low, high = bounds(define.index, dim_ranges(root.shape))
+        ranges = dim_ranges(root.shape)
+        low, high = bounds(define.index, ranges)
+        most = at_most(define.index, {name: top for name, (_, top) in ranges.items()})
+        if is_open(root.shape) and most is not None:
+            high = plain(most)  # type: ignore[assignment]
     elif isinstance(define, Literal):
         low = high = int(define.value)
     else:
@@ -296,7 +300,8 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
     if cost.expensive:
         if len(users) > 1:
             return True
-        return any(_points(u) > limits.amplification * node.numel for u in users)
+        own = limits.amplification * hint(node.numel)
+        return any(hint(_points(u)) > own for u in users)
     if len(users) <= 1:
         return False
     big = [n for n in cost.loads if n.nbytes * 4 > node.nbytes]

@@ -11,26 +11,20 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic
 
+from flambeau_inductor.indexing import Expr, to_python
 from flambeau_inductor.ir.program import Argument, Layout, Ref, Size
 
 
 def sizes(values: Iterable[Size]) -> str:
     """`(8, 32)`."""
-    numbers = []
-    for value in values:
-        if not isinstance(value, int):
-            raise NotYetSymbolic(f"a symbolic size in a wrapper: {value}")
-        numbers.append(value)
-    return repr(tuple(numbers))
+    numbers = [size(value) for value in values]
+    return f"({', '.join(numbers)}{',' if len(numbers) == 1 else ''})"
 
 
-def size(value: Size) -> int:
-    """A size that is a number."""
-    if not isinstance(value, int):
-        raise NotYetSymbolic(f"a symbolic size in a wrapper: {value}")
-    return value
+def size(value: Size) -> str:
+    """A number, or arithmetic on the names of open sizes."""
+    return to_python(value)
 
 
 def literal(value: object) -> str:
@@ -41,6 +35,8 @@ def literal(value: object) -> str:
         return f"device({str(value)!r})"
     if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
         return str(value)
+    if isinstance(value, Expr):
+        return to_python(value)
     if value is None or isinstance(value, bool | int | float | complex | str):
         return repr(value)
     raise TypeError(f"a {type(value).__name__} cannot be an argument of a library call: {value!r}")

@@ -14,7 +14,6 @@ from typing import Any
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.ir.program import (
     Alloc,
-    Buffer,
     CheckIndex,
     Extern,
     Free,
@@ -25,6 +24,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.runtime.operators import FOR_BACKWARD, for_backward
 from flambeau_inductor.runtime.pages import LARGE
 from flambeau_inductor.schedule.memory import storage_bytes
 from flambeau_inductor.wrapper import names
@@ -36,7 +36,8 @@ INDENT = "    "
 class Launch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
-    `by_address`: with the addresses of their first elements rather than with the tensors.
+    `by_address`: with the addresses of their first elements rather than with the tensors. `sizes`:
+    names of open sizes, which come after them.
     `queued`: on the device's current stream, whose handle comes before them.
     """
 
@@ -44,6 +45,7 @@ class Launch:
     buffers: tuple[str, ...]
     by_address: bool
     queued: bool = False
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def generate(
     """Print `program`; `launches` by the loops' names."""
     layouts = {b.name: b.layout for b in program.buffers}
     printer = _Printer(program, launches, layouts, _addressed(program, launches))
-    _receive(printer, program.inputs, check_inputs)
+    _receive(printer, program, check_inputs)
     for step in program.steps:
         _PRINT[type(step)](printer, step)
     outputs = [_output(o) for o in program.outputs]
@@ -111,18 +113,36 @@ def _addressed(program: Program, launches: Mapping[str, Launch]) -> dict[str, in
     return counts
 
 
-def _receive(p: _Printer, inputs: tuple[Buffer, ...], check: bool) -> None:
-    for position in range(0, len(inputs), 8):
-        row = ", ".join(b.name for b in inputs[position : position + 8])
+def _receive(p: _Printer, program: Program, check: bool) -> None:
+    given = _given(program)
+    for position in range(0, len(given), 8):
+        row = ", ".join(given[position : position + 8])
         opening = "(" if position == 0 else " "
-        last = position + 8 >= len(inputs)
+        last = position + 8 >= len(given)
         p(f"{opening}{row}," + (") = args" if last else ""))
     p("args.clear()")
+    for name, source in program.symbols:
+        if source.dim is not None:
+            read = "stride" if source.stride else "size"
+            p(f"{name} = {given[source.position]}.{read}({source.dim})")
     if not check:
         return
-    for position, buffer in enumerate(inputs):
+    places = [k for k in range(len(given)) if k not in program.numbers]
+    for position, buffer in zip(places, program.inputs, strict=True):
         at = f"{names.layout(buffer.layout)}, {str(buffer.layout.device)!r}"
         p(f"check_input({position}, {buffer.name}, {at})")
+
+
+def _given(program: Program) -> list[str]:
+    """Names for what is in the boxed list."""
+    symbols = {source.position: name for name, source in program.symbols if source.dim is None}
+    tensors = iter(program.inputs)
+    return [
+        symbols.get(position, f"number{position}")
+        if position in program.numbers
+        else next(tensors).name
+        for position in range(len(program.inputs) + len(program.numbers))
+    ]
 
 
 def _alloc(p: _Printer, step: Alloc) -> None:
@@ -150,6 +170,7 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
     given += [_address(p, b) for b in launch.buffers] if launch.by_address else launch.buffers
+    given += launch.sizes
     p(f"{launch.kernel}({', '.join(given)})")
     if p.dying:
         p("del " + ", ".join(p.dying))
@@ -178,7 +199,11 @@ def _address(p: _Printer, buffer: str) -> str:
 
 
 def _extern(p: _Printer, step: Extern) -> None:
-    called = p.operators.setdefault(step.target, step.target.replace(".", "_"))
+    used = [(k, r) for k, r in enumerate(step.results) if r is not None]
+    target = step.target
+    if any(position == FOR_BACKWARD.get(target) for position, _ in used):
+        target = for_backward(target)
+    called = p.operators.setdefault(target, target.replace(".", "_"))
     parts = [names.argument(a) for a in step.args]
     parts += [f"{k}={names.argument(v)}" for k, v in step.kwargs]
     if step.into:
@@ -189,7 +214,6 @@ def _extern(p: _Printer, step: Extern) -> None:
         p(f"{called}({', '.join(parts)})")
         return
     call = f"{called}({', '.join(parts)})"
-    used = [(k, r) for k, r in enumerate(step.results) if r is not None]
     if not used:
         p(call)
         return
@@ -210,7 +234,7 @@ def _result(p: _Printer, name: str | None, value: str) -> None:
 def _check(p: _Printer, step: CheckIndex) -> None:
     low = -step.size if step.wrap else 0
     p(
-        f"check_index({names.reference(step.ref)}, {low}, {names.size(step.size)}, "
+        f"check_index({names.reference(step.ref)}, {names.size(low)}, {names.size(step.size)}, "
         f"{step.error!r}, {step.message!r})"
     )
 

@@ -96,7 +96,9 @@ def inductor(request: Request) -> Backend:
 
         return marked(compile_graph)
 
-    road = _through_aot(request, compiler, flambeau_prims.decompositions())
+    whole = flambeau_inductor.KEPT_WHOLE
+    table = {op: rule for op, rule in flambeau_prims.decompositions().items() if op not in whole}
+    road = _through_aot(request, compiler, table)
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         flambeau_inductor.keep_recurrent(gm)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 
 import torch
 
@@ -29,11 +30,13 @@ RELEASE_WORK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`body` is the text from the parameter list on; `buffers` bind the parameters in order."""
+    """`body` is the text from the parameter list on; `buffers` bind the parameters in order, and
+    `sizes` are the open sizes that come after them."""
 
     body: str
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
+    sizes: tuple[str, ...]
     errors: bool
     releases: bool
     width: int
@@ -60,10 +63,17 @@ def emit_kernel(
         str(text),
         parameters,
         tuple(values.buffers),
+        plan.symbols,
         plan.errors,
         plan.cost >= RELEASE_WORK,
         plan.width,
     )
+
+
+def _work(plan: Plan) -> str:
+    """What the whole loop costs, as C++."""
+    points = max(plan.cost // max(prod(plan.sizes.values()), 1), 1)
+    return " * ".join([f"{points}L", *(plan.bound(a.var) for a in plan.axes)])
 
 
 class _Nest:
@@ -77,6 +87,11 @@ class _Nest:
         if threads is not None:
             self.team = min(self.team, threads)
         self.parallel = plan.cost >= THREAD_WORK and self.team > 1 and not plan.serial
+        self.threads = f"num_threads(team({self.team}))"
+        if plan.open and not plan.serial and threads != 1 and not plan.split_rows:
+            # as many as the sizes of the call are worth
+            self.parallel = True
+            self.threads = f"num_threads(crew({_work(plan)}, {threads or 0}))"
         # a blocked axis is opened twice: in blocks where it stood, point by point innermost
         self.blocked = blocked_axis(plan)
         self.order = [a.var for a in plan.loop.x]
@@ -107,7 +122,7 @@ class _Nest:
     def emit(self) -> None:
         """The whole nest, with the thread team around it where there is one."""
         if self.collapsed:
-            self.text(f"#pragma omp parallel num_threads(team({self.team}))")
+            self.text(f"#pragma omp parallel {self.threads}")
             with self.text.block(""):
                 self.values.declare_scratch()
                 self._rows_at(-1)
@@ -139,7 +154,7 @@ class _Nest:
             self._inside()
             return
         var = self.order[depth]
-        size = self.plan.sizes[var]
+        size = self.plan.bound(var)
         if var == self.blocked:
             if depth == self.depth_of[var]:
                 inside = f"{var} < {size} && {var} < {var}_b + {BLOCK}"
@@ -155,21 +170,21 @@ class _Nest:
             return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
         with self.text.block(f"for (long {var} = 0; {var} < {size}; {step})"):
-            self.values.in_lanes(
-                var if vector else None, str(size), size, lambda: self._after(depth)
-            )
+            exact = self.plan.exact(var)
+            self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))
 
-    def _column_tiles(self, var: str, size: int, tile: int) -> None:
+    def _column_tiles(self, var: str, size: str, tile: int) -> None:
         """Several vectors of columns side by side: a row of memory is then read in longer runs."""
         width = self.plan.width
         reach = tile * width
+        exact = self.plan.exact(var)
 
         def one_by_one(start: str) -> None:
             with self.text.block(f"for (long {var} = {start}; {var} < {size}; {var} += {width})"):
-                self.values.in_lanes(var, str(size), size, self._inside)
+                self.values.in_lanes(var, size, exact, self._inside)
 
         with self.text.block(f"for (long t = 0; t < {size}; t += {reach})"):
-            if size % reach == 0:
+            if exact is not None and exact % reach == 0:
                 emit_tile(self.plan, self.text, self.values, tile)
                 return
             with self.text.block(f"if (t + {reach} <= {size})", "} else {"):

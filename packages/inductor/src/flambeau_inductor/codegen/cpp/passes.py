@@ -17,6 +17,7 @@ from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import accumulator_of
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
+from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Part, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
@@ -61,8 +62,8 @@ class _Pass:
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
 
-    def _length(self) -> int:
-        return prod(self.plan.sizes[a.var] for a in self.plan.loop.r)
+    def _length(self) -> int | Expr:
+        return self.plan.length
 
     def _needed(self) -> set[ValueId]:
         """Element values of this pass; those kept by an earlier pass are recalled."""
@@ -156,18 +157,23 @@ class _Pass:
 
     # -- split between threads ----------------------------------------------------------------
 
-    def _split(self) -> tuple[str, int] | None:
-        """The axis to cut and the length of a piece, a multiple of the width."""
+    def _split(self) -> tuple[str, str, int] | None:
+        """The axis to cut, the length of a piece, a multiple of the width, and their number; the
+        last pieces of an open axis may be empty."""
         var = max((a.var for a in self.plan.loop.r), key=lambda v: self.plan.sizes[v])
         size = self.plan.sizes[var]
         unit = self.plan.width if var == self.plan.vector else 1
         length = -(-size // CHUNKS)
         length = -(-length // unit) * unit
-        return (var, length) if length < size else None
+        if length >= size:
+            return None
+        if self.plan.exact(var) is not None:
+            return var, str(length), -(-size // length)
+        whole = self.plan.bound(var)
+        return var, f"((({whole} + {CHUNKS - 1}) / {CHUNKS} + {unit - 1}) / {unit} * {unit})", CHUNKS
 
-    def _split_loops(self, team: int, var: str, length: int) -> None:
-        size = self.plan.sizes[var]
-        pieces = -(-size // length)
+    def _split_loops(self, team: int, var: str, length: str, pieces: int) -> None:
+        size = self.plan.bound(var)
         for position, accumulator in self.accumulators.items():
             for suffix, lane in accumulator.fields:
                 self.text(f"{accumulator.type_of(lane)} q{position}{suffix}[{pieces}];")
@@ -191,7 +197,9 @@ class _Pass:
 
     def _steps(self, var: str) -> int:
         size = self.plan.sizes[var]
-        return -(-size // self.plan.width) if var == self.plan.vector else size
+        steps = -(-size // self.plan.width) if var == self.plan.vector else size
+        # an open axis may be long in another call
+        return steps if self.plan.exact(var) is not None else max(steps, 2 * DIRECT_STEPS)
 
     def _cascade_depth(self) -> int | None:
         """Depth of the loop whose sum is a partial one; the number of loops: cut the innermost."""
@@ -226,8 +234,7 @@ class _Pass:
             self._innermost(cascade is not None)
             return
         var = r[depth].var
-        size = self.plan.sizes[var]
-        low, high = limits.get(var, ("0", str(size)))
+        low, high = limits.get(var, ("0", self.plan.bound(var)))
         if cascade == depth:
             self._declare("b")
         step = self.plan.width if var == self.plan.vector else 1
@@ -272,13 +279,13 @@ class _Pass:
         """The innermost loop in vectors: several at a time where the body is short, so that the
         latency of one accumulator does not set the pace, then one at a time, then the rest."""
         var, width = self.plan.loop.r[depth].var, self.plan.width
-        size = self.plan.sizes[var]
+        size, exact = self.plan.sizes[var], self.plan.exact(var)
         cascades = self._cascade_depth() is not None
         growing = [
             (a, f"{'b' if cascades and a.cascades else 'a'}{p}")
             for p, a in self.accumulators.items()
         ]
-        if size < width:
+        if exact is not None and exact < width:
             with self.text.block(f"for (long {var} = {low}; {var} < {high}; {var} += {width})"):
                 self.text(f"const long n = {high} - {var};")
                 self._body(depth, cascades)
@@ -313,7 +320,7 @@ class _Pass:
         # a piece may end anywhere, but only the last one ends inside a vector
         if copies == 1 or (size // width) % copies or limits_vary(low, high):
             self.text(f"for (; {var} + {width} <= {high}; {var} += {width}) {call(0, full, 0)}")
-        if size % width:
+        if exact is None or exact % width:
             self.text(f"if ({var} < {high}) {call(0, f'(long)({high} - {var})', 0)}")
         for accumulator, name in growing:
             for copy in range(1, copies):

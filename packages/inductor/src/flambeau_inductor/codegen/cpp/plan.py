@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from math import prod
 
 import torch
-from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
 from flambeau_inductor.codegen.cpp.scratch import kept_values
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
     Axis,
     IndexValue,
@@ -45,7 +44,9 @@ Axes = frozenset[str]
 class Plan:
     """Everything that `kernel` needs to know about the loop.
 
-    `cost` is in operations on elements; `serial`: points may meet in memory, so one thread runs
+    `sizes` are those of this compile: of an axis whose size is open they serve for estimates, the
+    text has `bound`, and what must hold for every size asks `exact`. `cost` is in operations on
+    elements; `serial`: points may meet in memory, so one thread runs
     them all; `split_rows`: threads share a row rather than the rows.
     """
 
@@ -70,21 +71,53 @@ class Plan:
         return any(a.var in self.deps[value] for a in self.loop.r)
 
     @property
-    def ranges(self) -> dict[str, tuple[int, int]]:
+    def ranges(self) -> Ranges:
         """Ranges of the loop variables, for the printers."""
-        return {v: (0, n - 1) for v, n in self.sizes.items()}
+        return {a.var: (0, a.size - 1) for a in self.axes}
 
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """All axes."""
+        return (*self.loop.x, *self.loop.r)
 
-def static_size(axis: Axis) -> int:
-    """The size as an int; symbols are not taken by C++ kernels yet."""
-    if isinstance(axis.size, Expr):
-        raise NotYetSymbolic(f"the size of loop variable {axis.var} is the symbol {axis.size}")
-    return axis.size
+    def size(self, var: str) -> int | Expr:
+        """The size of an axis."""
+        return next(a.size for a in self.axes if a.var == var)
+
+    def exact(self, var: str) -> int | None:
+        """The size of an axis, None where it is open."""
+        size = self.size(var)
+        return size if isinstance(size, int) else None
+
+    def bound(self, var: str) -> str:
+        """The size of an axis as C++."""
+        return to_c(self.size(var), {})
+
+    @property
+    def open(self) -> bool:
+        """Whether some axis has an open size."""
+        return is_open(a.size for a in self.axes)
+
+    @property
+    def length(self) -> int | Expr:
+        """Elements of a row."""
+        return prod(a.size for a in self.loop.r)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Names of the open sizes that the kernel takes."""
+        found: set[str] = set()
+        for axis in self.axes:
+            found.update(s.name for s in symbols_in(axis.size))
+        for instr in self.loop.body:
+            if isinstance(instr, Load | Store | IndexValue):
+                found.update(s.name for s in symbols_in(instr.index))
+        return tuple(sorted(found, key=lambda name: (len(name), name)))
 
 
 def plan(loop: Loop, vector_bytes: int) -> Plan:
     """Choose levels, vector axis, width and parallel form for `loop`."""
-    sizes = {a.var: static_size(a) for a in (*loop.x, *loop.r)}
+    sizes = {a.var: hint(a.size) for a in (*loop.x, *loop.r)}
     deps, level = _dependences(loop)
     errors = any(
         isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]]))
@@ -101,7 +134,7 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     split = bool(loop.r) and rows < FEW_ROWS and work >= 2 * THREAD_WORK and not serial
     scratch: frozenset[ValueId] = frozenset()
     if loop.r and not split and vector is not None and vector == loop.r[-1].var:
-        scratch = kept_values(loop, sizes, deps, level)
+        scratch = kept_values(loop, deps, level)
     return Plan(loop, sizes, deps, level, vector, width, work, serial, errors, split, scratch)
 
 

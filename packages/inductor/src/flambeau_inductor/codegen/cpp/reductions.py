@@ -13,6 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, highest, literal, lowest
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Reduce
 
 SIMPLE = {
@@ -141,7 +142,7 @@ class Accumulator:
 
 
 def accumulator_of(
-    reduce: Reduce, name: str, dtype: torch.dtype, width: int, length: int
+    reduce: Reduce, name: str, dtype: torch.dtype, width: int, length: int | Expr
 ) -> Accumulator:
     """The accumulator of `reduce` over `length` values of `dtype`; refuses what would be wrong."""
     arg = reduce.kind in ("argmax", "argmin")

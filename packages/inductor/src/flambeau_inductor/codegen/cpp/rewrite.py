@@ -6,12 +6,15 @@ changed here; Triton reads the loop as the schedule made it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
 import torch
 
-from flambeau_inductor.indexing import bounds
+from flambeau_inductor.indexing import Expr, Ranges, bounds, hint
 from flambeau_inductor.ir.loops import (
+    Axis,
     Const,
     IndexValue,
     Instr,
@@ -29,16 +32,14 @@ COMPARISONS = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
 CLOSED = frozenset(["add", "sub", "where", "maximum", "minimum"])
 # a row this long is still in cache when its variance is summed in a second pass
 TWO_PASS_ELEMENTS = 16384
+# what axes of open sizes are assumed to be shorter than where positions are computed with
+SHORT = 2**30
 
 
 def two_pass_variance(loop: Loop) -> Loop:
     """`welford` over a row that fits in cache: the mean first, then the squared deviations."""
-    count = 1
-    for axis in loop.r:
-        if not isinstance(axis.size, int):
-            return loop
-        count *= axis.size
-    if not 0 < count <= TWO_PASS_ELEMENTS:
+    count = prod(axis.size for axis in loop.r)
+    if not 0 < hint(count) <= TWO_PASS_ELEMENTS:
         return loop
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
         return loop
@@ -54,7 +55,8 @@ def two_pass_variance(loop: Loop) -> Loop:
         if isinstance(instr, Reduce) and instr.kind == "welford":
             dtype, arg = instr.dtype, new[instr.arg]
             total = emit(Reduce("sum", arg, dtype))
-            size = emit(Const(float(count), dtype))
+            number = IndexValue(count, dtype) if isinstance(count, Expr) else None
+            size = emit(number or Const(float(count), dtype))
             mean = emit(Point("div", (total, size), dtype))
             gap = emit(Point("sub", (arg, mean), dtype))
             square = emit(Point("mul", (gap, gap), dtype))
@@ -66,9 +68,22 @@ def two_pass_variance(loop: Loop) -> Loop:
     return replace(loop, body=tuple(body))
 
 
+def short_ranges(axes: Iterable[Axis]) -> Ranges:
+    """Ranges of loop variables; axes of open sizes are assumed to be shorter than 2**30."""
+    found: dict[str, tuple[int, int]] = {}
+    for axis in axes:
+        if isinstance(axis.size, int):
+            found[axis.var] = (0, axis.size - 1)
+        elif axis.size < SHORT:
+            found[axis.var] = (0, SHORT - 1)
+    return found
+
+
 def narrow_indices(loop: Loop) -> Loop:
     """Hold positions that are only compared in 32 bits: twice the lanes of 64."""
-    ranges = {a.var: (0, int(a.size) - 1) for a in (*loop.x, *loop.r) if isinstance(a.size, int)}
+    if not any(isinstance(i, IndexValue) for i in loop.body):
+        return loop
+    ranges = short_ranges((*loop.x, *loop.r))
     limits: dict[ValueId, tuple[int, int]] = {}
     for position, instr in enumerate(loop.body):
         found = _limits(instr, limits, ranges)
@@ -118,7 +133,7 @@ def _dtype(loop: Loop, value: ValueId) -> torch.dtype | None:
 def _limits(
     instr: Instr,
     known: dict[ValueId, tuple[int, int]],
-    ranges: dict[str, tuple[int, int]],
+    ranges: Ranges,
 ) -> tuple[int, int] | None:
     match instr:
         case Const(value=value, dtype=torch.int64):

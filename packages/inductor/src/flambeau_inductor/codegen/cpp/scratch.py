@@ -13,6 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.points import COST
+from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
@@ -23,15 +24,14 @@ KEEP_COST = 6
 
 def kept_values(
     loop: Loop,
-    sizes: dict[str, int],
     deps: tuple[frozenset[str], ...],
     level: tuple[int, ...],
 ) -> frozenset[ValueId]:
-    """The values worth a row, dearest first."""
+    """The values worth a row, dearest first; an open row is assumed to be as short as that takes."""
     inner = frozenset(a.var for a in loop.r)
-    length = prod(sizes[v] for v in inner)
+    length = prod(a.size for a in loop.r)
     chosen: set[ValueId] = set()
-    room = SCRATCH_BYTES
+    room: int | Expr = SCRATCH_BYTES
     while True:
         needs = _needs(loop, deps, level, inner, chosen)
         dearest: tuple[int, ValueId] | None = None
@@ -39,13 +39,14 @@ def kept_values(
             if len(passes) < 2 or value in chosen:
                 continue
             price = _price(loop, value, deps, inner, chosen)
-            size = held(_dtype(loop.body[value])).size * length
-            if price >= KEEP_COST and size <= room and (dearest is None or price > dearest[0]):
+            size = length * held(_dtype(loop.body[value])).size
+            better = price >= KEEP_COST and (dearest is None or price > dearest[0])
+            if better and size <= room:
                 dearest = price, value
         if dearest is None:
             return frozenset(chosen)
         chosen.add(dearest[1])
-        room -= held(_dtype(loop.body[dearest[1]])).size * length
+        room = room - length * held(_dtype(loop.body[dearest[1]])).size
 
 
 def _needs(

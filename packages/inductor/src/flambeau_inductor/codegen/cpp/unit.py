@@ -25,10 +25,11 @@ HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Call entry number `number` with the addresses of `buffers`."""
+    """Call entry number `number` with the addresses of `buffers`, then the open `sizes`."""
 
     number: int
     buffers: tuple[str, ...]
+    sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ def generate(
                     widths.add(kernel.width)
             written[key] = number, kernel
         number, kernel = written[key]
-        entries[loop.name] = Entry(number, tuple(names[short] for short in kernel.buffers))
+        buffers = tuple(names[short] for short in kernel.buffers)
+        entries[loop.name] = Entry(number, buffers, kernel.sizes)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
@@ -90,10 +92,12 @@ def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
 def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
     names = [f"p{k}" for k in range(len(kernel.parameters))]
     parameters = [f"{t} {n}" for t, n in zip(kernel.parameters, names)]
+    parameters += [f"const long {size}" for size in kernel.sizes]
     if kernel.errors:
         parameters.append("int* flag")
     values = [f"({kind})PyLong_AsVoidPtr(arg[{k}])" for k, kind in enumerate(kernel.parameters)]
-    count = len(names)
+    values += [f"(long)PyLong_AsVoidPtr(arg[{len(names) + k}])" for k in range(len(kernel.sizes))]
+    count = len(values)
     lines = [f"  const auto a{k} = {v};" for k, v in enumerate(values)]
     lines.append("  if (PyErr_Occurred()) return nullptr;")
     arguments = [f"a{k}" for k in range(count)]
@@ -112,7 +116,7 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
         )
     checks = (
         f"  if (count != {count}) {{ PyErr_SetString(PyExc_TypeError, "
-        f'"this kernel takes {count} addresses"); return nullptr; }}\n'
+        f'"this kernel takes {count} addresses and sizes"); return nullptr; }}\n'
     )
     origins = " ".join(dict.fromkeys(loop.origins))
     return (

@@ -16,6 +16,7 @@ from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.points import point
+from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
 from flambeau_inductor.ir.loops import Const, IndexValue, Load, Part, Point, Store, ValueId
@@ -33,7 +34,7 @@ class Values:
         self.kept: set[ValueId] = set()
         self.width = plan.width
         self.row = {
-            a.var: prod(plan.sizes[b.var] for b in plan.loop.r[k + 1 :])
+            a.var: prod(b.size for b in plan.loop.r[k + 1 :])
             for k, a in enumerate(plan.loop.r)
         }
 
@@ -202,7 +203,7 @@ class Values:
             self._declare(value, converted(f"(i64)({self.address(instr.index)})"))
             return
         step = self.step(instr.index)
-        low, high = bounds(instr.index, self.plan.ranges)
+        low, high = bounds(instr.index, short_ranges(self.plan.axes))
         if step is None or low < -(2**31) or high + abs(step) * self.width >= 2**31:
             each = converted(f"(i64)({self.address(instr.index, 'l')})")
             self._by_lanes(value, each, "0", None)
@@ -247,14 +248,15 @@ class Values:
 
     def declare_scratch(self) -> None:
         """Local arrays for the element values that are kept from one pass to the next."""
-        length = prod(self.plan.sizes[a.var] for a in self.plan.loop.r)
+        length = to_c(self.plan.length, {})
         for value in sorted(self.plan.scratch):
             lane = held(self.dtype(value)).value
             self.text(f"{lane} row{value}[{length}];")
             self.text(f"{lane}* const s{value} = row{value};")
 
     def _row_position(self) -> str:
-        return " + ".join(f"{v}*{k}" if k != 1 else v for v, k in self.row.items())
+        places = self.row.items()
+        return " + ".join(v if isinstance(k, int) and k == 1 else f"{v}*{to_c(k, {})}" for v, k in places)
 
     def keep(self, value: ValueId) -> None:
         """Write an element value to its row."""
@@ -277,20 +279,22 @@ class Values:
 
     # -- lanes in use -------------------------------------------------------------------------
 
-    def in_lanes(self, var: str | None, end: str, size: int, inside: Callable[[], None]) -> None:
+    def in_lanes(
+        self, var: str | None, end: str, size: int | None, inside: Callable[[], None]
+    ) -> None:
         """Run `inside` with `n`, the lanes in use, defined when `var` is vectorised.
 
-        `end` is the text of the loop's bound, `size` the axis' size: no partial step when the
-        width divides it.
+        `end` is the text of the loop's bound, `size` the axis' size, None where it is open: no
+        partial step when the width divides it.
         """
         if var is None:
             inside()
             return
-        if size % self.width == 0:
+        if size is not None and size % self.width == 0:
             self.text(f"const width<{self.width}> n{{}};")
             inside()
             return
-        if size < self.width:
+        if size is not None and size < self.width:
             self.text(f"const long n = {end} - {var};")
             inside()
             return

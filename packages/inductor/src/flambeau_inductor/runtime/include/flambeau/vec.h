@@ -268,5 +268,11 @@ FL_WELFORD(f32) FL_WELFORD(f64)
 // How many threads to ask for when there is work for `most`.
 extern "C" int omp_get_max_threads(void);
 FL_INLINE int team(int most) { int n = omp_get_max_threads(); return n < most ? n : most; }
+// threads for so much work, at most `limit` of them (0: as many as there are)
+FL_INLINE int crew(long work, int limit) {
+  const long worth = work < 65536 ? 1 : work / 32768;
+  const int most = limit > 0 ? limit : omp_get_max_threads();
+  return team(worth < most ? (int)worth : most);
+}
 
 }  // namespace fl

@@ -1,0 +1,209 @@
+"""Sizes that are left open: what is known of them, and what was assumed.
+
+In: expressions over `Symbol`s. Out: answers to comparisons. Invariant: an answer that does not
+follow from the ranges is that of the sizes of this compile and is noted, so that whoever runs the
+program can check it first; `hint` notes nothing and is for estimates alone.
+
+A symbol is a variable with a range and the value it has now. Comparing expressions of symbols with
+`<` or with a number by `==` is allowed and asks `decide`; two expressions are `==` where they are
+the same expression. Loop variables have no value and cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from flambeau_inductor.indexing.expr import Add, Const, Expr, FloorDiv, Mod, Mul, Var, as_expr
+
+LARGEST = 2**48
+"""No dimension of a tensor in memory is larger."""
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`expr` compared with zero by `relation` (`lt`, `eq`) came out as `truth`."""
+
+    relation: str
+    expr: Expr
+    truth: bool
+
+
+@dataclass(slots=True, eq=False)
+class Decisions:
+    """What was assumed about the sizes of one compile."""
+
+    made: dict[Decision, None] = field(default_factory=dict)
+
+    def note(self, decision: Decision) -> None:
+        """Keep a decision, once."""
+        self.made.setdefault(decision)
+
+
+class Symbol(Var):
+    """A size that is known when the program runs."""
+
+    __slots__ = ("decisions", "high", "hint", "low")
+
+    def __init__(
+        self, name: str, hint: int, decisions: Decisions, low: int = 2, high: int = LARGEST
+    ) -> None:
+        super().__init__(name)
+        self.hint = hint
+        self.decisions = decisions
+        self.low = low
+        self.high = high
+
+
+def symbols_in(expr: int | Expr) -> list[Symbol]:
+    """The symbols of an expression, by name; other variables are left out."""
+    found: dict[str, Symbol] = {}
+    stack: list[Expr] = [] if isinstance(expr, int) else [expr]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, Symbol):
+            found[top.name] = top
+        elif isinstance(top, Add | Mul):
+            stack.extend(top.args)
+        elif isinstance(top, FloorDiv | Mod):
+            stack.extend((top.a, top.b))
+    return [found[name] for name in sorted(found)]
+
+
+def hint(size: int | Expr) -> int:
+    """The value that a size has in this compile."""
+    if isinstance(size, int):
+        return size
+    if isinstance(size, Const):
+        return size.value
+    values = {symbol.name: symbol.hint for symbol in symbols_in(size)}
+    value = size.substitute(values)
+    if not isinstance(value, Const):
+        raise TypeError(f"{size} is no size: it has loop variables")
+    return value.value
+
+
+def plain(size: int | Expr) -> int | Expr:
+    """A constant expression as the number that it is."""
+    return size.value if isinstance(size, Const) else size
+
+
+def is_open(sizes: Iterable[int | Expr]) -> bool:
+    """Whether one of the sizes is no number."""
+    return not all(isinstance(plain(size), int) for size in sizes)
+
+
+def range_of(expr: int | Expr) -> Range:
+    """Lowest and highest value of an expression of symbols, common factors taken out first."""
+    from flambeau_inductor.indexing.ranges import bounds  # it knows symbols from here
+
+    if isinstance(expr, Add):
+        common = _common(expr)
+        if common:
+            low, high = range_of(_without(expr, common))
+            largest = 1
+            for symbol in common.values():
+                largest *= symbol.high
+            return (low * largest if low < 0 else low), (high * largest if high > 0 else high)
+    return bounds(expr, {})
+
+
+def known(relation: str, a: int | Expr, b: int | Expr) -> bool | None:
+    """Whether `a` compares so with `b` for all values of the symbols; None where it depends."""
+    low, high = range_of(as_expr(a) - b)
+    if relation == "lt":
+        return True if high < 0 else False if low >= 0 else None
+    if low == high == 0:
+        return True
+    return False if low > 0 or high < 0 else None
+
+
+def decide(relation: str, a: int | Expr, b: int | Expr) -> bool:
+    """Whether `a` compares so with `b`; noted where it depends on the sizes."""
+    sure = known(relation, a, b)
+    if sure is not None:
+        return sure
+    gap = as_expr(a) - b
+    symbols = symbols_in(gap)
+    if {symbol.name for symbol in symbols} != set(gap.vars):
+        raise TypeError(f"{a} and {b} cannot be compared: a loop variable has no value")
+    value = hint(gap)
+    truth = value < 0 if relation == "lt" else value == 0
+    symbols[0].decisions.note(Decision(relation, gap, truth))
+    return truth
+
+
+Number = TypeVar("Number")
+
+
+def rebuilt(
+    expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Number]
+) -> Number:
+    """The expression computed anew: variables by `leaf`, constants by `whole`, the rest by the
+    operators of what these return."""
+    if isinstance(expr, Const):
+        return whole(expr.value)
+    if isinstance(expr, Var):
+        return leaf(expr)
+    if isinstance(expr, Add | Mul):
+        parts = [rebuilt(arg, leaf, whole) for arg in expr.args]
+        result = parts[0]
+        for part in parts[1:]:
+            result = result + part if isinstance(expr, Add) else result * part  # type: ignore[operator]
+        return result
+    if isinstance(expr, FloorDiv | Mod):
+        a, b = rebuilt(expr.a, leaf, whole), rebuilt(expr.b, leaf, whole)
+        return a // b if isinstance(expr, FloorDiv) else a % b  # type: ignore[operator,no-any-return]
+    raise TypeError(f"not an index expression: {expr!r}")
+
+
+def at_most(expr: Expr, highest: Mapping[str, int | Expr]) -> Expr | None:
+    """The largest value of a sum of non-negative multiples of variables, as an expression of
+    symbols: `highest` is the largest value of each variable; None where it is not such a sum."""
+    parts = expr.args if isinstance(expr, Add) else (expr,)
+    total: Expr = Const(0)
+    for part in parts:
+        factors = part.args if isinstance(part, Mul) else (part,)
+        product: Expr = Const(1)
+        for factor in factors:
+            if isinstance(factor, Const):
+                if factor.value < 0 and part.vars - {s.name for s in symbols_in(part)}:
+                    return None
+                product = product * factor
+            elif isinstance(factor, Symbol):
+                product = product * factor
+            elif isinstance(factor, Var) and factor.name in highest:
+                product = product * highest[factor.name]
+            elif isinstance(factor, Mod):
+                product = product * (factor.b - 1)
+            else:
+                return None
+        total = total + product
+    return total
+
+
+def _common(expr: Add) -> dict[str, Symbol]:
+    """Symbols that are a factor of every term."""
+    common: dict[str, Symbol] | None = None
+    for part in expr.args:
+        factors = part.args if isinstance(part, Mul) else (part,)
+        own = {f.name: f for f in factors if isinstance(f, Symbol)}
+        common = own if common is None else {n: s for n, s in common.items() if n in own}
+    return common or {}
+
+
+def _without(expr: Add, common: Mapping[str, Symbol]) -> Expr:
+    total: Expr = Const(0)
+    for part in expr.args:
+        left = dict(common)
+        product: Expr = Const(1)
+        for factor in part.args if isinstance(part, Mul) else (part,):
+            if isinstance(factor, Symbol) and factor.name in left:
+                del left[factor.name]
+            else:
+                product = product * factor
+        total = total + product
+    return total
