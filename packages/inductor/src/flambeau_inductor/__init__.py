@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         InductorError,
     )
     from flambeau_inductor.options import Options
-    from flambeau_inductor.passes.recurrent import keep_recurrent
+    from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
     from flambeau_inductor.runtime.report import Fallback, Report
@@ -38,6 +38,7 @@ _HOMES = {
     "Artifact": "runtime.artifact",
     "CannotLoad": "runtime.artifact",
     "load_artifact": "runtime.artifact",
+    "KEPT_WHOLE": "passes.recurrent",
     "keep_recurrent": "passes.recurrent",
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
@@ -52,6 +53,7 @@ __all__ = [
     "CompiledGraph",
     "CompilerFailed",
     "CompilerNotFound",
+    "KEPT_WHOLE",
     "Fallback",
     "InductorError",
     "Limits",

@@ -17,6 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+KEPT_WHOLE = frozenset(
+    {
+        torch.ops.aten.mkldnn_rnn_layer.default,
+        torch.ops.aten.mkldnn_rnn_layer_backward.default,
+    }
+)
+"""Operators that the inductor runs whole: whoever decomposes a graph for it leaves these."""
+
 LSTM_MODE = 2
 """Number of the LSTM among the recurrent networks of the operator's schema."""
 

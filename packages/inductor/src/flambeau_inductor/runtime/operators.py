@@ -13,12 +13,40 @@ import torch
 
 from flambeau_inductor._torch_compat import overload_of
 
+FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
+"""Operators that make what their backward needs, the result at this position, only where gradients
+are on. Its shape rule does not know its size and says 0 elements."""
+
+
+def for_backward(target: str) -> str:
+    """Name of the operator when its backward will follow."""
+    return f"{target}.for_backward"
+
+
+def _recurrent_for_backward(*args: Any) -> tuple[Any, ...]:
+    with torch.enable_grad():
+        *results, workspace = overload_of("aten.mkldnn_rnn_layer.default")(*map(_detached, args))
+    return *results, workspace.as_strided((0,), (1,))  # it keeps the memory
+
+
+def _recurrent_backward(*args: Any) -> Any:
+    *others, workspace = args
+    whole = workspace.as_strided((workspace.untyped_storage().nbytes(),), (1,), 0)
+    return overload_of("aten.mkldnn_rnn_layer_backward.default")(*others, whole)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
 # torch's own bindings take the same arguments and cost half of what an overload object does
 BINDINGS: Mapping[str, Callable[..., Any]] = {
     "aten.mm.out": torch.mm,
     "aten.bmm.out": torch.bmm,
     "aten.addmm.out": torch.addmm,
     "aten.baddbmm.out": torch.baddbmm,
+    for_backward("aten.mkldnn_rnn_layer.default"): _recurrent_for_backward,
+    "aten.mkldnn_rnn_layer_backward.default": _recurrent_backward,
 }
 
 
