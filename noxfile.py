@@ -232,7 +232,7 @@ def _test_extra(package: str) -> list[str]:
 
 @nox.session(venv_backend="none")
 def release(session: nox.Session) -> None:
-    """Cuts a release: `nox -s release -- <package> <version>`; without arguments, lists them all."""
+    """Cuts a release: `nox -s release -- <package> <version>`; with no arguments, lists them."""
     python = _environment(session, "tools")
     _pip(session, python, "packaging", "towncrier")
     command = ["cut", *session.posargs] if session.posargs else ["list"]
