@@ -5,6 +5,7 @@ Invariant: what cannot be compiled runs as it did before, and `flambeau.report` 
 """
 
 from flambeau_capture import (
+    CompileProfiler,
     allow_in_graph,
     disable,
     graph_break,
@@ -27,12 +28,15 @@ from flambeau.errors import (
     UnknownOption,
 )
 from flambeau.explaining import Explanation, explain
+from flambeau.logs import set_logs
 from flambeau.records import Report
+from flambeau.timing import compile_times
 from flambeau.tracing import trace
 
 _versions.check()
 
 __all__ = [
+    "CompileProfiler",
     "Explanation",
     "FlambeauError",
     "FlambeauWarning",
@@ -45,6 +49,7 @@ __all__ = [
     "__version__",
     "allow_in_graph",
     "compile",
+    "compile_times",
     "disable",
     "explain",
     "graph_break",
@@ -55,5 +60,6 @@ __all__ = [
     "report",
     "reset",
     "run",
+    "set_logs",
     "trace",
 ]

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 import flambeau_capture
 from flambeau_capture.api import compiler_of
 
-from flambeau import tracing
+from flambeau import logs, progress, tracing
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
@@ -67,7 +67,8 @@ def compile(
 
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
     """
-    tracing.from_environment()
+    for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
+        follow()
     given = dict(options or {})
     # a backend that is not ours reads its options itself, but for those of capture in full spelling
     own = given if is_built_in(backend) else of_stage(given, "capture")

@@ -104,7 +104,7 @@ def _aot(trace: Trace, product: AotProduct, owner: int) -> None:
     name = f"{owner}-{product.graph}"
     files: dict[str, str] = {}
     if compiled.joint is not None:
-        saved = () if compiled.halves is None else tuple(compiled.halves.saved)
+        saved = () if compiled.halves is None else compiled.halves.saved_nodes
         text = flambeau_aot.show_joint(compiled.joint, saved, classify)
         files["joint graph"] = write(f"{name}-joint.py", text)
         if len(compiled.joint.graph.nodes) <= DRAWN_NODES:
