@@ -41,6 +41,13 @@ LISTED: dict[tuple[str, str], str] = {
     ("index out of bounds", "gradient of another shape"): (
         "whether an index is in bounds is known at the call, the shape of a gradient before it"
     ),
+    ("index out of bounds", "shapes of an index"): (
+        "of an index of too few dimensions, eager's scatter counts the sizes first"
+    ),
+    ("written after it was saved", "ambiguous view"): (
+        "a value that was saved, and a view of it, are written to; autograd names the one that "
+        "its backward pass meets first, and what is saved is the partition's choice"
+    ),
     ("shapes of an index", "gradient of another shape"): (
         "a fake index_put takes values of any shape; the derivative's rule then notices"
     ),

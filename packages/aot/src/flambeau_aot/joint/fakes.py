@@ -12,6 +12,7 @@ lazily conjugated or negated tensors are not remembered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from flambeau_aot._torch_compat import (
     run_fake,
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
+from flambeau_aot.joint.corrections import CORRECTIONS
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
@@ -142,11 +144,21 @@ class FakeValues:
             result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
         else:
             result = run_fake(self.mode, func, args, kwargs)
+            correct = CORRECTIONS.get(func._schema.name)
+            if correct is not None:
+                result = self._corrected(result, correct(args, result[0].fake_device))
         if key is not None:
             described = self._describe(result)
             if described is not None:
                 self._memo[key] = described
         return result
+
+    def _corrected(self, results: Any, dtypes: Mapping[int, torch.dtype]) -> Any:
+        parts = list(results)
+        for place, dtype in dtypes.items():
+            shape, stride, offset, _, device = self.key_of(parts[place])
+            parts[place] = self._make((shape, stride, offset, dtype, device))
+        return tuple(parts)
 
     def _plain(self, func: Any) -> bool:
         known = self._same_on_meta.get(func)

@@ -1,0 +1,41 @@
+"""Reduced precision in normalisation, as the CPU's kernels keep it."""
+
+import flambeau_aot as aot
+import pytest
+import torch
+from flambeau_aot.joint.corrections import CORRECTIONS
+
+
+def linear(norm: torch.nn.Module) -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), norm, torch.nn.ReLU())
+
+
+@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}], ids=str)
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+def test_batch_norm_under_autocast(options: dict, training: bool) -> None:
+    x = torch.randn(8, 3)
+    seen = []
+    for wrap in (lambda m: m, lambda m: aot.aot_module(m, aot.run_as_is)):
+        module = linear(torch.nn.BatchNorm1d(4, **options)).train(training)
+        with torch.autocast("cpu", torch.bfloat16):
+            y = wrap(module)(x)
+        (y.float() * torch.arange(32.0).reshape(8, 4)).sum().backward()
+        seen.append([y, *(p.grad for p in module.parameters()), *module.buffers()])
+    assert [t.dtype for t in seen[0]] == [t.dtype for t in seen[1]]
+    for expected, given in zip(*seen, strict=True):
+        torch.testing.assert_close(given, expected)
+
+
+@pytest.mark.parametrize("name", sorted(CORRECTIONS))
+def test_a_correction_says_what_the_kernel_does(name: str) -> None:
+    if name == "aten::native_batch_norm":
+        op = torch.ops.aten.native_batch_norm.default
+    else:
+        op = getattr(torch.ops.aten, name.removeprefix("aten::")).default
+    x, one = torch.randn(8, 4).bfloat16(), torch.ones(4)
+    args = (x, one, one.clone(), torch.zeros(4), one.clone(), True, 0.1, 1e-5)
+    real = op(*args)
+    told = CORRECTIONS[name](args, x.device)
+    assert {place: real[place].dtype for place in told} == dict(told)
+    assert not CORRECTIONS[name]((x.float(), *args[1:]), x.device)
