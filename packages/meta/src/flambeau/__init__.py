@@ -29,6 +29,7 @@ from flambeau.errors import (
 )
 from flambeau.explaining import Explanation, explain
 from flambeau.logs import set_logs
+from flambeau.planning import Plan, calibrate, plan
 from flambeau.records import Report
 from flambeau.timing import compile_times
 from flambeau.tracing import trace
@@ -41,6 +42,7 @@ __all__ = [
     "FlambeauError",
     "FlambeauWarning",
     "IncompatibleSiblings",
+    "Plan",
     "Report",
     "StageError",
     "UnknownBackend",
@@ -48,6 +50,7 @@ __all__ = [
     "UnknownOption",
     "__version__",
     "allow_in_graph",
+    "calibrate",
     "compile",
     "compile_times",
     "disable",
@@ -56,6 +59,7 @@ __all__ = [
     "is_compiling",
     "list_backends",
     "optimize",
+    "plan",
     "register_backend",
     "report",
     "reset",

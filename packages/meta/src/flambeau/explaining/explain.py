@@ -7,7 +7,7 @@ runs once; what is told is what happened in that run, and before it if it was co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from flambeau_capture.records import FrameRecord, Records
 
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
-from flambeau.choices import Choices
+from flambeau.choices import choose
 from flambeau.explaining.collect import Clock, Collector, Run
 from flambeau.explaining.explanation import (
     BreakFacts,
@@ -57,10 +57,8 @@ def _explain(
     clock, collector = Clock(), Collector()
     made = recorder_of(fn)
     if made is None:
-        recorder, choices = Recorder(), Choices()
-        chosen = clock.around(resolve(backend, Request(choices, recorder)))
-        watched = replace(choices.capture, watch=recorder.watch.tell)
-        compiled = flambeau_capture.optimize(chosen, options=watched)(fn)
+        recorder = Recorder()
+        compiled = compiled_with(fn, recorder, {}, backend, clock)
     else:
         recorder, compiled = made, fn
     compiler = compiler_of(compiled)
@@ -74,6 +72,21 @@ def _explain(
     timed = clock.runs if made is None else None
     name = str(compiler.converter.backend_name)
     return gather(result, name, compiler.records, recorder, collector.halves, timed, ended)
+
+
+def compiled_with(
+    fn: Callable[..., Any],
+    recorder: Recorder,
+    options: Mapping[str, object],
+    backend: str | Callable[..., Any] = "inductor",
+    clock: Clock | None = None,
+) -> Any:
+    """The function, compiled so that a recorder of ours is told what happens."""
+    choices = choose(None, options)
+    chosen = resolve(backend, Request(choices, recorder))
+    watched = replace(choices.capture, watch=recorder.watch.tell)
+    timed = chosen if clock is None else clock.around(chosen)
+    return flambeau_capture.optimize(timed, options=watched)(fn)
 
 
 def gather(
