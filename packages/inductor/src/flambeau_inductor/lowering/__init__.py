@@ -2,6 +2,7 @@
 
 from flambeau_inductor.lowering import (
     creation,
+    embedding,
     indexing,
     library,
     pointwise,

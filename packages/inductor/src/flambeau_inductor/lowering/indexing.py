@@ -19,7 +19,7 @@ from flambeau_inductor.lowering.registry import Lowered, rule
 
 @rule("index_select")
 def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
-    index = _whole(ctx, index)
+    index = whole(ctx, index)
     shape = (*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :])
     d = dims_of(len(shape))
     ctx.check(index, a.shape[dim], False, "IndexError", "index out of range in self")
@@ -31,7 +31,7 @@ def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
 def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
     if not a.shape:
         raise LoweringError("gather from a 0-d tensor")
-    index = _whole(ctx, index)
+    index = whole(ctx, index)
     d = dims_of(len(a.shape))
     size = a.shape[dim]
     message = f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
@@ -43,7 +43,7 @@ def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
 @rule("index")
 def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
     given = [i for i, node in enumerate(indices) if node is not None]
-    tensors = [_whole(ctx, node) for node in indices if node is not None]
+    tensors = [whole(ctx, node) for node in indices if node is not None]
     rank = max(len(node.shape) for node in tensors)
     common = [1] * rank
     for node in tensors:
@@ -104,7 +104,7 @@ def _adds_by_atomics(a: Node, rows: Node, values: Node) -> bool:
     return a.device.type == "cuda" and a.dtype == torch.float32 and whole and not fixed
 
 
-def _whole(ctx: Context, index: Node) -> Node:
+def whole(ctx: Context, index: Node) -> Node:
     """`index`, or a copy where it shows part of a tensor in a way that strides cannot describe.
 
     The check reads an index tensor through strides; the tensor behind it may hold positions that
