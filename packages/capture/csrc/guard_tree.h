@@ -28,14 +28,16 @@ typedef struct {
 #define SIZE_OPS(X)                                                                               \
     X(CONST, 1) X(SIZE, 2) X(STRIDE, 2) X(VALUE, 1) X(ADD, 0) X(MUL, 0) X(FLOORDIV, 0) X(MOD, 0)  \
     X(REM, 0)                                                                                     \
-    X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)
+    X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)          \
+    X(FLOAT, 1) X(TOF, 0) X(FADD, 0) X(FSUB, 0) X(FMUL, 0) X(FDIV, 0)                             \
+    X(FEQ, 0) X(FNE, 0) X(FLT, 0) X(FLE, 0)
 #define OP_NAME(name, operands) OP_##name,
 enum size_op { SIZE_OPS(OP_NAME) OP_COUNT };
 
 static inline int
 size_op_operands(int64_t op)
 {
-    return op == OP_CONST || op == OP_VALUE ? 1 : op == OP_SIZE || op == OP_STRIDE ? 2 : 0;
+    return op == OP_CONST || op == OP_VALUE || op == OP_FLOAT ? 1 : op == OP_SIZE || op == OP_STRIDE ? 2 : 0;
 }
 
 static inline int

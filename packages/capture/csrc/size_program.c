@@ -1,11 +1,32 @@
-/* Size programs: arithmetic over the sizes and strides of tensors and over integers, asked once the
-   values of a guard tree are known. Made by guards/sizes.py, whose Python twin is the reference.
+/* Size programs: arithmetic over the sizes and strides of tensors, over integers and over floats,
+   asked once the values of a guard tree are known. Made by guards/sizes.py, whose Python twin is the
+   reference.
 
    A program is a row of numbers for a machine with a stack; it holds if it leaves one number that is
-   not zero. Whatever goes beyond 64 bits, divides by zero or is no integer does not hold. */
+   not zero. Whatever goes beyond 64 bits, divides by zero or is of another class does not hold. A
+   float is on the stack by its bits: each operation knows which of the two it is given. */
 #include "guard_tree.h"
 
+#include <string.h>
+
 #define STACK 64
+#define EXACT ((int64_t)1 << 53) /* up to here every integer is a float */
+
+static double
+as_double(int64_t bits)
+{
+    double value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static int64_t
+bits_of(double value)
+{
+    int64_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
 
 static int64_t
 floor_div(int64_t a, int64_t b)
@@ -24,6 +45,52 @@ load_integer(PyObject *value, int64_t *out)
     }
     *out = PyLong_AsLongLongAndOverflow(value, &overflow);
     return overflow ? -1 : 0;
+}
+
+static int
+load_float(PyObject *value, int64_t *out)
+{
+    if (!PyFloat_CheckExact(value)) {
+        return -1;
+    }
+    *out = bits_of(PyFloat_AS_DOUBLE(value));
+    return 0;
+}
+
+static int
+two_floats(enum size_op op, double a, double b, int64_t *out)
+{
+    switch (op) {
+    case OP_FADD:
+        *out = bits_of(a + b);
+        return 0;
+    case OP_FSUB:
+        *out = bits_of(a - b);
+        return 0;
+    case OP_FMUL:
+        *out = bits_of(a * b);
+        return 0;
+    case OP_FDIV:
+        if (b == 0.0) {
+            return -1;
+        }
+        *out = bits_of(a / b);
+        return 0;
+    case OP_FEQ:
+        *out = a == b;
+        return 0;
+    case OP_FNE:
+        *out = a != b;
+        return 0;
+    case OP_FLT:
+        *out = a < b;
+        return 0;
+    case OP_FLE:
+        *out = a <= b;
+        return 0;
+    default:
+        return -1;
+    }
 }
 
 static int
@@ -72,7 +139,7 @@ two_operands(enum size_op op, int64_t a, int64_t b, int64_t *out)
         *out = a || b;
         return 0;
     default:
-        return -1;
+        return two_floats(op, as_double(a), as_double(b), out);
     }
 }
 
@@ -99,6 +166,9 @@ size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slot
             else if (op == OP_VALUE) {
                 status = load_integer(slots[operand[0]], &stack[top]);
             }
+            else if (op == OP_FLOAT) {
+                status = load_float(slots[operand[0]], &stack[top]);
+            }
             else {
                 status = tensor_dimension(layout, slots[operand[0]], op == OP_STRIDE,
                                           (Py_ssize_t)operand[1], &stack[top]);
@@ -109,6 +179,13 @@ size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slot
         else if (op == OP_NOT && top >= 1) {
             stack[top - 1] = !stack[top - 1];
             status = 0;
+        }
+        else if (op == OP_TOF && top >= 1) {
+            int64_t value = stack[top - 1];
+            if (-EXACT <= value && value <= EXACT) {
+                stack[top - 1] = bits_of((double)value);
+                status = 0;
+            }
         }
         else if (top >= 2) {
             status = two_operands(op, stack[top - 2], stack[top - 1], &stack[top - 2]);
@@ -140,7 +217,7 @@ size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_count
     for (Py_ssize_t at = 0; at < count;) {
         int64_t op = program->code[at++];
         Py_ssize_t operands = op >= 0 && op < OP_COUNT ? size_op_operands(op) : count;
-        int reads_slot = op == OP_SIZE || op == OP_STRIDE || op == OP_VALUE;
+        int reads_slot = op == OP_SIZE || op == OP_STRIDE || op == OP_VALUE || op == OP_FLOAT;
         if (at + operands > count ||
             (reads_slot && (program->code[at] < 0 || program->code[at] >= slot_count))) {
             PyErr_SetString(PyExc_ValueError, "this is no size program");

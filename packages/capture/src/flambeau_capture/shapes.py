@@ -16,7 +16,14 @@ import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.guards import GuardSet, Inexpressible, Place, SizeProgram, size_program
+from flambeau_capture.guards import (
+    GuardSet,
+    Inexpressible,
+    Place,
+    SizeProgram,
+    Term,
+    size_program,
+)
 from flambeau_capture.guards.sizes import Relation
 from flambeau_capture.source import SizeOf, Source
 
@@ -49,6 +56,7 @@ class Shapes:
         self._equal: list[tuple[Place, Any]] = []
         self._nodes: dict[Any, fx.Node] = {}
         self._fixed_floats: set[Any] = set()
+        self._decided: list[SizeProgram] = []
         self._numbers: dict[Source, Any] = {}
 
     def __bool__(self) -> bool:
@@ -158,6 +166,32 @@ class Shapes:
 
     # -- what was decided -----------------------------------------------------------------------
 
+    def term(self, number: Any) -> Term | None:
+        """A number of the program as a part of conditions on floats; None where it can be none."""
+        if isinstance(number, float):
+            return Term.of_float(number, number)
+        expr = (
+            compat.expression(number)
+            if isinstance(number, torch.SymInt | torch.SymFloat)
+            else number
+        )
+        if expr in self._floats:
+            source, value = self._floats[expr]
+            return Term.of_float(Place(source, "FLOAT"), value)
+        if isinstance(number, torch.SymFloat):
+            return None
+        try:
+            value = number if isinstance(number, int) else compat.hint(number)
+            return Term.of_integer(expr, self._places, int(value))
+        except Inexpressible:
+            return None
+
+    def compare(self, op: str, left: Term, right: Term) -> bool:
+        """What a comparison of floats comes to, which from here on is assumed."""
+        answer, program = left.compare(op, right)
+        self._decided.append(program)
+        return answer
+
     def value(self, number: Any) -> Any:
         """The present value, which from here on is assumed."""
         if isinstance(number, torch.SymFloat):
@@ -180,7 +214,7 @@ class Shapes:
                 guards.add(source, "TYPE_MATCH", float)
 
     def _programs(self) -> list[SizeProgram]:
-        made: list[SizeProgram] = []
+        made = list(self._decided)
         for condition in self._conditions():
             try:
                 made.append(size_program(condition, self._places))

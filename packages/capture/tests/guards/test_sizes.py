@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flambeau_capture._native import SIZE_OP, GuardTree
-from flambeau_capture.guards import GuardSet, Place, SizeProgram
+from flambeau_capture.guards import GuardSet, Place, SizeProgram, Term
 from flambeau_capture.source import Local, Scope
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +33,13 @@ def frame(x: Any, y: Any) -> None:
 assert isinstance(frame, FunctionType)
 X, Y = Local("x"), Local("y")
 PLACES = [Place(X, "SIZE", 0), Place(X, "SIZE", 1), Place(X, "STRIDE", 0), Place(Y, "VALUE")]
-BINARY = sorted(set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "NOT"})
+FLOATS = ("FADD", "FSUB", "FMUL", "FDIV")
+COMPARED = ("FEQ", "FNE", "FLT", "FLE")
+UNARY = {"NOT", "TOF"}
+BINARY = sorted(
+    set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "FLOAT", *UNARY, *FLOATS, *COMPARED}
+)
+FLOAT = Place(Y, "FLOAT")
 
 
 def both(program: SizeProgram, x: Any, y: Any) -> tuple[bool, bool]:
@@ -84,6 +90,59 @@ def test_native_and_python_agree(program, sizes, stride, y):
     assert native == reference
 
 
+@st.composite
+def conditions_on_floats(draw: Any) -> SizeProgram:
+    def term(depth: int) -> Term:
+        kind = draw(st.integers(0, 3 if depth < 4 else 2))
+        if kind == 0:
+            return Term.of_float(FLOAT, 1.0)
+        if kind == 1:
+            value = draw(st.floats(allow_nan=True))
+            return Term.of_float(value, value)
+        if kind == 2:
+            return Term((PLACES[0], "TOF"), "size", 1.0)
+        op = draw(st.sampled_from(FLOATS))
+        one, other = term(depth + 1), term(depth + 1)
+        return Term((*one.code, *other.code, op), "drawn", 1.0)
+
+    code = (*term(0).code, *term(0).code, draw(st.sampled_from(COMPARED)))
+    if not any(isinstance(item, Place) for item in code):
+        code = (FLOAT, FLOAT, "FEQ")
+    return SizeProgram((*code, "NOT") if draw(st.booleans()) else code, "drawn")
+
+
+@settings(max_examples=400, deadline=None)
+@given(conditions_on_floats(), numbers, st.floats(allow_nan=True) | st.integers() | st.none())
+def test_native_and_python_agree_on_floats(program, size, y):
+    native, reference = both(program, Shaped((size, 1), (1, 1)), y)
+    assert native == reference
+
+
+@given(st.floats(), st.floats(), st.sampled_from(FLOATS), st.sampled_from(COMPARED))
+@settings(max_examples=200, deadline=None)
+def test_a_condition_on_floats_is_what_python_says(left, right, op, compared):
+    if op == "FDIV" and not right:
+        return
+    one = Term.of_float(FLOAT, left)
+    answer, program = one.combine(op, Term.of_float(right, right)).compare(compared, one)
+    value = {
+        "FADD": left + right,
+        "FSUB": left - right,
+        "FMUL": left * right,
+        "FDIV": left / (right or 1.0),
+    }[op]
+    assert (
+        answer
+        == {
+            "FEQ": value == left,
+            "FNE": value != left,
+            "FLT": value < left,
+            "FLE": value <= left,
+        }[compared]
+    )
+    assert both(program, Shaped((1, 1), (1, 1)), left) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("code", "x", "expected"),
     [
@@ -93,6 +152,8 @@ def test_native_and_python_agree(program, sizes, stride, y):
         ((PLACES[0], PLACES[1], "MOD", 0, "EQ"), (6, 0), False),
         ((PLACES[0], PLACES[1], "MUL", 0, "LE"), (2**62, 4), False),
         ((PLACES[0], 0, "LT", "NOT"), (0, 1), True),
+        ((PLACES[0], "TOF", 2.0**53, "FEQ"), (2**53, 1), True),
+        ((PLACES[0], "TOF", 2.0**53, "FEQ"), (2**53 + 1, 1), False),
     ],
 )
 def test_cases(code, x, expected):

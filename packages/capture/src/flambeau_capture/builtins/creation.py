@@ -17,6 +17,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held
+from flambeau_capture.values.arrays import rules
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import (
@@ -57,6 +58,8 @@ def instantiate(
         raise Break(reason, f"call of {kind.describe()}")
     if is_pure(python_class):
         return evaluate_call(tx, python_class, args, kwargs)
+    if python_class.__module__ == "numpy":
+        return _numpy_class(tx, python_class, args, kwargs)
     if isinstance(python_class, enum.EnumMeta):
         return evaluate_call(tx, python_class, args, kwargs)
     meta_call = find_in_class(type(python_class), "__call__")
@@ -76,6 +79,13 @@ def instantiate(
         if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
             raise Break("FB0012", f"call of {kind.describe()}")
     return _instance(tx, kind, args, kwargs)
+
+
+def _numpy_class(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
+    """A scalar of NumPy's, made from what is known."""
+    if not issubclass(python_class, rules().np.generic):
+        raise Break("FB0005", f"call of class {python_class.__name__}")
+    return evaluate_call(tx, python_class, args, kwargs)
 
 
 def made_by_init(python_class: type) -> bool:

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.values import arrays
+from flambeau_capture.values.arrays import ArrayValue
 from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import HANDLERS, BuiltinValue, call_callable, handles, pure
@@ -79,6 +81,9 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 
 def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right`, in place if the symbol ends in `=` and is no comparison."""
+    if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
+        found: Value = arrays.rules().binary(tx, symbol, left, right)
+        return found
     if symbol in IN_PLACE:
         return _in_place(tx, symbol, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -313,6 +318,9 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
 
 def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     fn, name = UNARY[symbol]
+    if isinstance(value, ArrayValue):
+        computed: Value = arrays.rules().unary(tx, symbol, value)
+        return computed
     if isinstance(value, TensorValue):
         return graph_call(tx, "call_function", fn, [value], {})
     if isinstance(value, SymbolValue) and symbol == "-":

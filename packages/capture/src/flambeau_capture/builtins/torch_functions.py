@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.marks import is_compiling
+from flambeau_capture.values.arrays import ArrayValue, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
     HANDLERS,
@@ -24,6 +25,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
 
 
@@ -121,9 +123,33 @@ def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(torch.from_numpy, torch.as_tensor, torch.asarray)
 def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
+    if isinstance(value, ArrayValue):
+        shared = rules().to_tensor(tx, value)
+        rest = [*args[1:], *kwargs.values()]
+        return shared.call_method(tx, "to", args[1:], kwargs) if rest else shared
     if isinstance(value, TensorValue) or hasattr(value, "parts") or isinstance(value, Constant):
         return graph_call(tx, "call_function", torch.as_tensor, args, kwargs)
     raise Break("FB0003", f"{describe_call(torch.from_numpy, args)}")
+
+
+@handles(torch.tensor)
+def _tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ArrayValue) and set(kwargs) <= {"dtype"}:
+        copied = rules().to_tensor(tx, args[0]).call_method(tx, "clone", [], {})
+        found: Value = copied.call_method(tx, "to", list(kwargs.values()), {}) if kwargs else copied
+        return found
+    if _of_tensors(args[0]) and not kwargs:
+        stacked = graph_call(tx, "call_function", torch.stack, [args[0]], {})
+        return stacked.call_method(tx, "detach", [], {})
+    return graph_call(tx, "call_function", torch.tensor, args, kwargs)
+
+
+def _of_tensors(value: Value) -> bool:
+    """Whether it is a list of tensors of no dimension, all of one dtype and device."""
+    parts = value.parts() if isinstance(value, SequenceValue) else []
+    fakes = [part.fake for part in parts if isinstance(part, TensorValue)]
+    same = {(fake.dtype, fake.device, fake.dim()) for fake in fakes}
+    return len(parts) == len(fakes) > 0 and len(same) == 1 and fakes[0].dim() == 0
 
 
 for _name in dir(torch.Tensor):

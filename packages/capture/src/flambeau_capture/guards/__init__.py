@@ -8,7 +8,14 @@ torch are looked at when the first such guard is added.
 from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard
 from flambeau_capture.guards.guardset import Guards, GuardSet
 from flambeau_capture.guards.kinds import KINDS, Kind, register
-from flambeau_capture.guards.sizes import SIZES, Inexpressible, Place, SizeProgram, size_program
+from flambeau_capture.guards.sizes import (
+    SIZES,
+    Inexpressible,
+    Place,
+    SizeProgram,
+    Term,
+    size_program,
+)
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, NotYetSymbolic, TensorSpec
 
@@ -30,6 +37,7 @@ __all__ = [
     "SIZES",
     "SizeProgram",
     "TensorSpec",
+    "Term",
     "register",
     "size_program",
 ]

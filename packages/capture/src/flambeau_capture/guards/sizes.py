@@ -1,13 +1,15 @@
-"""SIZES: arithmetic that must hold of the sizes and strides of tensors, and of integers.
+"""SIZES: arithmetic that must hold of the sizes and strides of tensors, of integers and of floats.
 
-In: a symbolic condition, and where its symbols are found. Out: a `SizeProgram`, which answers in
-plain Python and is the row of numbers that the native machine runs (csrc/size_program.c).
-Invariant: a condition that the machine's operations cannot say is refused, never approximated.
+In: a symbolic condition, or one on floats put together by `Term`s, and where the numbers are found.
+Out: a `SizeProgram`, which answers in plain Python and is the row of numbers that the native
+machine runs (csrc/size_program.c). Invariant: a condition that the machine's operations cannot say
+is refused, never approximated.
 """
 
 from __future__ import annotations
 
 import operator
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,6 +18,7 @@ from flambeau_capture.guards.kinds import Kind, Params, register
 from flambeau_capture.source import Source
 
 _LARGEST = 2**63 - 1
+_EXACT = 2**53  # up to here every integer is a float
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Place:
     """Where a number is found: a dimension of a tensor, or the number itself."""
 
     source: Source
-    what: Literal["SIZE", "STRIDE", "VALUE"]
+    what: Literal["SIZE", "STRIDE", "VALUE", "FLOAT"]
     dim: int = 0
 
     def name(self) -> str:
@@ -32,13 +35,14 @@ class Place:
             "SIZE": f"{text}.size({self.dim})",
             "STRIDE": f"{text}.stride({self.dim})",
             "VALUE": text,
+            "FLOAT": text,
         }[self.what]
 
-    def read(self, value: Any) -> int:
-        if self.what == "VALUE":
-            if type(value) is not int:
+    def read(self, value: Any) -> int | float:
+        if self.what in ("VALUE", "FLOAT"):
+            if type(value) is not (int if self.what == "VALUE" else float):
                 raise TypeError(type(value).__name__)
-            return value
+            return value  # type: ignore[no-any-return]
         return int(value.size(self.dim) if self.what == "SIZE" else value.stride(self.dim))
 
 
@@ -67,8 +71,23 @@ def _remainder(left: int, right: int) -> int:
     return left % right
 
 
+def _of_floats(function: Callable[[float, float], Any]) -> Callable[[Any, Any], Any]:
+    def apply(left: Any, right: Any) -> Any:
+        if type(left) is not float or type(right) is not float:
+            raise TypeError(f"{left!r} and {right!r} are not two floats")
+        return function(left, right)
+
+    return apply
+
+
+def _to_float(value: int) -> float:
+    if not -_EXACT <= value <= _EXACT:
+        raise ArithmeticError(f"{value} may be no float")
+    return float(value)
+
+
 #: operations on two numbers: what the machine does, and how they read
-_BINARY: dict[str, tuple[Callable[[int, int], int], str]] = {
+_BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "ADD": (operator.add, "+"),
     "MUL": (operator.mul, "*"),
     "FLOORDIV": (operator.floordiv, "//"),
@@ -82,6 +101,14 @@ _BINARY: dict[str, tuple[Callable[[int, int], int], str]] = {
     "LE": (lambda a, b: int(a <= b), "<="),
     "AND": (lambda a, b: int(bool(a) and bool(b)), "and"),
     "OR": (lambda a, b: int(bool(a) or bool(b)), "or"),
+    "FADD": (_of_floats(operator.add), "+"),
+    "FSUB": (_of_floats(operator.sub), "-"),
+    "FMUL": (_of_floats(operator.mul), "*"),
+    "FDIV": (_of_floats(operator.truediv), "/"),
+    "FEQ": (_of_floats(lambda a, b: int(a == b)), "=="),
+    "FNE": (_of_floats(lambda a, b: int(a != b)), "!="),
+    "FLT": (_of_floats(lambda a, b: int(a < b)), "<"),
+    "FLE": (_of_floats(lambda a, b: int(a <= b)), "<="),
 }
 
 #: classes of symbolic expressions by name: the operation, and whether its operands are swapped
@@ -120,18 +147,20 @@ class SizeProgram:
     def holds(self, values: Sequence[Any]) -> bool:
         """The plain-Python answer; `values` are in the order of `sources()`."""
         where = dict(zip(self.sources(), values, strict=True))
-        stack: list[int] = []
+        stack: list[Any] = []
         for item in self.code:
             if isinstance(item, Place):
                 stack.append(item.read(where[item.source]))
-            elif isinstance(item, int):
+            elif isinstance(item, int | float):
                 stack.append(item)
             elif item == "NOT":
                 stack.append(int(not stack.pop()))
+            elif item == "TOF":
+                stack.append(_to_float(stack.pop()))
             else:
                 right, left = stack.pop(), stack.pop()
                 stack.append(_BINARY[item][0](left, right))
-            if not -_LARGEST - 1 <= stack[-1] <= _LARGEST:
+            if type(stack[-1]) is int and not -_LARGEST - 1 <= stack[-1] <= _LARGEST:
                 return False
         return stack == [stack[0]] and stack[0] != 0
 
@@ -141,13 +170,53 @@ class SizeProgram:
         for item in self.code:
             if isinstance(item, Place):
                 found += [ops[item.what], slots[item.source]]
-                if item.what != "VALUE":
+                if item.what in ("SIZE", "STRIDE"):
                     found.append(item.dim)
+            elif isinstance(item, float):
+                found += [ops["CONST"], *struct.unpack("=q", struct.pack("=d", item))]
             elif isinstance(item, int):
                 found += [ops["CONST"], item]
             else:
                 found.append(ops[item])
         return tuple(found)
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number computed from places, as a part of a program: `value` is what it is now."""
+
+    code: tuple[Any, ...]
+    text: str
+    value: float
+
+    @classmethod
+    def of_float(cls, place: Place | float, value: float) -> Term:
+        text = repr(place) if isinstance(place, float) else place.name()
+        return cls((place,), text, value)
+
+    @classmethod
+    def of_integer(cls, expr: Any, places: Mapping[Any, Place], value: int) -> Term:
+        """A symbolic integer, or a plain one, as a float. Raises `Inexpressible`."""
+        code: list[Any] = []
+        text = _compile(expr, places, code)
+        if not -_EXACT <= value <= _EXACT:
+            raise Inexpressible(f"{value} may be no float")
+        return cls((*code, "TOF"), text, float(value))
+
+    def combine(self, op: str, other: Term) -> Term:
+        """With another by one of `FADD`, `FSUB`, `FMUL`, `FDIV`: as Python computes it."""
+        fn, sign = _BINARY[op]
+        text = f"({self.text} {sign} {other.text})"
+        return Term((*self.code, *other.code, op), text, fn(self.value, other.value))
+
+    def compare(self, op: str, other: Term) -> tuple[bool, SizeProgram]:
+        """What a comparison (`FEQ`, `FNE`, `FLT`, `FLE`) comes to, and the condition for it."""
+        fn, sign = _BINARY[op]
+        answer = bool(fn(self.value, other.value))
+        text = f"({self.text} {sign} {other.text})"
+        code = (*self.code, *other.code, op)
+        return answer, SizeProgram(code if answer else (*code, "NOT"),
+                                   text if answer else f"not {text}")  # fmt: skip
 
 
 def size_program(condition: Any, places: Mapping[Any, Place]) -> SizeProgram:
@@ -216,7 +285,7 @@ def _got(values: Any, params: Params) -> str:
     program: SizeProgram = params[0]
     where = dict(zip(program.sources(), values, strict=True))
     places = dict.fromkeys(item for item in program.code if isinstance(item, Place))
-    return ", ".join(f"{place.name()} = {place.read(where[place.source])}" for place in places)
+    return ", ".join(f"{place.name()} = {place.read(where[place.source])!r}" for place in places)
 
 
 SIZES = register(

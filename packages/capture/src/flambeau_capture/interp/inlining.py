@@ -12,6 +12,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.stdlib import dispatch, without_repr_guard
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
+from flambeau_capture.values.arrays import rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
 from flambeau_capture.values.constant import Constant
@@ -82,6 +83,9 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     if hidden is not None:
         return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
     module = real.__module__ or ""
+    if module == "numpy":
+        found: Value = rules().call(tx, real, args, kwargs)
+        return found
     while module:
         reason = NOT_INTERPRETED.get(module)
         if reason is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_capture.guards import Term
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
@@ -35,20 +36,38 @@ _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-#: what the graph computes with Python's own floats, in the program's order
-_FLOAT: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
+#: what the graph computes with Python's own floats, in the program's order, and guards do
+_FLOAT: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "+": (operator.add, "FADD"),
+    "-": (operator.sub, "FSUB"),
+    "*": (operator.mul, "FMUL"),
+    "/": (operator.truediv, "FDIV"),
 }
+#: comparisons of floats as guards ask them, and whether the sides are swapped
+_FLOAT_COMPARED: dict[str, tuple[str, bool]] = {
+    "==": ("FEQ", False),
+    "!=": ("FNE", False),
+    "<": ("FLT", False),
+    "<=": ("FLE", False),
+    ">": ("FLT", True),
+    ">=": ("FLE", True),
+}
+_ZERO = Term.of_float(0.0, 0.0)
 
 
 class SymbolValue(Constant):
-    """A symbolic integer or float. `node` is given where the graph has computed it."""
+    """A symbolic integer or float. `node` is given where the graph has computed it, `term` where
+    guards can."""
 
-    def __init__(self, number: Any, shapes: Shapes, node: fx.Node | None = None) -> None:
+    def __init__(
+        self,
+        number: Any,
+        shapes: Shapes,
+        node: fx.Node | None = None,
+        term: Term | None = None,
+    ) -> None:
         super().__init__(None, shapes.source(number))
+        self.term = term if term is not None else shapes.term(number)
         self.number = number
         self._shapes = shapes
         self._computed = node
@@ -68,9 +87,11 @@ class SymbolValue(Constant):
         return f"Symbol({self.number})"
 
     def truth(self, tx: Tracer) -> bool:
-        if isinstance(self.number, torch.SymFloat):
+        if not isinstance(self.number, torch.SymFloat):
+            return bool(self.number != 0)
+        if self._known or self.term is None:
             return bool(self.value)
-        return bool(self.number != 0)
+        return self._shapes.compare("FNE", self.term, _ZERO)
 
     def graph_argument(self) -> Any:
         if self._known:
@@ -92,12 +113,14 @@ class SymbolValue(Constant):
             writer.load_const(self.value)
 
 
-def symbol_value(tx: Tracer, number: Any, node: fx.Node | None = None) -> Value:
+def symbol_value(
+    tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
+) -> Value:
     """The value of a number that torch answered."""
     if isinstance(number, torch.SymBool):
         return Constant(bool(number))
     plain = number.node.maybe_as_int() if isinstance(number, torch.SymInt) else None
-    return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node)
+    return Constant(plain) if plain is not None else SymbolValue(number, tx.shapes, node, term)
 
 
 def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
@@ -106,12 +129,14 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     if any(number is None for number in numbers):
         return None
     floats = any(isinstance(number, float | torch.SymFloat) for number in numbers)
-    if symbol in _COMPARED and not floats:
-        return Constant(bool(_COMPARED[symbol](*numbers)))
+    if symbol in _COMPARED:
+        if not floats:
+            return Constant(bool(_COMPARED[symbol](*numbers)))
+        return _compared(tx, symbol, left, right)
     if symbol in _INTEGER and not floats:
         if symbol in ("//", "%") and not numbers[1]:
             return None
-        return _wrapped(tx, _INTEGER[symbol](*numbers), None)
+        return _wrapped(tx, _INTEGER[symbol](*numbers))
     if symbol in _FLOAT:
         return _float_operator(tx, symbol, numbers, [left, right])
     return None
@@ -125,14 +150,32 @@ def _number(value: Value) -> Any:
     return None
 
 
-def _wrapped(tx: Tracer, number: Any, node: fx.Node | None) -> Value:
-    return symbol_value(tx, number, node) if isinstance(number, NUMBERS) else Constant(number)
+def _term(tx: Tracer, value: Value) -> Term | None:
+    return value.term if isinstance(value, SymbolValue) else tx.shapes.term(_number(value))
+
+
+def _wrapped(
+    tx: Tracer, number: Any, node: fx.Node | None = None, term: Term | None = None
+) -> Value:
+    if not isinstance(number, NUMBERS):
+        return Constant(number)
+    return symbol_value(tx, number, node, term)
+
+
+def _compared(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+    """A comparison of which one side at least is a float: Python's own, not torch's, answers."""
+    one, other = _term(tx, left), _term(tx, right)
+    if one is None or other is None:
+        return None
+    op, swapped = _FLOAT_COMPARED[symbol]
+    return Constant(tx.shapes.compare(op, *((other, one) if swapped else (one, other))))
 
 
 def _float_operator(
     tx: Tracer, symbol: str, numbers: list[Any], values: list[Value]
 ) -> Value | None:
-    if symbol == "/" and type(numbers[1]) in (int, float) and not numbers[1]:
+    terms = [_term(tx, value) for value in values]
+    if symbol == "/" and not _is_divisor(tx, numbers[1], terms[1]):
         return None
     arguments = [
         value.graph_argument() if isinstance(value, SymbolValue) else number
@@ -140,6 +183,17 @@ def _float_operator(
     ]
     if not any(isinstance(argument, fx.Node) for argument in arguments):
         return None
-    fn = _FLOAT[symbol]
+    fn, op = _FLOAT[symbol]
     node = tx.graph.outermost.number_call(fn, tuple(arguments))
-    return _wrapped(tx, node.meta["val"], node)
+    one, other = terms
+    term = one.combine(op, other) if one is not None and other is not None else None
+    return _wrapped(tx, node.meta["val"], node, term)
+
+
+def _is_divisor(tx: Tracer, number: Any, term: Term | None) -> bool:
+    """Whether a number is not zero, which a guard then says: the program's error is its own."""
+    if isinstance(number, torch.SymInt):
+        return bool(number != 0)
+    if not isinstance(number, torch.SymFloat):
+        return bool(number)
+    return term is not None and tx.shapes.compare("FNE", term, _ZERO)

@@ -220,6 +220,11 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
     if name == "requires_grad_" and _asks_what_is(tensor, tx, args, kwargs):
         return tensor
+    if name == "numpy" and not args and not kwargs:
+        from flambeau_capture.values.arrays import rules  # arrays are built on tensors
+
+        found: Value = rules().from_tensor(tx, tensor)
+        return found
     if name in _BREAK_OF:
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
     if name in CONSTANT_METHODS and not (name == "type" and args):

@@ -1,0 +1,212 @@
+"""NumPy on arrays that stand for tensors: one graph with the dtypes, shapes and values of NumPy."""
+
+import numpy as np
+import pytest
+import torch
+
+BINARY = "add subtract multiply divide maximum minimum greater less_equal equal logical_and".split()
+FLOATING = "exp log1p sqrt sin tanh floor rint isnan isfinite arctan2 hypot power remainder".split()
+SHAPES = [
+    lambda a: a.reshape(6),
+    lambda a: a.reshape(-1, 2),
+    lambda a: np.reshape(a, (3, 2)),
+    lambda a: a.T,
+    lambda a: a.transpose(1, 0).ravel(),
+    lambda a: a.flatten(),
+    lambda a: a[None, 1:, ..., -1],
+    lambda a: a[:, ::2],
+    lambda a: a[1],
+    lambda a: a[[1, 0]],
+    lambda a: a[:, 0][None].squeeze(),
+    lambda a: np.expand_dims(a, (0, 2)),
+    lambda a: np.concatenate([a, a], axis=1),
+    lambda a: np.stack([a, a]),
+    lambda a: np.swapaxes(a, 0, 1),
+    lambda a: np.moveaxis(a, 0, -1),
+    lambda a: np.flip(a, 1),
+    lambda a: np.tril(a),
+    lambda a: np.broadcast_to(a, (4, 2, 3)),
+    lambda a: a.astype(np.int32),
+    lambda a: a.astype("float64") * 2,
+    lambda a: np.zeros_like(a) + np.ones_like(a, dtype=np.float64) + np.full_like(a, 1),
+    lambda a: np.where(a > 0, a, 0),
+    lambda a: np.clip(a, -0.5, 1),
+    lambda a: np.sort(a, axis=0),
+    lambda a: np.dot(a, a.T),
+    lambda a: a @ np.ones((3, 2)),
+    lambda a: np.outer(a[0], a[1]),
+    lambda a: np.einsum("ij,kj->ik", a, a),
+    lambda a: a.copy() + np.arange(3),
+    lambda a: np.asarray(a) * np.float32(2) + np.pi,
+    lambda a: -a + abs(a) - (+a),
+    lambda a: (a > 0) & ~(a > 1) | (a < -1),
+    lambda a: [row * 2 for row in a],
+]
+REDUCTIONS = [
+    lambda a: a.sum(),
+    lambda a: a.sum(axis=1, keepdims=True),
+    lambda a: np.mean(a, axis=(0, 1)),
+    lambda a: a.max(0),
+    lambda a: np.min(a),
+    lambda a: a.std(),
+    lambda a: np.var(a, axis=0, ddof=1),
+    lambda a: a.prod(axis=1),
+    lambda a: a.argmax(),
+    lambda a: np.argmin(a, axis=1),
+    lambda a: a.cumsum(),
+    lambda a: np.cumprod(a, axis=0),
+    lambda a: np.any(a > 1, axis=0),
+    lambda a: (a > -9).all(),
+]
+
+
+def data(dtype):
+    values = torch.tensor([[1.5, -2.25, 0.0], [3.0, 0.5, 2.0]])
+    return values.to(dtype)
+
+
+def alike(ours, theirs):
+    assert type(ours) is type(theirs), (ours, theirs)
+    if isinstance(ours, (tuple, list)):
+        assert len(ours) == len(theirs)
+        for one, other in zip(ours, theirs):
+            alike(one, other)
+    elif isinstance(ours, torch.Tensor):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+    else:
+        assert ours.dtype == theirs.dtype and np.shape(ours) == np.shape(theirs)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture
+def agree(capture, backend):
+    def run(fn, *makers, graphs=1):
+        compiled = capture(fn)
+        for _ in range(2):
+            with np.errstate(all="ignore"):
+                alike(compiled(*(make() for make in makers)), fn(*(make() for make in makers)))
+        assert len(backend) == graphs, f"{len(backend)} graphs"
+
+    return run
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool], ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_promotion_is_numpys(agree, name, dtype):
+    fn = getattr(np, name)
+    if name == "subtract" and dtype is torch.bool:
+        pytest.skip("NumPy refuses it")
+    agree(lambda t, u: (fn(t.numpy(), u.numpy()), fn(t.numpy(), 2)), lambda: data(dtype),
+          lambda: data(torch.float64 if dtype is torch.float32 else torch.int32))  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", FLOATING)
+def test_universal_functions(agree, name, dtype):
+    fn = getattr(np, name)
+    if fn.nin == 1:
+        agree(lambda t: fn(t.numpy()), lambda: data(dtype))
+    else:
+        agree(lambda t: (fn(t.numpy(), 2), fn(t.numpy(), np.abs(t.numpy()))), lambda: data(dtype))
+
+
+@pytest.mark.parametrize("place", range(len(SHAPES)))
+def test_shapes_subscripts_and_products(agree, place):
+    fn = SHAPES[place]
+    agree(lambda t: fn(t.numpy()), lambda: data(torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32], ids=str)
+@pytest.mark.parametrize("place", range(len(REDUCTIONS)))
+def test_reductions(agree, place, dtype):
+    fn = REDUCTIONS[place]
+    agree(lambda t: fn(t.numpy()), lambda: data(dtype))
+
+
+def test_there_and_back(agree):
+    def fn(t):
+        a = t.numpy() * 2
+        total = torch.as_tensor(a.sum())
+        return torch.from_numpy(a), torch.tensor(a, dtype=torch.float64), total, torch.tensor(a[0])
+
+    agree(fn, lambda: data(torch.float32))
+
+
+def test_memory_is_shared_where_numpy_shares_it(capture, backend):
+    def fn(t):
+        a = t.numpy()
+        view = a[1:]
+        view += 1
+        a[0, 0] = 7
+        other = a.copy()
+        other *= 10
+        a[a < 0] = -5
+        return torch.from_numpy(view), torch.from_numpy(other)
+
+    ours, theirs = data(torch.float32), data(torch.float32)
+    alike(capture(fn)(ours), fn(theirs))
+    assert torch.equal(ours, theirs) and len(backend) == 1
+
+
+def test_known_arrays_are_new_ones_for_every_call(capture, backend):
+    def fn(t):
+        table = np.arange(3.0)
+        table += 1
+        shape = np.array(t.shape)
+        return t + torch.from_numpy(table), table, int(shape.prod()), np.sqrt(16.0), shape
+
+    compiled = capture(fn)
+    first, second = compiled(torch.ones(3)), compiled(torch.ones(3))
+    alike(first[0], fn(torch.ones(3))[0])
+    assert first[1] is not second[1] and first[4] is not second[4]
+    first[1][:] = 0
+    first[4][:] = 0
+    third = compiled(torch.ones(3))
+    assert third[1].tolist() == [1.0, 2.0, 3.0] and third[4].tolist() == [3]
+    assert third[2:4] == (3, 4.0) and type(third[3]) is np.float64
+    assert len(backend) == 1
+
+
+def test_arrays_of_the_program(capture, backend):
+    def fn(a, t):
+        a[0] += 1
+        return torch.from_numpy(a) * t, a.shape, a.dtype == np.float32, isinstance(a, np.ndarray)
+
+    compiled = capture(fn)
+    ours, theirs = np.ones(3, dtype=np.float32), np.ones(3, dtype=np.float32)
+    for _ in range(2):
+        got, expected = compiled(ours, torch.ones(3)), fn(theirs, torch.ones(3))
+        alike(got[0], expected[0])
+        assert got[1:] == expected[1:] and ours.tolist() == theirs.tolist()
+    assert len(backend) == 1
+    compiled(np.ones(3), torch.ones(3))
+    compiled(np.ones((2, 3), dtype=np.float32), torch.ones(3))
+    assert len(backend) == 3  # another dtype, another shape
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda a: a[a > 0],
+        lambda a: np.median(a),
+        lambda a: float(a.sum()),
+        lambda a: a[::-1],
+        lambda a: a // np.arange(3),
+        lambda a: np.unique(a),
+        lambda a: a.tolist(),
+    ],
+)
+def test_what_torch_does_otherwise_is_left_to_numpy(capture, fn):
+    with np.errstate(all="ignore"):
+        ours = capture(lambda t: (fn(t.numpy()), t + 1))(data(torch.int64))
+        theirs = fn(data(torch.int64).numpy())
+    np.testing.assert_array_equal(ours[0], theirs)
+    assert torch.equal(ours[1], data(torch.int64) + 1)
+
+
+def test_scalars_with_tensors(agree):
+    agree(
+        lambda t: (t * np.float32(2), t / np.sqrt(16.0), np.float64(3) * t, t + np.int64(2)),
+        lambda: data(torch.float32),
+    )
