@@ -219,6 +219,8 @@ class Tracer(TorchDispatchMode):
                 "in the backward pass; call checkpoint with use_reentrant=False",
                 self._meta.get("stack_trace", ""),
             )
+        if func is torch.ops.aten.as_strided.default:
+            self._refuse_outside(args)
         if func is torch.ops.aten.as_strided_scatter.default and not args[0].is_contiguous():
             raise Unsupported(
                 "a write to a view by as_strided of a tensor that is not contiguous; write to a "
@@ -233,6 +235,21 @@ class Tracer(TorchDispatchMode):
         self.regions.recorded(node)
         self._bind(node, result)
         return result
+
+    def _refuse_outside(self, args: tuple[Any, ...]) -> None:
+        """An `as_strided` by a place in memory, of a value that has taken the place of another."""
+        source, size, stride = args[:3]
+        offset = args[3] if len(args) > 3 and args[3] is not None else source.storage_offset()
+        known = all(isinstance(number, int) for number in (*size, *stride, offset))
+        if not known or 0 in size or self._nodes[id(source)].op == "placeholder":
+            return
+        last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        if (last + 1) * source.element_size() > source.untyped_storage().nbytes():
+            raise Unsupported(
+                "a view by as_strided of a tensor that was written to reaches outside the memory "
+                "of its new value; use views by dimensions",
+                self._meta.get("stack_trace", ""),
+            )
 
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result

@@ -124,6 +124,11 @@ def _plan_input(
     if steps:
         effects.reshapes.append(Reshape(index, steps, recorded))
     counted = version(wrapper) != item.version
+    if counted and item.ambiguous and wrapper.requires_grad:
+        raise Unsupported(
+            f"input {index} is a view that was made with grad disabled, and the program writes to "
+            "it; take the view with grad enabled, or pass a clone"
+        )
     if final is not item.value:
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:

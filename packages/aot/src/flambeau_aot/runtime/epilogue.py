@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import copy_all_, raise_version
+from flambeau_aot._torch_compat import raise_version
 from flambeau_aot.plan import (
     FromGraph,
     IsInput,
@@ -23,6 +23,7 @@ from flambeau_aot.plan import (
     ViewOfOutput,
     ViewStep,
 )
+from flambeau_aot.runtime.copies import copies
 
 Epilogue = Callable[[Sequence[Any], Sequence[Any]], list[Any]]
 Result = Callable[[Sequence[Any], Sequence[Any]], Any]
@@ -47,6 +48,7 @@ def epilogue(plan: Plan) -> Epilogue | None:
     unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
     symbols = slice(plan.inputs.bound - len(plan.inputs.symbols), plan.inputs.bound)
+    update, update_unseen = copies(silent), copies(unseen, unseen=True)
     results = [_result(item, symbols) for item in plan.results]
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
@@ -60,13 +62,9 @@ def epilogue(plan: Plan) -> Epilogue | None:
 
     def finish(primals: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
         if silent:
-            with torch.no_grad():
-                copy_all_(
-                    [primals[item.primal] for item in silent],
-                    [outputs[item.output] for item in silent],
-                )
-        for item in unseen:
-            primals[item.primal].data.copy_(outputs[item.output])
+            update(primals, outputs)
+        if unseen:
+            update_unseen(primals, outputs)
         for item in recorded:
             with torch.enable_grad():
                 primals[item.primal].copy_(outputs[item.output])
