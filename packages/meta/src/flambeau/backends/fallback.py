@@ -15,6 +15,7 @@ from typing import Any
 import flambeau_aot
 import flambeau_inductor
 import flambeau_prims
+import torch
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
@@ -78,7 +79,8 @@ def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:
 def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
     """The backend; a graph that it cannot compile is left to torch, with one warning a reason.
 
-    Raises StageError instead where the request is strict.
+    Raises StageError instead where the request is strict, and for a graph with open sizes: another
+    one with constant sizes takes its place.
     """
 
     def guarded(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -86,7 +88,8 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
             return backend(gm, example_inputs)
         except Exception as error:
             failure = _failure(gm, error, stage)
-            if request.strict:
+            # capture makes a graph with open sizes again, with constant ones
+            if request.strict or has_open_sizes(gm):
                 raise StageError(failure) from error
             if request.recorder.fall_back(failure):
                 warnings.warn(
@@ -98,6 +101,16 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
             return forward
 
     return guarded
+
+
+def has_open_sizes(gm: fx.GraphModule) -> bool:
+    """Whether a captured graph leaves sizes or numbers open."""
+    for node in gm.graph.nodes:
+        value = node.meta.get("val") if node.op == "placeholder" else None
+        sizes = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
+        if any(isinstance(size, torch.SymInt | torch.SymFloat) for size in sizes):
+            return True
+    return False
 
 
 def _failure(gm: fx.GraphModule, error: Exception, stage: str) -> StageFailure:

@@ -96,8 +96,8 @@ def _with_name(backend: Backend, name: str) -> Backend:
         return backend(gm, example_inputs)
 
     named.__name__ = name
-    # the stages behind the others take graphs with constant sizes only
-    named.__dict__["supports_symbols"] = name == "eager"
+    # numbers that are not integers are constants to the stages behind the others
+    named.__dict__["supports_symbols"] = True if name == "eager" else {"sizes", "integers"}
     return named
 
 
