@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
     from flambeau_aot.frontends import aot_function, aot_module
     from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
+    from flambeau_aot.late import restore_graph
     from flambeau_aot.options import Classifier, OpClass, Options
     from flambeau_aot.partition.budget import CurvePoint
     from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
@@ -84,6 +85,7 @@ _HOMES = {
     "show_joint": "show",
     "AotStep": "step",
     "aot_step": "step",
+    "restore_graph": "late",
     "CannotSave": "saved",
     "Stored": "saved",
     "restore": "saved",
@@ -131,6 +133,7 @@ __all__ = [
     "memory_curve",
     "min_cut_partition",
     "restore",
+    "restore_graph",
     "run_as_is",
     "save_all",
     "show_graph",

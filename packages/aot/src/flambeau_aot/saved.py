@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -119,6 +119,7 @@ def restore(
     if len(static) != own:
         raise AotError(f"the program has {own} parameters and buffers, given are {len(static)}")
     tensors = [*static, *stored.constants]
+    report = replace(stored.report, seconds={})
     first = _held(forward, stored.forward)
     if stored.backward is None or stored.crossing is None:
         run = inference_call(
@@ -132,7 +133,7 @@ def restore(
         run = training_call(
             stored.plan, tensors, stored.arguments, first, last, stored.crossing, order
         )
-    return direct(Compiled(run, stored.report, None, None, None, None, again, stored))
+    return direct(Compiled(run, report, None, None, None, None, again, stored))
 
 
 def _held(call: Boxed, contract: Contract) -> Checked:

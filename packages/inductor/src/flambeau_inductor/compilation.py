@@ -17,6 +17,7 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.lowering.sizes import Sizes
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.schedule import Merge, Refusal
@@ -70,6 +71,8 @@ class Compilation:
     program: Program | None = None
     refusals: tuple[Refusal, ...] = ()
     merges: tuple[Merge, ...] = ()
+    chosen_kernels: dict[str, TritonKernel] = field(default_factory=dict)
+    choices: dict[str, str] = field(default_factory=dict)
     kernels: tuple[KernelText, ...] = ()
     built: list[Built] = field(default_factory=list)
     wrapper: Wrapper | None = None

@@ -98,6 +98,13 @@ def _verify(work: Compilation) -> None:
         verify_program(work.scheduled())
 
 
+def _select(work: Compilation) -> None:
+    if work.options.max_autotune:
+        from flambeau_inductor.templates.stage import select_kernels  # few compiles need it
+
+        select_kernels(work)
+
+
 def _generate(work: Compilation) -> None:
     work.kernels = kernels.generate(work)
 
@@ -123,6 +130,7 @@ STAGES: tuple[tuple[str, Callable[[Compilation], None]], ...] = (
     ("lower", _lower),
     ("schedule", _schedule),
     ("verify", _verify),
+    ("select", _select),
     ("generate", _generate),
     ("build", _build),
     ("wrap", _wrap),

@@ -118,7 +118,7 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         b.name: storage_bytes(b.layout) // b.layout.dtype.itemsize for b in work.scheduled().buffers
     }
     try:
-        source = triton.generate_module(loops, work.dtypes(), sizes)
+        source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels)
     except triton.TritonUnsupported as error:
         raise InductorError(f"Triton kernels: {error}") from error
 

@@ -30,6 +30,12 @@ def broadcast_shapes(*shapes: Sequence[Size]) -> Shape:
     return tuple(result)
 
 
+def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes are one; tuples would compare sizes of shapes that differ in rank, and
+    something would be assumed about a symbol."""
+    return len(a) == len(b) and all(x is y or x == y for x, y in zip(a, b, strict=True))
+
+
 def trailing_dims(ndim: int, of: int) -> list[int]:
     """The last `ndim` of `of` dimensions: where an operand of fewer dimensions is aligned."""
     return list(range(of - ndim, of))

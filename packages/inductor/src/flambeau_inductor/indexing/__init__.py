@@ -28,6 +28,8 @@ from flambeau_inductor.indexing.symbols import (
     known,
     plain,
     rebuilt,
+    same,
+    same_sizes,
     symbols_in,
 )
 
@@ -58,6 +60,8 @@ __all__ = [
     "mul",
     "plain",
     "rebuilt",
+    "same",
+    "same_sizes",
     "simplify",
     "symbols_in",
     "terms_of",

@@ -11,7 +11,7 @@ the same expression. Loop variables have no value and cannot be compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -119,6 +119,16 @@ def known(relation: str, a: int | Expr, b: int | Expr) -> bool | None:
     if low == high == 0:
         return True
     return False if low > 0 or high < 0 else None
+
+
+def same(a: int | Expr, b: int | Expr) -> bool:
+    """Whether two sizes are equal whatever the open ones are."""
+    return a == b if isinstance(a, int) and isinstance(b, int) else known("eq", a, b) is True
+
+
+def same_sizes(a: Sequence[int | Expr], b: Sequence[int | Expr]) -> bool:
+    """Whether two shapes, or two lists of strides, are equal whatever the open sizes are."""
+    return len(a) == len(b) and all(map(same, a, b))
 
 
 def decide(relation: str, a: int | Expr, b: int | Expr) -> bool:

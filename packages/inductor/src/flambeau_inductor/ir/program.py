@@ -93,6 +93,7 @@ class Reuse:
 
     buffer: str
     old: str
+    dead: bool = False
 
 
 @dataclass(frozen=True, slots=True)

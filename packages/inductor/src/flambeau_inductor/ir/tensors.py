@@ -234,6 +234,7 @@ class TensorGraph:
     lowered: list[tuple[str, str]] = field(default_factory=list)
     strides: dict[Node, Shape] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
+    donated: frozenset[int] = frozenset()
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
 
     def stride_of(self, node: Node) -> Shape:

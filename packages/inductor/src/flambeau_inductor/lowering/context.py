@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.indexing import Expr, plain, simplify
+from flambeau_inductor.indexing import Expr, plain, same_sizes, simplify
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import (
     Argument,
@@ -83,7 +83,7 @@ class Context:
         """A pointwise node on nodes of one shape."""
         first = args[0]
         for other in args:
-            if other.shape != first.shape:
+            if not same_sizes(other.shape, first.shape):
                 raise LoweringError(f"{op}: shapes {first.shape} and {other.shape} differ")
         return self.node(
             first.shape, dtype or first.dtype, first.device, Pointwise(op, tuple(args))
@@ -114,7 +114,7 @@ class Context:
         sizes: Shape = tuple(map(plain, shape))  # type: ignore[arg-type]
         ranges = dim_ranges(sizes)
         index = tuple(simplify(e, ranges) for e in index)
-        if sizes == base.shape and _is_identity(index, sizes):
+        if same_sizes(sizes, base.shape) and _is_identity(index, sizes):
             return base
         define = base.define
         if isinstance(define, Literal):

@@ -15,6 +15,7 @@ import torch
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
+from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
     Attribute,
@@ -173,13 +174,13 @@ def _laid_out(ctx: Context, name: str, result: Any) -> Any:
 def _in_layout(ctx: Context, node: Node | None, meta: Meta | None) -> Node | None:
     if node is None or meta is None:
         return node
-    if node.shape != meta.shape or node.dtype != meta.dtype:
+    if not same_sizes(node.shape, meta.shape) or node.dtype != meta.dtype:
         raise AssertionError(
             f"{node.name}: lowered to {node.dtype}{list(node.shape)},"
             f" metadata say {meta.dtype}{list(meta.shape)}"
         )
     own = ctx.origin in node.origins and not isinstance(node.define, View | Input | Result)
-    if own and node.stride != meta.stride and is_dense(meta.shape, meta.stride):
+    if own and not same_sizes(node.stride, meta.stride) and is_dense(meta.shape, meta.stride):
         ctx.graph.strides[node] = meta.stride
     return node
 

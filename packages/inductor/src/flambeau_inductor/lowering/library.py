@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, View, dims_of
 from flambeau_inductor.lowering.context import Context
@@ -50,7 +51,7 @@ def _row(x: Node) -> Node:
     """The row that `x` repeats, if it does: libraries add it as they store the product, while a
     whole matrix would be copied first."""
     define = x.define
-    if isinstance(define, View) and define.base.shape == x.shape[1:]:
+    if isinstance(define, View) and same_sizes(define.base.shape, x.shape[1:]):
         if define.index == dims_of(2)[1:]:
             return define.base
     return x

@@ -22,6 +22,7 @@ from flambeau_inductor.ir.program import (
     Program,
     Ref,
     RunLoop,
+    Step,
 )
 from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape, flat_strides
 from flambeau_inductor.schedule.checks import check_loop
@@ -30,6 +31,7 @@ from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Compute, Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
+from flambeau_inductor.schedule.reuse import share_dead
 from flambeau_inductor.schedule.split import split_reductions
 
 DEFAULT = Limits()
@@ -110,8 +112,11 @@ def assemble(
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
     given = frozenset(b.name for b in inputs) | {n for n, _ in made.constants}
     bare = frozenset(made.name_of(n) for n in made.bare)
-    owned = Owned(given | bare, kept, frozenset(made.shared))
-    steps_in_time = with_lifetimes(made.steps, made.buffers, owned)
+    donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
+    owned = Owned(given | bare, kept, frozenset(made.shared), donated)
+    steps_in_time: Sequence[Step] = with_lifetimes(made.steps, made.buffers, owned)
+    if limits.share_memory:
+        steps_in_time = share_dead(steps_in_time, made.buffers, owned)
     return Program(
         name,
         inputs,

@@ -9,7 +9,7 @@ best left transposed: then the loop that computes it reads and writes along the 
 
 from __future__ import annotations
 
-from flambeau_inductor.indexing import simplify
+from flambeau_inductor.indexing import hint, simplify
 from flambeau_inductor.ir.tensors import (
     Argument,
     Call,
@@ -36,7 +36,7 @@ def product_layouts(plan: Plan) -> None:
                 seen_by.setdefault(root_of(node), []).append((item, node))
     for node, uses in seen_by.items():
         free = isinstance(node.define, Pointwise) and not plan.has_memory(node)
-        if not free or len(node.shape) < 2 or min(node.shape[-2:]) < 2:
+        if not free or len(node.shape) < 2 or any(hint(n) < 2 for n in node.shape[-2:]):
             continue
         if not all(call.any_strides for call, _ in uses) or node.numel == 0:
             continue

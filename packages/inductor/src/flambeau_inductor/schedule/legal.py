@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
-from flambeau_inductor.indexing import Expr, hint, known, simplify
+from flambeau_inductor.indexing import Expr, hint, same, simplify
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
 from flambeau_inductor.schedule.anchors import Anchor, Block, row_flat, size_of
 from flambeau_inductor.schedule.limits import Limits
@@ -69,11 +69,6 @@ def joint_space(a: Group, b: Group) -> tuple[Block, ...] | None:
     if same(b.numel, a.numel) or same(b.numel, a.rows):
         return a.blocks
     return None
-
-
-def same(a: int | Expr, b: int | Expr) -> bool:
-    """Whether two sizes are equal whatever the open ones are."""
-    return known("eq", a, b) is True
 
 
 def same_blocks(a: tuple[Block, ...], b: tuple[Block, ...]) -> bool:

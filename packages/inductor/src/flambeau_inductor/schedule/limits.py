@@ -58,3 +58,6 @@ class Limits:
     """Columns that one program sums together where neighbours in memory are of different rows."""
 
     fusion: bool = True
+
+    share_memory: bool = True
+    """Later buffers take over the memory of finished ones where that does not raise the peak."""

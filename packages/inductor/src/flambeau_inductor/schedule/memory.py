@@ -34,11 +34,13 @@ Compute = RunLoop | Extern | CheckIndex
 @dataclass(frozen=True, slots=True)
 class Owned:
     """Buffers by what may be done with them: `given` exist already (inputs, constants), `kept` are
-    returned, `shared` may share memory with another tensor."""
+    returned, `shared` may share memory with another tensor, `donated` are inputs that nobody else
+    reads and that may be overwritten."""
 
     given: frozenset[str]
     kept: frozenset[str]
     shared: frozenset[str]
+    donated: frozenset[str] = frozenset()
 
 
 def touched(step: Compute) -> tuple[set[str], set[str]]:
@@ -123,7 +125,7 @@ def _replaceable(
         return None
     new = buffers[name].layout
     for old in sorted(dying, key=_natural):
-        if old in owned.given or old in owned.shared:
+        if old in owned.shared or (old in owned.given and old not in owned.donated):
             continue
         layout = buffers[old].layout
         if layout.device != new.device or layout.dtype.itemsize != new.dtype.itemsize:

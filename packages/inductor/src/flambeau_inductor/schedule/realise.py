@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flambeau_inductor.indexing import at_most, bounds, hint, is_open, plain, simplify
+from flambeau_inductor.indexing import (
+    at_most,
+    bounds,
+    hint,
+    is_open,
+    plain,
+    same,
+    same_sizes,
+    simplify,
+)
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.ir.tensors import (
@@ -126,7 +135,7 @@ def _plan_check(made: Plan, node: Node) -> None:
         if not made.has_memory(root):
             made.anchors.add(root)
         layout = None if node is root else layout_of(made.graph, node)
-        if layout is None and node.numel != root.numel:
+        if layout is None and not same(node.numel, root.numel):
             raise LoweringError(f"{node.name}: positions that are part of {root.name}, unordered")
         planned = PlannedCheck(check.size, check.wrap, check.error, check.message, layout)
         found = made.checks.setdefault(root, [])
@@ -166,7 +175,7 @@ def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
         if layout is not None and _same_strides(layout, output.stride):
             if not made.has_memory(root):
                 made.anchors.add(root)
-            if node is root and layout.stride == output.stride:
+            if node is root and same_sizes(layout.stride, output.stride):
                 return Operand(root)
             seen = Layout(layout.shape, output.stride, layout.dtype, layout.device, layout.offset)
             return Operand(root, seen)
@@ -216,7 +225,7 @@ def _same_strides(layout: Layout, stride: Shape) -> bool:
     if any(size == 0 for size in layout.shape):
         return True
     triples = zip(layout.shape, layout.stride, stride, strict=True)
-    return all(size == 1 or a == b for size, a, b in triples)
+    return all(same(a, b) or size == 1 for size, a, b in triples)
 
 
 def _drop_dead(made: Plan) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
+from flambeau_inductor.indexing import hint, same_sizes
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -148,7 +149,7 @@ def _given(program: Program) -> list[str]:
 def _alloc(p: _Printer, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
-    if of.device.type == "cpu" and storage_bytes(of) >= LARGE:
+    if of.device.type == "cpu" and hint(storage_bytes(of)) >= LARGE:
         p(f"{step.buffer} = empty_large({shape}, {stride}, {of.dtype})")
         return
     place = f"dtype={of.dtype}, device={str(of.device)!r}"
@@ -157,12 +158,16 @@ def _alloc(p: _Printer, step: Alloc) -> None:
 
 def _reuse(p: _Printer, step: Reuse) -> None:
     new, old = p.layouts[step.buffer], p.layouts[step.old]
-    same = (new.shape, new.stride, new.dtype) == (old.shape, old.stride, old.dtype)
+    same = new.dtype == old.dtype
+    same = same and same_sizes((*new.shape, *new.stride), (*old.shape, *old.stride))
     p(
         f"{step.buffer} = {step.old}"
         if same
         else f"{step.buffer} = reuse({step.old}, {names.layout(new)})"
     )
+    if step.dead:
+        p(f"del {step.old}")
+        return
     p.dying.append(step.old)  # the next loop may still read it under its old name
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload
-from flambeau_prims.broadcast import broadcast_shapes, trailing_dims
+from flambeau_prims.broadcast import broadcast_shapes, same_shape, trailing_dims
 from flambeau_prims.layout import (
     Size,
     TensorMeta,
@@ -97,7 +97,7 @@ def widen(*xs: Tensor) -> Any:
 
 def expand(x: Tensor, shape: Sequence[Size]) -> Tensor:
     """`x` broadcast to `shape`, aligned at the right."""
-    if tuple(x.shape) == tuple(shape):
+    if same_shape(x.shape, shape):
         return x
     return p.broadcast_in_dim(x, list(shape), trailing_dims(x.ndim, len(shape)))
 
@@ -116,7 +116,7 @@ def meet(*operands: Any) -> list[Tensor]:
     """Operands as tensors of one shape; numbers take the dtype of the first tensor."""
     tensors = [x for x in operands if not is_number(x)]
     shape = broadcast_shapes(*(x.shape for x in tensors))
-    if all(tuple(x.shape) == shape for x in tensors):
+    if all(same_shape(x.shape, shape) for x in tensors):
         model = tensors[0]
         return [const(x, model) if is_number(x) else x for x in operands]
     placed = [x if is_number(x) else expand(x, shape) for x in operands]

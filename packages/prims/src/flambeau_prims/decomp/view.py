@@ -107,10 +107,14 @@ def sliced(x: Tensor, dim: int, start: Size, stop: Size, step: int = 1) -> Tenso
     return p.slice(x, starts, stops, steps)
 
 
+TO_THE_END = 2**63 - 1
+"""What a slice without an end has for one."""
+
+
 def slice_bounds(size: Size, start: Size | None, end: Size | None) -> tuple[Size, Size]:
     """Python's slice bounds within `size`: negative from the end, then clamped."""
     begin: Size = 0 if start is None else start
-    stop: Size = size if end is None else end
+    stop: Size = size if end is None or (isinstance(end, int) and end == TO_THE_END) else end
     begin = begin + size if begin < 0 else begin
     stop = stop + size if stop < 0 else stop
     begin = 0 if begin < 0 else size if begin > size else begin
