@@ -39,6 +39,10 @@ class Options:
     cache_dir: str | None = None
     """Folder of built kernels (`FLAMBEAU_CACHE_DIR`, else the user's cache folder)."""
 
+    disk_cache: bool = True
+    """Let `flambeau` keep whole compiled graphs in `cache_dir`, to start from in the next process;
+    kernels are kept in any case."""
+
     debug_dir: str | None = None
     """Where to leave a folder with every stage's product (`FLAMBEAU_DEBUG_DIR`)."""
 
@@ -48,6 +52,13 @@ class Options:
     check_inputs: bool | None = None
     """Compare each call's inputs with those compiled for; on unless `info` is given, since whoever
     gives that also guards the inputs."""
+
+    max_autotune: bool = False
+    """Measure other ways to compute on a GPU (matrix products from a template with what follows
+    them in the same kernel, other tilings), and take the fastest. The choices are kept on disk."""
+
+    autotune_seconds: float = 20.0
+    """Seconds that the measurements of one graph may take."""
 
     cuda_graphs: bool = False
     """Record a graph on a GPU after a few calls, and replay it as one launch (see

@@ -24,7 +24,9 @@ class GraphRecord:
     nodes: operations in the captured graph. kernels, fused_ops: over its forward and backward
     halves. saved_bytes: kept from forward to backward; saved_bytes_save_all: what keeping
     everything would take. externs: library calls by operator; no_kernel: those of them that stand
-    in for a missing kernel. seconds: by phase.
+    in for a missing kernel. seconds: by phase. from_disk: compiled by an earlier process (or call).
+    not_cached: why it is not kept on the disk, "" where it is. cache_faults: what went wrong with
+    the disk.
     """
 
     name: str
@@ -38,6 +40,9 @@ class GraphRecord:
     saved_bytes: int = 0
     saved_bytes_save_all: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    from_disk: bool = False
+    not_cached: str = ""
+    cache_faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

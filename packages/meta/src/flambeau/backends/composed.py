@@ -19,9 +19,10 @@ import flambeau_prims
 from flambeau_aot import GraphInfo
 from torch import fx
 
-from flambeau.backends.fallback import graph_name, marked, with_fallback
+from flambeau.backends.fallback import graph_name, has_open_sizes, marked, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.tally import Tally, operations
+from flambeau.cache.graphs import GraphCache
 from flambeau.watching import AotProduct, KernelsProduct
 
 Compiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Any]
@@ -98,7 +99,7 @@ def inductor(request: Request) -> Backend:
 
     whole = flambeau_inductor.KEPT_WHOLE
     table = {op: rule for op, rule in flambeau_prims.decompositions().items() if op not in whole}
-    road = _through_aot(request, compiler, table)
+    road = _through_aot(request, compiler, table, GraphCache(request.choices))
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         flambeau_inductor.keep_recurrent(gm)
@@ -122,27 +123,55 @@ def out_of_capture(compiler: Compiler) -> Compiler:
 
 
 def _through_aot(
-    request: Request, compiler: Callable[[Tally, str], Compiler], decompositions: Any
+    request: Request,
+    compiler: Callable[[Tally, str], Compiler],
+    decompositions: Any,
+    cache: GraphCache | None = None,
 ) -> Backend:
-    """AOT around a graph compiler, with its record and its fallback."""
+    """AOT around a graph compiler, with its record and its fallback.
+
+    With a cache, a graph that was compiled before comes from the disk.
+    """
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         started = time.perf_counter()
         tally = Tally()
         name = graph_name(gm)
-        compiled = flambeau_aot.compile(
-            gm,
-            example_inputs,
-            out_of_capture(compiler(tally, name)),
-            decompositions=decompositions,
-            options=replace(
-                request.choices.aot,
-                name=name if name.isidentifier() else "graph",
-                classify=classify,
-            ),
-        )
+
+        def compile_now(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
+            return flambeau_aot.compile(
+                gm,
+                inputs,
+                out_of_capture(compiler(tally, name)),
+                decompositions=decompositions,
+                options=replace(
+                    request.choices.aot,
+                    name=name if name.isidentifier() else "graph",
+                    classify=classify,
+                ),
+            )
+
+        # what a compile assumed about open sizes is known to their environment alone
+        kept = cache is not None and not has_open_sizes(gm)
+        lookup = cache.lookup(gm, example_inputs) if cache is not None and kept else None
+        found = None
+        if lookup is not None and not request.recorder.watch:  # who watches wants every stage
+            found = lookup.find(gm, example_inputs, compile_now)
+        if found is not None:
+            compiled = found.compiled
+            for half in found.halves:
+                tally.add(half)
+            tally.seconds["cache: load"] = time.perf_counter() - started
+        else:
+            compiled = compile_now(example_inputs)
+            if lookup is not None:
+                lookup.keep(compiled, tuple(tally.graphs))
+        if lookup is not None:
+            tally.from_disk, tally.not_cached = found is not None, lookup.reason
+            tally.cache_faults += [lookup.fault] if lookup.fault else []
         seconds = time.perf_counter() - started
-        request.recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
+        if found is None:
+            request.recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))
         request.recorder.add(tally.record(name, operations(gm), compiled.report, seconds))
         return compiled
 

@@ -27,19 +27,25 @@ class Tally:
     """Sums over the graphs (forward, backward) that one captured graph became."""
 
     def __init__(self) -> None:
+        self.graphs: list[Any] = []
         self.kernels = 0
         self.fused_ops = 0
         self.cache_hits = 0
         self.externs: Counter[str] = Counter()
         self.no_kernel: Counter[str] = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.cache_faults: list[str] = []
+        self.from_disk = False
+        self.not_cached = ""
 
     def add(self, compiled: Any) -> None:
         """One more graph came out of the inductor."""
         report = compiled.report
+        self.graphs.append(compiled)
         self.kernels += report.kernels
         self.fused_ops += report.fused_ops
         self.cache_hits += bool(report.cache_hit)
+        self.cache_faults.extend(report.cache_faults)
         self.externs.update(report.externs)
         self.no_kernel.update(fallback.operator for fallback in report.fallbacks)
         for phase, spent in report.seconds.items():
@@ -66,4 +72,7 @@ class Tally:
             saved_bytes=aot.saved_bytes if aot is not None else 0,
             saved_bytes_save_all=aot.saved_bytes_save_all if aot is not None else 0,
             seconds=dict(phases),
+            from_disk=self.from_disk,
+            not_cached=self.not_cached,
+            cache_faults=tuple(self.cache_faults),
         )

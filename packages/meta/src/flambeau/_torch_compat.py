@@ -1,0 +1,82 @@
+"""Every touch of a torch interface that is private or moves (tried on torch 2.11 and 2.13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils import _pytree as pytree
+
+__all__ = [
+    "MODE_ENTRIES",
+    "MODE_EXITS",
+    "active_ddp",
+    "default_store",
+    "first_bucket_bytes",
+    "is_overload",
+    "is_view",
+    "modes_of_math",
+    "pytree",
+    "set_grad_enabled",
+]
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows a tensor as a view of another."""
+    return bool(tensor._is_view())
+
+
+def is_overload(target: object) -> bool:
+    """Whether something is an operator overload (`torch.ops.aten.mm.default`)."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def modes_of_math() -> dict[str, str]:
+    """Switches of the process that decide which kernels torch takes."""
+    cuda = torch.backends.cuda
+    found: dict[str, Any] = {
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "cudnn": (
+            torch.backends.cudnn.enabled,
+            torch.backends.cudnn.benchmark,
+            torch.backends.cudnn.deterministic,
+        ),
+        "attention": (
+            cuda.flash_sdp_enabled(),
+            cuda.mem_efficient_sdp_enabled(),
+            cuda.math_sdp_enabled(),
+        ),
+        "mkldnn": torch.backends.mkldnn.enabled,  # type: ignore[attr-defined]
+    }
+    return {name: repr(value) for name, value in found.items()}
+
+
+# --- processes that train together ----------------------------------------------------------------
+
+set_grad_enabled = torch._C._set_grad_enabled
+#: what a captured graph calls to enter a mode, and to leave it
+MODE_ENTRIES = (
+    torch.amp.autocast_mode._enter_autocast,
+    torch.autograd.grad_mode._enter_inference_mode,
+)
+MODE_EXITS = (
+    torch.amp.autocast_mode._exit_autocast,
+    torch.autograd.grad_mode._exit_inference_mode,
+)
+
+
+def active_ddp() -> DistributedDataParallel | None:
+    """The wrapped module whose forward this thread is in."""
+    return DistributedDataParallel._get_active_ddp_module()
+
+
+def first_bucket_bytes() -> int:
+    """What the bucket that is sent first takes, unless the user set a size for all."""
+    return int(getattr(torch.distributed, "_DEFAULT_FIRST_BUCKET_BYTES", 1 << 20))
+
+
+def default_store() -> torch.distributed.Store:
+    """The key-value store that the default process group met in."""
+    return torch.distributed.distributed_c10d._get_default_store()

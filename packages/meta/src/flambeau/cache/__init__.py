@@ -1,0 +1,1 @@
+"""Compiled graphs, kernels and measurements on the disk."""

@@ -1,0 +1,143 @@
+"""The key of a captured graph: everything that decides what it is compiled to.
+
+In: a graph, the inputs of this call, the choices. Out: a `Key` of named parts, or `CannotKey`.
+Invariant: a value of a tensor is never part of it; metadata, options, the state of torch, the
+versions and the text of our packages, compiler and devices are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from flambeau_inductor import CompilerNotFound, Options
+from flambeau_inductor.cache import Key, code, key, processor, versions
+from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
+from torch import fx
+
+from flambeau._torch_compat import is_view, modes_of_math
+from flambeau.cache.graph_text import NAMED, PLAIN, CannotKey, text_of
+from flambeau.choices import Choices
+
+KIND = "graphs"
+CODE = ("flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau")
+PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Key:
+    """The key of `gm` compiled for these inputs now. Raises CannotKey."""
+    _refuse_options(choices.inductor)
+    text, tensors = text_of(gm)
+    _refuse_shared([*tensors, *inputs])
+    described: list[str] = []
+    first: dict[int, int] = {}
+    for place, item in enumerate([*tensors, *inputs]):
+        if isinstance(item, torch.Tensor) and id(item) in first:
+            described.append(f"{place}: the same as {first[id(item)]}")
+            continue
+        first[id(item)] = place
+        described.append(f"{place}: {metadata(item)}")
+    return key(
+        KIND,
+        graph=text,
+        inputs="\n".join(described),
+        state=state(),
+        options=_options(choices),
+        code=code(CODE),
+        versions=versions(),
+        processor=processor(),
+        toolchain=_toolchain(choices.inductor.compiler),
+        devices=_devices([*tensors, *inputs]),
+    )
+
+
+def metadata(item: Any) -> str:
+    """What compiling reads of an input."""
+    if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise CannotKey("sizes that are left open")
+    if not isinstance(item, torch.Tensor):
+        if type(item) in PLAIN or isinstance(item, NAMED):
+            return repr(item)
+        raise CannotKey(f"an input of the class {type(item).__name__}")
+    if type(item) not in PLAIN_TENSORS:
+        raise CannotKey(f"a tensor of the class {type(item).__name__}")
+    if item.layout != torch.strided or item.is_quantized or item.is_conj() or item.is_neg():
+        raise CannotKey(f"a tensor that is not plain memory ({item.layout}, {item.dtype})")
+    facts = [
+        f"{item.dtype} {list(item.shape)} {list(item.stride())} {item.storage_offset()}",
+        f"{item.device}",
+        "requires grad" if item.requires_grad else "",
+        "leaf" if item.is_leaf else "",
+        "view" if is_view(item) else "",
+        "inference" if item.is_inference() else "",
+        type(item).__name__ if isinstance(item, torch.nn.Parameter) else "",
+    ]
+    return ", ".join(fact for fact in facts if fact)
+
+
+def state() -> str:
+    """What torch is set to on this thread."""
+    found = {
+        "grad": str(torch.is_grad_enabled()),
+        "inference": str(torch.is_inference_mode_enabled()),
+        "default dtype": str(torch.get_default_dtype()),
+        **modes_of_math(),
+    }
+    for device in ("cpu", "cuda"):
+        found[f"autocast {device}"] = (
+            f"{torch.is_autocast_enabled(device)} {torch.get_autocast_dtype(device)}"
+        )
+    found["autocast cache"] = str(torch.is_autocast_cache_enabled())
+    return "\n".join(f"{name}: {text}" for name, text in found.items())
+
+
+def _refuse_options(options: Options) -> None:
+    if options.observer is not None or options.debug_dir is not None:
+        raise CannotKey("somebody looks at the stages (a trace, a debug folder)")
+    if getattr(options, "freezing", False):
+        raise CannotKey("freezing, which compiles values of weights into the graph")
+
+
+def _options(choices: Choices) -> str:
+    """The options of the stages behind capture; folders decide nothing."""
+    inductor = replace(choices.inductor, cache_dir=None, debug_dir=None)
+    text = f"{replace(choices.aot, classify=None)}\n{inductor}"
+    if " at 0x" in text:
+        raise CannotKey(f"an option that is a function: {text}")
+    return f"{text}\nTRITON_INTERPRET={os.environ.get('TRITON_INTERPRET', '')}"
+
+
+def _refuse_shared(items: Sequence[Any]) -> None:
+    """How inputs overlap decides what is compiled where one of them is written to."""
+    holders: dict[int, Any] = {}
+    for item in items:
+        if type(item) not in PLAIN_TENSORS or not item.numel():
+            continue
+        known = holders.setdefault(item.untyped_storage().data_ptr(), item)
+        if known is not item:
+            raise CannotKey("inputs that share memory")
+
+
+def _toolchain(compiler: str | None) -> str:
+    try:
+        return find_toolchain(compiler).identity
+    except CompilerNotFound:
+        return "none"
+
+
+def _devices(items: Sequence[Any]) -> str:
+    """The GPUs that the inputs are on."""
+    indices = {
+        item.device.index or 0
+        for item in items
+        if isinstance(item, torch.Tensor) and item.device.type == "cuda"
+    }
+    found = [
+        f"{index}: {torch.cuda.get_device_name(index)} {torch.cuda.get_device_capability(index)}"
+        for index in sorted(indices)
+    ]
+    return "\n".join([sys.platform, *found])
