@@ -14,6 +14,7 @@ import torch
 
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import dynamic_dims, static_dims
+from flambeau_capture.shapes import LARGEST
 from flambeau_capture.source import (
     ClosureCell,
     Default,
@@ -30,7 +31,6 @@ from flambeau_capture.source import (
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
 KINDS = frozenset({"sizes", "integers", "floats"})
-_LARGEST = 2**62  # what the native guards compute with, and room
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault)
 
@@ -88,7 +88,7 @@ class Dynamics:
 
     def varies(self, code: CodeType, source: Source, value: int | float) -> bool:
         """Whether a number is another than it was here when code was last made for it."""
-        if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+        if isinstance(value, int) and not -LARGEST <= value <= LARGEST:
             return False
         kind = "floats" if isinstance(value, float) else "integers"
         if not self._allowed(code) or kind not in self._taken:

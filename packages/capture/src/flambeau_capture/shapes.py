@@ -23,6 +23,7 @@ from flambeau_capture.guards import (
     SizeProgram,
     Term,
     size_program,
+    within,
 )
 from flambeau_capture.guards.sizes import Relation
 from flambeau_capture.source import SizeOf, Source
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from flambeau_capture.graph import GraphBuilder
 
 Bounds = tuple[int | None, int | None]
+#: integers of the program beyond this are constants: products of symbols stay within 64 bits
+LARGEST = 2**31
 
 #: classes of symbolic expressions by name, as a graph spells them
 _SPELLED: dict[str, Callable[[Any, Any], Any]] = {
@@ -205,6 +208,10 @@ class Shapes:
         if not self:
             return
         compat.close_environment(self._graph.fake_mode)
+        for place in self._places.values():
+            if place.what == "VALUE":  # a bool, a float or a number out of range is another program
+                guards.add(place.source, "TYPE_MATCH", int)
+                guards.add_sizes(within(place, LARGEST))
         for program in self._programs():
             guards.add_sizes(program)
         for symbol, (source, value) in self._floats.items():

@@ -1,5 +1,7 @@
 """Numbers that vary become inputs of the graph; what Python decides on them stays guarded."""
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,11 @@ def agree(fn, plain, *args):
     pairs = zip(ours, theirs, strict=True) if isinstance(theirs, tuple) else [(ours, theirs)]
     for one, other in pairs:
         assert type(one) is type(other)
-        assert torch.equal(one, other) if isinstance(other, torch.Tensor) else one == other
+        if isinstance(other, torch.Tensor):
+            assert one.dtype == other.dtype
+            assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
+        else:
+            assert one == other
 
 
 def test_a_float_argument(capture, backend):
@@ -101,3 +107,53 @@ def test_false_keeps_numbers_constant(capture, backend):
     for n in (2, 3, 4):
         fn(torch.ones(2), n)
     assert len(backend) == 3
+
+
+def test_an_open_integer_is_an_integer(capture, backend):
+    """A graph made for integers runs for nothing else, though nothing was decided about them."""
+    fn = capture(lambda x, n: x * n)
+    x = torch.ones(2, dtype=torch.int64)
+    for n in (2, 3, 4, -7, 2.5, 4, True, 2**31 + 1, 5):
+        agree(fn, lambda x, n: x * n, x, n)
+    kinds = [[type(given) for given in inputs] for inputs in backend.inputs]
+    assert kinds[:2] == [[torch.Tensor], [int, torch.Tensor]]
+    assert len(backend) == 5  # 2; any integer; any float; True; what is too large to be open
+
+
+def test_decisions_on_floats_are_guards(capture, backend):
+    def stepped(x, rate, k):
+        if rate > 0.5:
+            x = x * rate
+        if x.shape[0] * rate < 3.5 or not rate:
+            x = x + 1
+        return x * (k / (rate + 1)), rate * 2 >= k, 1.5 * k == 3
+
+    fn = capture(stepped, dynamic=True, cache_size_limit=64)
+    agree(fn, stepped, torch.randn(4), 0.1, 1)
+    for rate in (0.0, -0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 1.5, 2.5, 1e300, math.inf, math.nan):
+        for k in (1, 2, 3, 5):
+            for size in (4, 7):
+                agree(fn, stepped, torch.randn(size), rate, k)
+    assert len(backend) <= 16  # of 112 different calls
+    before = len(backend)
+    for rate in (0.11, 0.77, 0.61, 2.0, 3.0):
+        agree(fn, stepped, torch.randn(5), rate, 2)
+    assert len(backend) <= before + 2
+
+
+def test_a_schedule_is_one_graph_more(capture, backend):
+    """What optimizers do: a learning rate in a dict, tested before it is used."""
+    group = {"lr": 0.5, "decay": 0.1}
+
+    def step(x):
+        if group["lr"] < 0.0 or not 0.0 <= group["decay"]:
+            raise ValueError(group)
+        if group["decay"] != 0:
+            x = x * (1 - group["lr"] * group["decay"])
+        return x - group["lr"] * x
+
+    fn = capture(step)
+    for turn in range(1, 51):
+        group["lr"] = 0.5 / turn
+        agree(fn, step, torch.randn(3))
+    assert len(backend) == 2

@@ -15,6 +15,7 @@ from flambeau_capture.guards.sizes import (
     SizeProgram,
     Term,
     size_program,
+    within,
 )
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, NotYetSymbolic, TensorSpec
@@ -40,4 +41,5 @@ __all__ = [
     "Term",
     "register",
     "size_program",
+    "within",
 ]

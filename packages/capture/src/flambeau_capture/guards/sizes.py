@@ -219,6 +219,12 @@ class Term:
                                    text if answer else f"not {text}")  # fmt: skip
 
 
+def within(place: Place, largest: int) -> SizeProgram:
+    """A number is in `[-largest, largest]`."""
+    code = (-largest, place, "LE", place, largest, "LE", "AND")
+    return SizeProgram(code, f"{-largest} <= {place.name()} <= {largest}")
+
+
 def size_program(condition: Any, places: Mapping[Any, Place]) -> SizeProgram:
     """Compile a symbolic condition; `places` says where each of its symbols is found."""
     code: list[Any] = []
