@@ -81,7 +81,9 @@ def _rewrite(work: Compilation) -> None:
 
 def _lower(work: Compilation) -> None:
     fuel = work.options.fuel.lowerings
-    work.tensors = lower_graph(work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes)
+    work.tensors = lower_graph(
+        work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes
+    )
 
 
 def _schedule(work: Compilation) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.cache import Store as CacheStore
 from flambeau_inductor.cache import key, open_store, processor, versions
@@ -23,6 +24,7 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.evaluated import evaluated
+from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Layout
 from flambeau_inductor.options import Options
@@ -114,8 +116,10 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         builder.require_triton()
     except builder.TritonMissing as error:
         raise InductorError(str(error)) from error
+    if work.scheduled().symbols:
+        raise NotYetSymbolic("Triton kernels take constant sizes")
     sizes = {
-        b.name: storage_bytes(b.layout) // b.layout.dtype.itemsize for b in work.scheduled().buffers
+        b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize for b in work.scheduled().buffers
     }
     try:
         source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels)

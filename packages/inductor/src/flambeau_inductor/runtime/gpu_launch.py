@@ -83,6 +83,14 @@ class Launcher:
             variant = self._variants[aligned] = self._prepare(aligned)
         return variant
 
+    def refuse(self, error: Exception) -> None:
+        """Raise `error` whenever the kernel is wanted."""
+
+        def refused(aligned: bool) -> Any:
+            raise error
+
+        self._prepare = refused
+
     @property
     def queue(self) -> Queue:
         """Queues the kernel on the stream and the buffers whose addresses it is given."""

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
+from flambeau_inductor.indexing import as_expr
+from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Store
 
 from .. import loops
 from .run import poisoned, run_loop
@@ -21,10 +23,10 @@ def test_softmax_persistent(shape: tuple[int, int], tmp_path: Path) -> None:
 
 
 def test_softmax_in_passes_over_a_long_row(tmp_path: Path) -> None:
-    loop = loops.softmax(2, 20001)
+    loop = loops.softmax(2, 40001)
     tiling = choose(loop)
     assert tiling.looped
-    a, out = torch.randn(2, 20001), poisoned(2, 20001)
+    a, out = torch.randn(2, 40001), poisoned(2, 40001)
     run_loop(loop, {"in0": a, "out": out}, tmp_path)
     torch.testing.assert_close(out, a.softmax(-1))
 
@@ -36,7 +38,7 @@ def test_softmax_in_half_precision_rounds_once(tmp_path: Path) -> None:
     torch.testing.assert_close(out, a.softmax(-1))
 
 
-@pytest.mark.parametrize("columns", [48, 17000])
+@pytest.mark.parametrize("columns", [48, 17000, 33000])
 def test_layernorm(columns: int, tmp_path: Path) -> None:
     a, weight = torch.randn(3, columns) + 5, torch.randn(columns)
     out, mean = poisoned(3, columns), poisoned(3)
@@ -57,7 +59,7 @@ REDUCTIONS = {
 }
 
 
-@pytest.mark.parametrize("columns", [5, 32, 17001])
+@pytest.mark.parametrize("columns", [5, 32, 33001])
 @pytest.mark.parametrize("kind", REDUCTIONS)
 def test_row_reductions(kind: str, columns: int, tmp_path: Path) -> None:
     a = torch.rand(3, columns) * 0.01 + 0.995
@@ -110,6 +112,36 @@ def test_indirect_load(tmp_path: Path) -> None:
     out = poisoned(4, 6)
     run_loop(loops.embedding(4, 6), {"table": table, "index": index, "out": out}, tmp_path)
     assert torch.equal(out, table[index])
+
+
+def test_masked_load_of_one_element_for_all(tmp_path: Path) -> None:
+    """A scalar that is read where a mask holds: joined with other values along a dimension."""
+    double = torch.float64
+    x0 = loops.x()
+    body = (
+        Load("in0", as_expr(0), double),
+        IndexValue(x0, torch.int64),
+        Const(3, torch.int64),
+        Point("lt", (1, 2), torch.bool),
+        Load("in0", as_expr(0), double, 3, 0.5),
+        Point("minimum", (4, 4), double),
+        Point("add", (5, 0), double),
+        Store("out", x0, 6),
+    )
+    a, out = torch.tensor(2.0, dtype=double), poisoned(6, dtype=double)
+    run_loop(Loop("joined", (Axis("x0", 6),), (), body), {"in0": a, "out": out}, tmp_path)
+    assert out.tolist() == [4.0, 4.0, 4.0, 2.5, 2.5, 2.5]
+
+
+def test_what_is_read_of_every_element_decides_how_a_reduction_is_tiled() -> None:
+    """Results that are one a row, however many, do not make it a reduction across memory."""
+    rows, columns = 64, 4096
+    loop = loops.reduction("sum", rows, columns, torch.float32, torch.float32)
+    store = loop.body[-1]
+    assert isinstance(store, Store)
+    more = [replace(store, buffer=f"out{k}") for k in range(3)]
+    tiling = choose(replace(loop, body=(*loop.body, *more)))
+    assert tiling.dimensions[1].block == columns and not tiling.looped
 
 
 def test_masked_load(tmp_path: Path) -> None:

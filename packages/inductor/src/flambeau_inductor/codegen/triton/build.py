@@ -59,12 +59,15 @@ def build(
     kernels: Sequence[TritonKernel],
     library: Library | None = None,
     parallel: int = 8,
+    *,
+    lenient: bool = False,
 ) -> dict[str, Launcher]:
     """Launchers, by kernel name, of the module at `path` for the current device.
 
     With `library` (see `runtime/include/flambeau/launch.h`) they need no Python for a launch.
     The variants for 16-byte aligned buffers are compiled at once, `parallel` at a time in
-    threads; those for other buffers when first met.
+    threads; those for other buffers when first met. With `lenient`, a kernel that does not compile
+    (it asks for too much shared memory) raises when it is launched, and not before.
     """
     module = import_kernels(path)
     launchers = {}
@@ -81,8 +84,23 @@ def build(
     if not interpreting() and kernels:
         workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(lambda launcher: launcher.prepare(aligned=True), launchers.values()))
+            tried = pool.map(_tried, launchers.values())
+        for launcher, error in zip(launchers.values(), tried, strict=True):
+            if error is None:
+                continue
+            if not lenient:
+                raise error
+            launcher.refuse(error)
     return launchers
+
+
+def _tried(launcher: Launcher) -> Exception | None:
+    """What compiling a kernel raised."""
+    try:
+        launcher.prepare(aligned=True)
+    except Exception as error:  # whatever Triton raises: handed back to be raised by the caller
+        return error
+    return None
 
 
 def compile_offline(path: Path, kernel: TritonKernel, capability: int) -> Any:
@@ -120,4 +138,7 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
     source = ASTSource(
         fn=function, signature=signature, constexprs=dict(kernel.constants), attrs=attributes
     )
-    return triton.compile(source, target=target, options={"num_warps": kernel.warps})
+    options = {"num_warps": kernel.warps}
+    if kernel.stages is not None:
+        options["num_stages"] = kernel.stages
+    return triton.compile(source, target=target, options=options)

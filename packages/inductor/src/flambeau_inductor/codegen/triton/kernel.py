@@ -47,7 +47,8 @@ class TritonKernel:
     """Source of a kernel and what launching it takes.
 
     `arguments` are buffer names in order, `pointers` their types in a signature, `constants` the
-    block sizes, `programs` the grid's length.
+    block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight
+    (None: Triton's choice).
     """
 
     name: str
@@ -57,6 +58,7 @@ class TritonKernel:
     constants: tuple[tuple[str, int], ...]
     programs: int
     warps: int
+    stages: int | None = None
 
 
 def generate(
@@ -76,11 +78,11 @@ def generate(
     Raises:
         TritonUnsupported: the loop cannot be expressed.
     """
-    return _Writer(loop, dtypes, numels, tiling or choose(loop)).kernel()
+    return Writer(loop, dtypes, numels, tiling or choose(loop)).kernel()
 
 
 @dataclass
-class _Writer:
+class Writer:
     """State of writing one kernel: lines so far, names, and what is already computed."""
 
     loop: Loop
@@ -95,11 +97,7 @@ class _Writer:
     levels: list[int] = field(default_factory=list)
 
     def kernel(self) -> TritonKernel:
-        self._classify()
-        self.rounded = _only_read_by(
-            self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
-        )
-        self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
+        self._facts()
         self.arguments = tuple(dict.fromkeys(_buffers(self.loop)))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
         self._program_ids()
@@ -125,13 +123,21 @@ class _Writer:
 
     # --- facts about the instructions -------------------------------------------------------
 
+    def _facts(self) -> None:
+        """What is known of each instruction before any is written."""
+        self._classify()
+        self.rounded = _only_read_by(
+            self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
+        )
+        self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
+
     def _classify(self) -> None:
         self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
         for instr in self.loop.body:
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
-                dims |= self._index_dims(instr.index)
+                dims |= self._access_dims(instr)
             level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
@@ -348,8 +354,8 @@ class _Writer:
         masks = self._masks(dims)
         address = f"{self.names[store.buffer]} + ({self._index(store.index)})"
         value = self.ready[store.value]
-        missing = {d.name for d in self.tiling.dimensions} & dims
-        if missing != self.dims[store.value] or not store.index.vars:
+        spread = self._index_dims(store.index) != dims  # one element, for points that are masked
+        if spread or dims != self.dims[store.value] or not store.index.vars:
             shape = self._shape_of(dims)
             value = f"tl.broadcast_to({value}, {shape})"
             address = f"tl.broadcast_to({address}, {shape})"
@@ -359,8 +365,14 @@ class _Writer:
 
     def _shape_of(self, dims: Dims) -> str:
         """The block's shape, with 1 for what is not in `dims`."""
-        sizes = [f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions]
+        sizes = [
+            f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
+        ]
         return f"[{', '.join(sizes)}]"
+
+    def _access_dims(self, instr: Load | IndexValue | Store) -> Dims:
+        """The block dimensions that an instruction's own index varies along."""
+        return self._index_dims(instr.index)
 
     def _index_dims(self, index: Expr) -> Dims:
         """The block dimensions that an index varies along."""

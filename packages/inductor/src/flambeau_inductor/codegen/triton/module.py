@@ -43,7 +43,10 @@ class TritonSource:
 
 
 def generate_module(
-    loops: Sequence[Loop], dtypes: Mapping[str, torch.dtype], numels: Mapping[str, int]
+    loops: Sequence[Loop],
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    given: Mapping[str, TritonKernel] | None = None,
 ) -> TritonSource:
     """Source of the kernels of `loops`.
 
@@ -51,6 +54,7 @@ def generate_module(
         loops: kernels of one program; their names are distinct.
         dtypes: dtype of every buffer.
         numels: elements that a buffer's indices may span.
+        given: kernels of loops that have theirs already, by the loop's name.
 
     Raises:
         TritonUnsupported: one of the loops cannot be expressed.
@@ -58,8 +62,12 @@ def generate_module(
     shared: dict[TritonKernel, TritonKernel] = {}
     launches: dict[str, Launch] = {}
     for loop in loops:
-        anonymous = replace(loop, name="kernel", origins=())
-        kernel = generate(anonymous, dtypes, numels)
+        made = (given or {}).get(loop.name)
+        if made is None:
+            kernel = generate(replace(loop, name="kernel", origins=()), dtypes, numels)
+        else:
+            source = made.source.replace(f"def {made.name}(", "def kernel(", 1)
+            kernel = replace(made, name="kernel", source=source)
         key = replace(kernel, arguments=())
         if key not in shared:
             source = kernel.source.replace("def kernel(", f"def {loop.name}(", 1)

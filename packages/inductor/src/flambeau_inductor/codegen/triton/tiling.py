@@ -19,15 +19,19 @@ from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
 
-MAX_PERSISTENT = 16384
+MAX_PERSISTENT = 32768
 POINTWISE_BLOCK = 1024
 REDUCTION_BLOCK = 4096
 OUTER_BLOCK = 8192
 STREAMING_MULTIPROCESSORS = 132
 OUTER_COLUMNS = 128
 """Columns of a program that sums down them: neighbours in memory, which are read together."""
-WARP_ELEMENTS = 512
-"""Elements of a row that a warp holds."""
+THREAD_ELEMENTS = 64
+"""Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
+LOOPED_BLOCK = 16384
+LOOPED_WARPS = 32
+"""Rows too long for registers are read again after each reduction: few programs at a time, so that
+the rows being worked on stay in the level 2 cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +115,17 @@ def _reduction(loop: Loop) -> Tiling:
         together = max(1, min(REDUCTION_BLOCK // 2 // padded, next_power_of_two(rows)))
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
             together //= 2
-        warps = max(1, min(16, together * padded // WARP_ELEMENTS))
+        warps = _warps(together * padded)
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
-        (Dimension("x", loop.x, 1), Dimension("r", loop.r, REDUCTION_BLOCK)), 8, looped=True
+        (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
     )
+
+
+def _warps(elements: int) -> int:
+    """Warps of a program that holds so many elements in registers."""
+    each = 32 * (THREAD_ELEMENTS if elements >= 4096 else THREAD_ELEMENTS // 2)
+    return max(1, min(16, elements // each))
 
 
 def _outer_reduction(loop: Loop, rows: int, length: int) -> Tiling:

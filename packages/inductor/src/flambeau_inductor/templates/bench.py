@@ -1,0 +1,99 @@
+"""Runs of kernels and library calls on tensors made for the purpose.
+
+In: steps of a program, kernels by the names of their loops. Out: callables without arguments.
+Invariant: nothing of the caller's is read or written: every buffer is a new tensor with the layout
+that the program says, floats drawn at random, integers zero (a position that is always there).
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau_inductor._torch_compat import out_names, overload_of
+from flambeau_inductor.autotune import Budget
+from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
+from flambeau_inductor.runtime.memory import seen_as
+
+Run = Callable[[], object]
+
+
+class Bench:
+    """Tensors of a few buffers and what runs on them."""
+
+    def __init__(self, layouts: Mapping[str, Layout], budget: Budget) -> None:
+        self._layouts = layouts
+        self._budget = budget
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor that stands for a buffer."""
+        found = self._tensors.get(name)
+        if found is None:
+            layout = self._layouts[name]
+            shape, stride, _ = layout.static()
+            found = torch.empty_strided(shape, stride, dtype=layout.dtype, device=layout.device)
+            _fill(found)
+            self._tensors[name] = found
+        return found
+
+    def call(self, step: Extern) -> Run:
+        """A library call that writes into given tensors."""
+        operator = overload_of(step.target)
+        args = [self._argument(a) for a in step.args]
+        kwargs = {k: self._argument(v) for k, v in step.kwargs}
+        keywords = out_names(operator)
+        kwargs |= {k: self._argument(r) for k, r in zip(keywords, step.into, strict=True)}
+        return lambda: operator(*args, **kwargs)
+
+    def kernels(self, kernels: Sequence[TritonKernel]) -> dict[str, Run]:
+        """Each kernel, compiled, on its buffers; what cannot be compiled raises when it is run."""
+        started = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+            path = Path(folder) / "kernels.py"
+            path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
+            made = build(path, kernels, lenient=True)
+        self._budget.spend(time.perf_counter() - started)
+        found: dict[str, Run] = {}
+        for kernel in kernels:
+            tensors = [self.tensor(name) for name in kernel.arguments]
+            launcher: Callable[..., object] = made[kernel.name]
+            found[kernel.name] = partial(launcher, *tensors)
+        return found
+
+    def _argument(self, argument: Argument) -> Any:
+        if isinstance(argument, Ref):
+            tensor = self.tensor(argument.buffer)
+            if argument.layout is None:
+                return tensor
+            shape, stride, offset = argument.layout.static()
+            return seen_as(tensor, shape, stride, offset)
+        if isinstance(argument, tuple):
+            return [self._argument(each) for each in argument]
+        return argument
+
+
+def in_order(*runs: Run) -> Run:
+    """One run after the other."""
+
+    def run() -> None:
+        for each in runs:
+            each()
+
+    return run
+
+
+def _fill(tensor: torch.Tensor) -> None:
+    if tensor.is_floating_point():
+        tensor.normal_()
+    else:
+        tensor.zero_()

@@ -1,0 +1,251 @@
+"""A matrix product as one Triton kernel, with what follows it at each element.
+
+In: a `Product`, its `Epilogue`, a `Tile`. Out: a `TritonKernel`, built and launched like any other.
+Invariant: products are summed in float32, scaled, added to and rounded once to the result's dtype
+before the epilogue sees them, as the library does; float32 operands are multiplied as float32
+unless TF32 is allowed.
+
+Programs walk over tiles in groups of rows, so that those that run together share what they read
+(P. Tillet's tutorial calls it grouped ordering). With several parts a program sums its share of
+the inner dimension into float32 memory; a loop adds the parts up and does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.codegen.triton.dtypes import pointer, register
+from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel, Writer
+from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
+from flambeau_inductor.indexing import Expr, Var
+from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
+from flambeau_inductor.templates.epilogue import Epilogue
+from flambeau_inductor.templates.tiles import Tile
+
+GROUP = 8
+"""Rows of tiles that are walked together."""
+
+TemplateKernel = TritonKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Memory of an operand: strides along batch, rows and columns, in elements."""
+
+    buffer: str
+    strides: tuple[int, int, int]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension."""
+
+    a: Matrix
+    b: Matrix
+    sizes: tuple[int, int, int, int]
+    dtype: torch.dtype
+    added: Matrix | None = None
+    alpha: float = 1.0
+    beta: float = 1.0
+    tf32: bool = False
+
+    @property
+    def outer(self) -> tuple[int, int, int]:
+        """Batch, rows and columns."""
+        return self.sizes[:3]
+
+
+def product_kernel(
+    product: Product,
+    epilogue: Epilogue,
+    tile: Tile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str = "product",
+) -> TritonKernel:
+    """The kernel. `dtypes` and `numels` are of all the buffers that it touches."""
+    rows = Dimension("y", epilogue.rows, tile.rows)
+    columns = Dimension("x", epilogue.columns, tile.columns)
+    loop = epilogue.loop
+    writer = ProductWriter(loop, dtypes, numels, Tiling((rows, columns), tile.warps))
+    return writer.product(product, epilogue, tile, name)
+
+
+class ProductWriter(Writer):
+    """Writes the loop over the inner dimension, then the epilogue's instructions."""
+
+    def product(self, product: Product, epilogue: Epilogue, tile: Tile, name: str) -> TritonKernel:
+        self.epilogue = epilogue
+        self.scaled = product
+        self._facts()
+        others = [
+            i.buffer
+            for i in self.loop.body
+            if isinstance(i, Load | Store) and i.buffer != epilogue.result
+        ]
+        added = [product.added.buffer] if product.added is not None else []
+        self.arguments = tuple(dict.fromkeys([product.a.buffer, product.b.buffer, *added, *others]))
+        self.names = {buffer: f"b{i}" for i, buffer in enumerate(self.arguments)}
+        batch, m, n, _ = product.sizes
+        tiles = -(-m // tile.rows) * -(-n // tile.columns)
+        self._places(product, tile, tiles)
+        self._inner(product, tile)
+        self._dimension_index(self._dimension("y"), "rows")
+        self._dimension_index(self._dimension("x"), "columns")
+        if tile.parts == 1:
+            self._rounded_product(product)
+        self._straight(range(len(self.loop.body)))
+        constants = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
+        parameters = [self.names[buffer] for buffer in self.arguments]
+        parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
+        header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
+        return TritonKernel(
+            name=name,
+            source="\n".join([header, *self.lines]) + "\n",
+            arguments=self.arguments,
+            pointers=tuple(pointer(self.dtypes[buffer]) for buffer in self.arguments),
+            constants=constants,
+            programs=tiles * batch * tile.parts,
+            warps=tile.warps,
+            stages=tile.stages,
+        )
+
+    def _places(self, product: Product, tile: Tile, tiles: int) -> None:
+        """Which part, which product and which tile of it this program computes."""
+        _, m, n, _ = product.sizes
+        down, across = -(-m // tile.rows), -(-n // tile.columns)
+        wide = max(self.numels.values(), default=0) > INT32_LIMIT
+        self._line("program = tl.program_id(0)")
+        self._line(f"part = program % {tile.parts}")
+        self._line(f"program = program // {tile.parts}")
+        self._line(f"product = program // {tiles}" + (".to(tl.int64)" if wide else ""))
+        self._line(f"program = program % {tiles}")
+        self._line(f"first = program // {GROUP * across} * {GROUP}")
+        self._line(f"height = tl.minimum({down} - first, {GROUP})")
+        self._line(f"within = program % {GROUP * across}")
+        self._line("row_tile = first + within % height")
+        self._line("column_tile = within // height")
+        convert = ".to(tl.int64)" if wide else ""
+        self._line(f"rows = (row_tile * YBLOCK + tl.arange(0, YBLOCK)){convert}")
+        self._line(f"columns = (column_tile * XBLOCK + tl.arange(0, XBLOCK)){convert}")
+        below = 1
+        for axis in reversed(self.epilogue.batch):
+            size = int(axis.size) if isinstance(axis.size, int) else 0
+            text = "product" if below == 1 else f"(product // {below})"
+            self._line(f"{axis.var} = {text} % {size}")
+            self.axes[axis.var] = axis.var
+            below *= size
+
+    def _inner(self, product: Product, tile: Tile) -> None:
+        """`total`: the sum of the products, in float32."""
+        _, m, n, k = product.sizes
+        share = -(-k // (tile.depth * tile.parts)) * tile.depth
+        row_mask = f"(rows < {m})[:, None]" if m % tile.rows else ""
+        column_mask = f"(columns < {n})[None, :]" if n % tile.columns else ""
+        ragged = share * tile.parts != k
+        a, b = product.a, product.b
+        self._line(f"inner = part * {share} + tl.arange(0, KBLOCK)")
+        self._line(
+            f"a_at = {self.names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
+            f" + (rows * {a.strides[1]})[:, None] + (inner * {a.strides[2]})[None, :]"
+        )
+        self._line(
+            f"b_at = {self.names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
+            f" + (inner * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]"
+        )
+        self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
+        self._line(f"for step in range(0, {share}, KBLOCK):")
+        self.indent = "        "
+        left = f"inner < {k} - step"
+        a_masks = [text for text in (row_mask, f"({left})[None, :]" if ragged else "") if text]
+        b_masks = [text for text in (column_mask, f"({left})[:, None]" if ragged else "") if text]
+        self._line(f"a = tl.load(a_at{_masked(a_masks)})")
+        self._line(f"b = tl.load(b_at{_masked(b_masks)})")
+        self._line(f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})")
+        self._line(f"a_at += KBLOCK * {a.strides[2]}")
+        self._line(f"b_at += KBLOCK * {b.strides[1]}")
+        self.indent = "    "
+
+    def _precision(self, product: Product) -> str:
+        return "tf32" if product.tf32 else "ieee"
+
+    def _rounded_product(self, product: Product) -> None:
+        """`product_value`: the product as the library would have stored it."""
+        text = "total" if product.alpha == 1 else f"total * {float(product.alpha)!r}"
+        added = product.added
+        if added is not None and product.beta != 0:
+            masks = self._masks(frozenset({"y", "x"}))
+            address = (
+                f"{self.names[added.buffer]} + {added.offset} + product * {added.strides[0]}"
+                f" + yindex * {added.strides[1]} + xindex * {added.strides[2]}"
+            )
+            self._line(f"added = tl.load({address}{_masked(masks)}).to(tl.float32)")
+            scale = "" if product.beta == 1 else f" * {float(product.beta)!r}"
+            text = f"{text} + added{scale}"
+        self._line(f"product_value = ({text}).to({register(product.dtype)})")
+
+    def _access_dims(self, instr: Load | IndexValue | Store) -> frozenset[str]:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return frozenset({"y", "x"})  # the tile is there whole, also of one row
+        return super()._access_dims(instr)
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return "product_value"
+        return super()._value(i, instr)
+
+    def _index_dims(self, index: Expr) -> frozenset[str]:
+        scalars = {axis.var for axis in self.epilogue.batch}
+        found: set[str] = set()
+        for name in index.vars - scalars:
+            if name.startswith("%"):
+                found |= self.dims[int(name[1:])]
+            else:
+                found.add(self.dimension_of[name])
+        return frozenset(found)
+
+
+def partial_kernel(
+    product: Product,
+    tile: Tile,
+    partials: str,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str = "parts",
+) -> TritonKernel:
+    """The kernel that leaves each part's sums in `partials`: [parts, rows, columns] of float32."""
+    _, m, n, _ = product.sizes
+    at = Var("part") * (m * n) + Var("y0") * n + Var("x0")
+    body: tuple[Instr, ...] = (
+        Load("", Var("y0") * n + Var("x0"), torch.float32),
+        Store(partials, at, 0),
+    )
+    epilogue = Epilogue((Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, "")
+    rows = Dimension("y", epilogue.rows, tile.rows)
+    columns = Dimension("x", epilogue.columns, tile.columns)
+    writer = PartWriter(epilogue.loop, dtypes, numels, Tiling((rows, columns), tile.warps))
+    return writer.product(product, epilogue, tile, name)
+
+
+class PartWriter(ProductWriter):
+    """The same without scaling: `part` is known already, and the sums are stored as they are."""
+
+    def _places(self, product: Product, tile: Tile, tiles: int) -> None:
+        held = self.epilogue
+        self.epilogue = Epilogue((), held.rows, held.columns, held.body, held.result)
+        super()._places(product, tile, tiles)
+        self.epilogue = held
+        self.axes["part"] = "part"
+
+    def _value(self, i: int, instr: Instr) -> str:
+        if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
+            return "total"
+        return super()._value(i, instr)
+
+
+def _masked(masks: list[str]) -> str:
+    return f", {' & '.join(masks)}, other=0" if masks else ""

@@ -1,0 +1,224 @@
+"""Matrix products of a program, as templates see them.
+
+In: the steps of a program. Out: `Found`: a product, the library call that computes it now, and the
+pointwise loop that alone reads its result, where there is one. Invariant: between the call and the
+loop nothing is computed, so that both can run at the loop's place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Load, Loop, Store
+from flambeau_inductor.ir.program import (
+    Alloc,
+    Argument,
+    Extern,
+    Free,
+    Layout,
+    Program,
+    Ref,
+    Reuse,
+    RunLoop,
+)
+from flambeau_inductor.schedule.memory import touched
+from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
+from flambeau_inductor.templates.matmul import Matrix, Product
+
+TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
+DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`call` is the position of the library call, `reader` that of the loop behind it, whose
+    instructions `epilogue` has; without one the epilogue stores the product to `result`."""
+
+    product: Product
+    epilogue: Epilogue
+    result: str
+    call: int
+    reader: int | None
+    refused: str = ""
+
+
+def find(program: Program, tf32: bool) -> list[Found]:
+    """The products that a template could compute, in order."""
+    layouts = {b.name: b.layout for b in program.buffers}
+    readers = _readers(program)
+    found: list[Found] = []
+    for position, step in enumerate(program.steps):
+        if not isinstance(step, Extern) or step.target not in TARGETS:
+            continue
+        product = product_of(step, layouts, tf32)
+        if product is None:
+            continue
+        result = step.into[0].buffer
+        reader, refused = _reader(program, position, result, readers.get(result, []))
+        epilogue = None
+        if reader is not None:
+            loop = program.steps[reader]
+            assert isinstance(loop, RunLoop)
+            try:
+                epilogue = epilogue_of(loop.loop, result, product.outer)
+                _no_overwriting(program, position, reader, product, loop.loop)
+            except NoEpilogue as error:
+                reader, refused, epilogue = None, str(error), None
+        if epilogue is None:
+            epilogue = _stored(product, result)
+        found.append(Found(product, epilogue, result, position, reader, refused))
+    return found
+
+
+def product_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Product | None:
+    """The product that a library call computes; None for one that no template takes."""
+    added, operands = None, step.args
+    if len(step.args) == 3:
+        added, operands = step.args[0], step.args[1:]
+    a, b = (_layout(each, layouts) for each in operands)
+    into = _layout(step.into[0], layouts)
+    if a is None or b is None or into is None or into.device.type != "cuda":
+        return None
+    try:
+        (left, a_strides, a_from), (right, b_strides, b_from) = a.static(), b.static()
+        shape, stride, start = into.static()
+        more = _layout(added, layouts)
+        third = None if more is None else more.static()
+    except TypeError:  # a size is open
+        return None
+    if into.dtype not in DTYPES or not a.dtype == b.dtype == into.dtype or start:
+        return None
+    if 0 in (*left, *right) or stride != _dense(shape):
+        return None
+    batched = len(shape) == 3
+    batch = shape[0] if batched else 1
+    kwargs = dict(step.kwargs)
+    alpha, beta = kwargs.get("alpha", 1), kwargs.get("beta", 1)
+    if not isinstance(alpha, int | float) or not isinstance(beta, int | float):
+        return None
+    matrix = None
+    if added is not None:
+        if third is None or more is None or more.dtype != into.dtype:
+            return None
+        matrix = _spread(added, third, len(shape))
+    zero = () if batched else (0,)
+    return Product(
+        Matrix(_buffer(operands[0]), (*zero, *a_strides), a_from),  # type: ignore[arg-type]
+        Matrix(_buffer(operands[1]), (*zero, *b_strides), b_from),  # type: ignore[arg-type]
+        (batch, left[-2], right[-1], left[-1]),
+        into.dtype,
+        matrix,
+        float(alpha),
+        float(beta),
+        tf32,
+    )
+
+
+def _layout(argument: Argument, layouts: Mapping[str, Layout]) -> Layout | None:
+    if not isinstance(argument, Ref):
+        return None
+    return argument.layout or layouts[argument.buffer]
+
+
+def _buffer(argument: Argument) -> str:
+    assert isinstance(argument, Ref)
+    return argument.buffer
+
+
+def _spread(
+    added: Argument, layout: tuple[tuple[int, ...], tuple[int, ...], int], rank: int
+) -> Matrix:
+    shape, stride, offset = layout
+    steps = [0 if n == 1 else s for n, s in zip(shape, stride, strict=True)]
+    padded = [0] * (3 - len(steps)) + steps
+    assert rank in (2, 3)
+    return Matrix(_buffer(added), (padded[0], padded[1], padded[2]), offset)
+
+
+def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _stored(product: Product, result: str) -> Epilogue:
+    batch, rows, columns = product.outer
+    at = Var("z0") * (rows * columns) + Var("y0") * columns + Var("x0")
+    load = Load("", at, product.dtype)
+    return plain("", (batch, rows, columns), load, Store(result, at, 0))
+
+
+def _readers(program: Program) -> dict[str, list[int]]:
+    """Positions of the steps that read each buffer; an output counts as one at the end."""
+    found: dict[str, list[int]] = {}
+    for position, step in enumerate(program.steps):
+        if not isinstance(step, Alloc | Reuse | Free):
+            for name in touched(step)[0]:
+                found.setdefault(name, []).append(position)
+    for output in program.outputs:
+        if isinstance(output, Ref):
+            found.setdefault(output.buffer, []).append(len(program.steps))
+    return found
+
+
+def _reader(program: Program, call: int, result: str, readers: list[int]) -> tuple[int | None, str]:
+    """The loop that alone reads the result, with nothing computed before it since the call."""
+    if len(readers) != 1:
+        return None, f"{len(readers)} steps read the product"
+    (position,) = readers
+    if position >= len(program.steps) or not isinstance(program.steps[position], RunLoop):
+        return None, "no loop reads the product"
+    between = program.steps[call + 1 : position]
+    if not all(isinstance(step, Alloc | Reuse | Free) for step in between):
+        return None, "something else is computed between the product and its reader"
+    return position, ""
+
+
+def _no_overwriting(program: Program, call: int, reader: int, product: Product, loop: Loop) -> None:
+    """Programs that still read an operand must not find another's results there."""
+    written = {i.buffer for i in loop.body if isinstance(i, Store)}
+    taken = {
+        step.old
+        for step in program.steps[call:reader]
+        if isinstance(step, Reuse) and step.buffer in written
+    }
+    operands = {product.a.buffer, product.b.buffer}
+    if operands & (taken | written):
+        raise NoEpilogue("it writes over an operand of the product")
+
+
+def fused_steps(program: Program, found: Found, loops: tuple[Loop, ...]) -> Program:
+    """The program with `loops` in place of the call (and of its reader)."""
+    steps = list(program.steps)
+    new = [RunLoop(loop) for loop in loops]
+    if found.reader is None:
+        steps[found.call : found.call + 1] = new
+        return replace(program, steps=tuple(steps))
+    kept: list[object] = []
+    freed: list[object] = []
+    for step in steps[found.call + 1 : found.reader]:
+        if isinstance(step, Free):
+            freed.append(step)  # the call's operands, which are read later now
+        elif isinstance(step, Reuse) and step.old == found.result:
+            kept.append(Alloc(step.buffer))
+        else:
+            kept.append(step)
+    before = [
+        step
+        for step in steps[: found.call]
+        if not (isinstance(step, Alloc) and step.buffer == found.result)
+    ]
+    after = [
+        step
+        for step in steps[found.reader + 1 :]
+        if not (isinstance(step, Free) and step.buffer == found.result)
+    ]
+    replaced = (*before, *kept, *new, *freed, *after)
+    return replace(program, steps=replaced)  # type: ignore[arg-type]

@@ -1,0 +1,188 @@
+"""Which kernels of a program are taken from templates, by measurement.
+
+In: a scheduled program on a GPU and a `Tuner`. Out: `Selected`: the program with some library calls
+and the loops behind them replaced, and the kernels of its loops that are not written as usual.
+Invariant: a replaced call computes the same; where nothing measured faster, nothing changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from flambeau_inductor.autotune import Candidate, Tuner
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
+from flambeau_inductor.codegen.triton.tiling import choose
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import Extern, Program, RunLoop
+from flambeau_inductor.schedule.memory import storage_bytes
+from flambeau_inductor.templates.bench import Bench, Run, in_order
+from flambeau_inductor.templates.matmul import product_kernel
+from flambeau_inductor.templates.parts import Split, split_product
+from flambeau_inductor.templates.products import Found, find, fused_steps
+from flambeau_inductor.templates.tiles import Tile, candidates
+from flambeau_inductor.templates.tilings import alternatives
+
+LIBRARY = "library"
+LEAST_POINTS = 1 << 20
+"""Loops over fewer points are bound by their launch: no tiling makes them faster."""
+
+
+@dataclass(slots=True)
+class Selected:
+    """`kernels` by the names of the loops that they compute."""
+
+    program: Program
+    kernels: dict[str, TritonKernel] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+
+
+def select(program: Program, tuner: Tuner, device: str) -> Selected:
+    """Race templates against library calls, and tilings against each other.
+
+    `device` says what the measurements hold for (name and capability).
+    """
+    selected = Selected(program)
+    done: set[str] = set()
+    while True:
+        found = next((f for f in find(selected.program, tf32()) if f.result not in done), None)
+        if found is None:
+            break
+        done.add(found.result)
+        _product(selected, found, tuner, device)
+    for step in selected.program.steps:
+        if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
+            _tiling(selected, step.loop, tuner, device)
+    return selected
+
+
+def tf32() -> bool:
+    """Whether the user allows products of float32 to be computed as TF32."""
+    return torch.get_float32_matmul_precision() != "highest"
+
+
+def _facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
+    dtypes = {b.name: b.layout.dtype for b in program.buffers}
+    numels: dict[str, int] = {}
+    for buffer in program.buffers:
+        size = storage_bytes(buffer.layout)
+        if isinstance(size, int):  # no product and no tiling here takes a buffer of an open size
+            numels[buffer.name] = size // buffer.layout.dtype.itemsize
+    return dtypes, numels
+
+
+def _product(selected: Selected, found: Found, tuner: Tuner, device: str) -> None:
+    program = selected.program
+    dtypes, numels = _facts(program)
+    batch, m, n, k = found.product.sizes
+    tiles = {tile.name: tile for tile in candidates(m, n, k, batch, found.product.dtype.itemsize)}
+    ways: dict[str, tuple[TritonKernel, ...] | Split] = {}
+    for name, tile in tiles.items():
+        try:
+            ways[name] = _way(found, tile, program, f"{found.result}_{name}")
+        except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
+            return
+    if not ways:
+        return
+    key = _key("product", device, [_text(way) for way in ways.values()], found.product.sizes)
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in program.buffers}
+        for way in ways.values():
+            if isinstance(way, Split):
+                layouts[way.buffer.name] = way.buffer.layout
+        bench = Bench(layouts, tuner.budget)
+        kernels = [kernel for way in ways.values() for kernel in _kernels(way)]
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        library: list[Run] = [bench.call(call)]
+        if found.reader is not None:
+            reader = program.steps[found.reader]
+            assert isinstance(reader, RunLoop)
+            own = generate(replace(reader.loop, name="reader"), dtypes, numels)
+            kernels.append(own)
+        runs = bench.kernels(kernels)
+        if found.reader is not None:
+            library.append(runs["reader"])
+        rows = [Candidate(LIBRARY, in_order(*library))]
+        for name, way in ways.items():
+            rows.append(Candidate(name, in_order(*(runs[k.name] for k in _kernels(way)))))
+        return rows
+
+    winner = tuner.choose(key, [LIBRARY, *ways], racing)
+    selected.chosen[found.result] = winner
+    if winner == LIBRARY:
+        return
+    way = ways[winner]
+    loops: tuple[Loop, ...]
+    if isinstance(way, Split):
+        loops = way.loops
+        selected.program = way.within(fused_steps(program, found, loops))
+        selected.kernels[loops[0].name] = way.kernels[0]
+        return
+    loop = replace(found.epilogue.loop, name=way[0].name)
+    selected.program = fused_steps(program, found, (loop,))
+    selected.kernels[loop.name] = way[0]
+
+
+def _way(
+    found: Found,
+    tile: Tile,
+    program: Program,
+    name: str,
+) -> tuple[TritonKernel, ...] | Split:
+    dtypes, numels = _facts(program)
+    if tile.parts > 1:
+        device = next(b.layout.device for b in program.buffers if b.name == found.result)
+        return split_product(found, tile, dtypes, numels, name, device)
+    return (product_kernel(found.product, found.epilogue, tile, dtypes, numels, name),)
+
+
+def _kernels(way: tuple[TritonKernel, ...] | Split) -> tuple[TritonKernel, ...]:
+    return way.kernels if isinstance(way, Split) else way
+
+
+def _text(way: tuple[TritonKernel, ...] | Split) -> str:
+    """What decides how fast it is, without names."""
+    return "\n".join(
+        kernel.source.replace(kernel.name, "kernel") + repr((kernel.constants, kernel.programs))
+        for kernel in _kernels(way)
+    )
+
+
+def _key(kind: str, device: str, texts: Sequence[str], sizes: Sequence[int] = ()) -> str:
+    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+    return " ".join([kind, device, "x".join(map(str, sizes)), digest])
+
+
+def _tiling(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
+    """Another tiling for a loop over much memory, if one is faster."""
+    dtypes, numels = _facts(selected.program)
+    try:
+        first = choose(loop)
+        tilings = {"model": first} | alternatives(loop, first, LEAST_POINTS)
+        if len(tilings) < 2:
+            return
+        kernels = {
+            name: replace(
+                generate(replace(loop, name=f"{loop.name}_{name}", origins=()), dtypes, numels, t),
+            )
+            for name, t in tilings.items()
+        }
+    except TritonUnsupported:
+        return  # whoever generates the loop's kernel says why it has none
+
+    def racing() -> Sequence[Candidate]:
+        bench = Bench({b.name: b.layout for b in selected.program.buffers}, tuner.budget)
+        runs = bench.kernels(list(kernels.values()))
+        return [Candidate(name, runs[kernel.name]) for name, kernel in kernels.items()]
+
+    texts = [_text((kernel,)) + str(kernel.warps) for kernel in kernels.values()]
+    winner = tuner.choose(_key("tiling", device, texts), list(kernels), racing)
+    selected.chosen[loop.name] = winner
+    if winner != "model":
+        selected.kernels[loop.name] = kernels[winner]

@@ -1,0 +1,109 @@
+"""Programs with products chosen from templates, for a GPU that need not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import flambeau_prims
+import pytest
+import torch
+from flambeau_inductor import Options
+from flambeau_inductor.autotune import Tuner
+from flambeau_inductor.ir.program import Alloc, Extern, Free, Program, Reuse, RunLoop
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.schedule import schedule
+from flambeau_inductor.schedule.memory import touched
+from flambeau_inductor.templates.products import find
+from flambeau_inductor.templates.select import LIBRARY, select
+from torch import fx
+from torch._subclasses import FakeTensorMode
+from torch.nn import functional as F
+
+
+def program_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
+    """The program of `fn` on CUDA tensors that do not exist."""
+    with FakeTensorMode():
+        inputs = [torch.empty(s, device="cuda", dtype=torch.bfloat16) for s in shapes]
+        gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
+    return schedule(lower_graph(gm, inputs), Options().limits)
+
+
+class Chooser(Tuner):
+    """Chooses what the test wants of a product, and never measures."""
+
+    def __init__(self, wanted: Callable[[str], bool]) -> None:
+        self.wanted = wanted
+
+    def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+        if not key.startswith("product"):
+            return names[0]
+        return next((name for name in names if self.wanted(name)), names[0])
+
+
+def sound(program: Program) -> None:
+    """Every buffer is there when it is used, and freed once."""
+    there = {b.name for b in program.inputs} | {name for name, _ in program.constants}
+    for step in program.steps:
+        if isinstance(step, Alloc):
+            assert step.buffer not in there, step
+            there.add(step.buffer)
+        elif isinstance(step, Reuse):
+            assert step.old in there, step
+            there.add(step.buffer)
+        elif isinstance(step, Free):
+            assert step.buffer in there, step
+            there.discard(step.buffer)
+        elif isinstance(step, Extern):
+            reads, writes = touched(step)
+            assert reads | writes <= there, step
+            there.update(r for r in step.results if r)
+
+
+def mlp(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> Any:
+    return F.gelu(F.linear(x, w, b)) @ v + x
+
+
+SHAPES = ((512, 256), (1024, 256), (1024,), (1024, 256))
+
+
+def test_products_are_found_with_what_follows_them() -> None:
+    found = find(program_of(mlp, *SHAPES), tf32=False)
+    assert [f.product.sizes for f in found] == [(1, 512, 1024, 256), (1, 512, 256, 1024)]
+    assert all(f.reader is not None for f in found)
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_chosen_template_takes_the_place_of_call_and_loop(parts: bool) -> None:
+    program = program_of(mlp, *SHAPES)
+    calls = sum(isinstance(s, Extern) for s in program.steps)
+    made = select(program, Chooser(lambda name: ("k" in name) == parts and "x" in name), "a GPU")
+    taken = [name for name, choice in made.chosen.items() if "x" in choice]
+    assert taken
+    assert sum(isinstance(s, Extern) for s in made.program.steps) == calls - len(taken)
+    sound(made.program)
+    loops = {s.loop.name for s in made.program.steps if isinstance(s, RunLoop)}
+    assert made.kernels.keys() <= loops
+    for kernel in made.kernels.values():
+        assert "tl.dot" in kernel.source
+
+
+def test_nothing_changes_where_the_library_wins() -> None:
+    program = program_of(mlp, *SHAPES)
+    made = select(program, Chooser(lambda name: name == LIBRARY), "a GPU")
+    assert made.program == program and not made.kernels
+
+
+def test_a_result_is_not_written_over_an_operand() -> None:
+    """relu(x @ w) + x could take x's memory; programs that still read x would find it there."""
+
+    def square(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = torch.sin(x)
+        return (F.relu(y @ w) + y) @ w
+
+    program = program_of(square, (256, 256), (256, 256))
+    for found in find(program, tf32=False):
+        operands = {found.product.a.buffer, found.product.b.buffer}
+        if found.reader is not None:
+            reuses = [s for s in program.steps[found.call : found.reader] if isinstance(s, Reuse)]
+            assert not operands & {s.old for s in reuses}
