@@ -80,7 +80,16 @@ def lower_graph(
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
     graph.symbols = ctx.sizes.sources()
+    reusable = frozenset(getattr(info, "reusable_inputs", ()))
+    graph.donated = frozenset(
+        k for k, made in enumerate(graph.inputs) if _given_at(made) in reusable
+    )
     return graph
+
+
+def _given_at(made: Node) -> int | None:
+    """Where the input is in the boxed list."""
+    return made.define.position if isinstance(made.define, Input) else None
 
 
 def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:

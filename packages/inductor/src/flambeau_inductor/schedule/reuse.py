@@ -83,7 +83,9 @@ def _held(plan: _Plan) -> list[int]:
             held += _size(plan, step.buffer)
         elif isinstance(step, Extern):
             held += sum(_size(plan, name) for name in step.results if name is not None)
-        elif isinstance(step, Free) and (step.buffer not in plan.owned.given or _lends(plan, step.buffer)):
+        elif isinstance(step, Free) and (
+            step.buffer not in plan.owned.given or _lends(plan, step.buffer)
+        ):
             held -= _size(plan, step.buffer)
         found.append(held)
     return found
