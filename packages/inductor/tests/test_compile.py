@@ -182,23 +182,6 @@ def test_negated_memory_is_refused():
         compiled(graph, [negated])
 
 
-def test_symbolic_sizes_say_so():
-    graph, x = pointwise()
-    symbolic = flambeau_prims.TensorMeta(
-        (torch.SymInt(_Node()),), (1,), torch.float32, torch.device("cpu")
-    )
-    next(iter(graph.nodes)).meta["val"] = symbolic
-    with pytest.raises(flambeau_prims.NotYetSymbolic):
-        compiled(graph, [x])
-
-
-class _Node:
-    """The least that a `SymInt` is made of."""
-
-    def _graph_repr(self) -> str:
-        return "s0"
-
-
 def test_the_report_says_what_was_done():
     def function(x, w):
         return torch.softmax(torch.relu(x @ w), -1).sum(0)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from flambeau_aot.export import JointExport, JointInput, JointOutput, export_joint
     from flambeau_aot.frontends import aot_function, aot_module
     from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
-    from flambeau_aot.late import restore_graph
+    from flambeau_aot.late import restore_graph, static_tensors
     from flambeau_aot.options import Classifier, OpClass, Options
     from flambeau_aot.partition.budget import CurvePoint
     from flambeau_aot.partition.mincut import memory_curve, min_cut_partition
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from flambeau_aot.report import Report
     from flambeau_aot.runtime.boxed import boxed
     from flambeau_aot.runtime.call import Compiled
-    from flambeau_aot.saved import CannotSave, Stored, restore, stored_from
+    from flambeau_aot.saved import CannotSave, Stored, decoded, encoded, restore, stored_from
     from flambeau_aot.show import show_graph, show_joint
     from flambeau_aot.step import AotStep, aot_step
 
@@ -86,6 +86,9 @@ _HOMES = {
     "AotStep": "step",
     "aot_step": "step",
     "restore_graph": "late",
+    "static_tensors": "late",
+    "encoded": "saved",
+    "decoded": "saved",
     "CannotSave": "saved",
     "Stored": "saved",
     "restore": "saved",
@@ -126,9 +129,11 @@ __all__ = [
     "aot_step",
     "boxed",
     "compile",
+    "decoded",
     "default_partition",
     "draw_curve",
     "draw_joint",
+    "encoded",
     "export_joint",
     "memory_curve",
     "min_cut_partition",
@@ -138,6 +143,7 @@ __all__ = [
     "save_all",
     "show_graph",
     "show_joint",
+    "static_tensors",
     "stored_from",
 ]
 

@@ -31,6 +31,7 @@ from flambeau_aot.norms import (
     instance_norm,
 )
 from flambeau_aot.reshaped import Views
+from flambeau_aot.sparse import SparseUses
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
@@ -42,25 +43,20 @@ from flambeau_aot.writes import (
 )
 
 
-def embedding(*args: Any, **kwargs: Any) -> Any:
-    """`torch.nn.functional.embedding`, but for a sparse gradient."""
-    _refuse_sparse(functional.embedding, args, kwargs)
-    return functional.embedding(*args, **kwargs)
-
-
 def embedding_bag(*args: Any, **kwargs: Any) -> Any:
     """`torch.nn.functional.embedding_bag`, but for a sparse gradient."""
-    _refuse_sparse(functional.embedding_bag, args, kwargs)
+    if _wants_sparse(functional.embedding_bag, args, kwargs):
+        raise Unsupported(
+            "embedding_bag with sparse=True has a sparse gradient, which no graph holds; "
+            "use sparse=False, or let it run outside the graph"
+        )
     return functional.embedding_bag(*args, **kwargs)
 
 
-def _refuse_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _wants_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     given = signature(func).bind(*args, **kwargs).arguments
-    if given.get("sparse") and given["weight"].requires_grad and torch.is_grad_enabled():
-        raise Unsupported(
-            f"{func.__name__} with sparse=True has a sparse gradient, which no graph holds; "
-            "use sparse=False, or let it run outside the graph"
-        )
+    wanted = given.get("sparse") and given["weight"].requires_grad
+    return bool(wanted) and torch.is_grad_enabled()
 
 
 def _getter(name: str) -> Any:
@@ -82,7 +78,6 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
-    functional.embedding: embedding,
     functional.embedding_bag: embedding_bag,
     torch.conj: conj,
     torch.Tensor.conj: conj,
@@ -148,7 +143,8 @@ class RewriteCalls(TorchFunctionMode):
     tensors are noted on whose gradients the program puts hooks. look: called before every call of
     the program. gaps: tensors with memory between their elements, and their values. views: where
     views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
-    inputs that are views made with grad disabled.
+    inputs that are views made with grad disabled. sparse: where embeddings with sparse gradients
+    are noted; None where there may be none. offsets: where inputs begin in their storage.
     """
 
     def __init__(
@@ -159,6 +155,8 @@ class RewriteCalls(TorchFunctionMode):
         gaps: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         views: Views | None = None,
         ambiguous: frozenset[int] = frozenset(),
+        sparse: SparseUses | None = None,
+        offsets: Mapping[int, Any] | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -168,6 +166,8 @@ class RewriteCalls(TorchFunctionMode):
         self.reshaped: list[torch.Tensor] = []
         self.views = views or Views()
         self.ambiguous = ambiguous
+        self.sparse = sparse
+        self.offsets = offsets or {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -187,6 +187,8 @@ class RewriteCalls(TorchFunctionMode):
                 f"the higher-order operator {func}; let it run outside the graph, or write both "
                 "branches with torch.where"
             )
+        if func is functional.embedding:
+            return self._embedding(args, kwargs)
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             return rewrite(*args, **kwargs)
@@ -231,7 +233,27 @@ class RewriteCalls(TorchFunctionMode):
                 raise Unsupported("detach_ on an input; use detach()")
             if func == _IS_LEAF and self.leaves[id(target)]:
                 return True
+            if func is torch.Tensor.storage_offset:
+                return self.offsets.get(id(target))
         return None
+
+    def _embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`torch.nn.functional.embedding`; a sparse gradient is made beside the graph."""
+        if not _wants_sparse(functional.embedding, args, kwargs):
+            return functional.embedding(*args, **kwargs)
+        given = signature(functional.embedding).bind(*args, **kwargs).arguments
+        weight = given["weight"]
+        refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
+        if self.sparse is None or id(weight) not in self.leaves or refused:
+            raise Unsupported(
+                "embedding with sparse=True, and max_norm, scale_grad_by_freq, a weight that is no "
+                "parameter or input, or a second derivative; use sparse=False, or let it run "
+                "outside the graph"
+            )
+        padding = given.get("padding_idx")
+        if padding is not None and padding < 0:
+            padding += weight.shape[0]
+        return self.sparse.embedding(weight, given["input"], padding)
 
     def _user_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writing = writing_operator(func)

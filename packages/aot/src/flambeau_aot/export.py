@@ -175,7 +175,7 @@ def _outputs(joint: Joint, inputs: Sequence[JointInput]) -> tuple[JointOutput, .
         ]
         kind: OutputKind = "result" if own else "base of results"
         found.append(JointOutput(node.name, kind, ", ".join(own or views), *_metadata(node)))
-    for grad, given in zip(joint.grads, inputs, strict=True):
+    for grad, given in zip(joint.grads[: len(inputs)], inputs, strict=True):
         if grad is not None:
             found.append(JointOutput(grad.name, "gradient", given.source, *_metadata(grad)))
     return tuple(found)

@@ -80,8 +80,9 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         grads=halves.grads,
         tangents=tuple(_layout(joint, node) for node in joint.tangents),
         reusable=backward.reusable_inputs,
-        tangents_of=tangents_of(joint),
+        tangents_of=tangents_of(joint)[: len(joint.primals)],
         symbols=len(joint.symbols),
+        sparse=joint.sparse,
     )
 
 

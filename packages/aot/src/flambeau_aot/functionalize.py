@@ -64,7 +64,9 @@ def stand_in(
     with torch.enable_grad():
         wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     history, memory = wrapper.grad_fn, wrapper.data
-    return StandIn(value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf, ambiguous)
+    return StandIn(
+        value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf, ambiguous
+    )
 
 
 def stand_in_over(leaf: torch.Tensor) -> StandIn:

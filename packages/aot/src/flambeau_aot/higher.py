@@ -55,6 +55,11 @@ class Derivatives:
                 f"inputs of {self.name} share memory that it writes to, or it changes whether an "
                 "input requires grad; derivatives of second order are refused there"
             )
+        if self.joint.sparse:
+            return (
+                f"{self.name} has a sparse gradient (embedding with sparse=True), which has no "
+                "derivative; use sparse=False"
+            )
         if self.needs.unrepeatable:
             return (
                 f"{self.name} draws random numbers that cannot be drawn again: "

@@ -111,3 +111,8 @@ def restore_graph(
     program = of_graph_module(gm, stored.report.name)
     late = LateDerivatives(recompile, tuple(map(like, inputs)), ambient(), torch.is_grad_enabled())
     return restore(stored, program.static, forward, backward, late, recompile)
+
+
+def static_tensors(gm: fx.GraphModule) -> tuple[torch.Tensor, ...]:
+    """The tensors that a captured graph is bound to, in the order of a compiled program's."""
+    return of_graph_module(gm, "graph").static

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic
 from torch._ops import OpOverload
 
 __all__ = [
@@ -97,6 +96,9 @@ def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
     environment = like.node.shape_env
     values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
     if symbol not in values:
+        # what runs compiled graphs imports this module, and starts without the primitives
+        from flambeau_prims import NotYetSymbolic
+
         raise NotYetSymbolic(f"the size {symbol} depends on data")
     ranges = environment.var_to_range[symbol]
     low = int(ranges.lower) if ranges.lower.is_Integer else 0

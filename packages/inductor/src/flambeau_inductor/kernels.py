@@ -119,7 +119,8 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     if work.scheduled().symbols:
         raise NotYetSymbolic("Triton kernels take constant sizes")
     sizes = {
-        b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize for b in work.scheduled().buffers
+        b.name: hint(storage_bytes(b.layout)) // b.layout.dtype.itemsize
+        for b in work.scheduled().buffers
     }
     try:
         source = triton.generate_module(loops, work.dtypes(), sizes, work.chosen_kernels)

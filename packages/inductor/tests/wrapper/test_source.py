@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from flambeau_inductor.indexing import Var
+from flambeau_inductor.indexing import Decisions, Symbol, Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -20,11 +21,11 @@ from flambeau_inductor.ir.program import (
     Ref,
     Reuse,
     RunLoop,
+    SymbolSource,
 )
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.wrapper import generate, names
 from flambeau_inductor.wrapper.source import Launch
-from flambeau_prims import NotYetSymbolic
 
 CPU = torch.device("cpu")
 
@@ -177,12 +178,36 @@ def test_indices_are_checked_before_use():
         run(given, [torch.tensor([0, 4])])
 
 
-def test_symbols_are_refused():
+def test_open_sizes_are_read_from_the_inputs_once():
+    size = Symbol("size0", 3, Decisions())
     given = program(
-        [Alloc("buf0")], (), {"buf0": Layout((Var("s0"),), (1,), torch.float32, CPU)}, 0
+        [Alloc("buf0")],
+        (Ref("buf0"),),
+        {
+            "in0": Layout((size, 4), (4, 1), torch.float32, CPU),
+            "buf0": Layout((size * 4 + 1,), (1,), torch.float32, CPU),
+        },
     )
-    with pytest.raises(NotYetSymbolic, match="s0"):
-        generate(given, {})
+    given = replace(given, symbols=(("size0", SymbolSource(0, 0)),))
+    text = generate(given, {}).text
+    assert text.count("size0 = in0.size(0)") == 1
+    call = load_wrapper(text, "open", {})
+    for rows in (1, 3, 17):
+        (result,) = call([torch.randn(rows, 4)])
+        assert result.shape == (rows * 4 + 1,)
+
+
+def test_a_number_among_the_inputs_is_a_size():
+    size = Symbol("size0", 3, Decisions())
+    given = program(
+        [Alloc("buf0")],
+        (Ref("buf0"), size * 2),
+        {"in0": layout(6), "buf0": Layout((size,), (1,), torch.float32, CPU)},
+    )
+    given = replace(given, numbers=(1,), symbols=(("size0", SymbolSource(1)),))
+    call = load_wrapper(generate(given, {}).text, "open", {})
+    result, twice = call([torch.randn(6), 5])
+    assert result.shape == (5,) and twice == 10
 
 
 def test_memory_is_let_go_where_the_program_says():

@@ -18,7 +18,6 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
-    current_value,
     environment_of,
     functional_tensor,
     functionalization,
@@ -36,7 +35,9 @@ from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import InputPlan, OutputPlan, Plan, ViewOfInput, ViewOfOutput, shifted
 from flambeau_aot.program import Program
+from flambeau_aot.runtime.sparse import SparseGrad
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
+from flambeau_aot.sparse import SparseUses, gathered, moved, nodes_of
 from flambeau_aot.writes import has_gaps
 
 
@@ -48,7 +49,8 @@ class Joint:
     primals: placeholders of all inputs, in that order, the symbols of open sizes last. tangents:
     those of the cotangents.
     requires_grad: whether an input does, which is not to say that a result does.
-    outputs: what the forward part returns; grads: one per primal, None where it needs none.
+    outputs: what the forward part returns; grads: one per primal, None where it needs none, and
+    behind them what sparse gradients need besides their values. sparse: which gradients are.
     """
 
     graph: fx.Graph
@@ -61,6 +63,7 @@ class Joint:
     requires_grad: bool
     fake_runs: int
     fake_remembered: int
+    sparse: tuple[SparseGrad, ...] = ()
 
     @property
     def symbols(self) -> tuple[fx.Node, ...]:
@@ -162,7 +165,8 @@ def _trace(
     ]
     with functionalization(), tracer:
         parts = parts_of(input_plan, stand_ins)
-        results = run_program(program, stand_ins, input_plan, len(inputs), tracer, parts)
+        sparse = SparseUses()
+        results = run_program(program, stand_ins, input_plan, len(inputs), tracer, parts, sparse)
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
@@ -176,7 +180,9 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
-    tangents, grads = _backward(tracer, effects, differentiable, stand_ins, accumulate)
+    tangents, grads, rows, sparse_grads = _backward(
+        tracer, effects, differentiable, stand_ins, accumulate, sparse
+    )
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
@@ -205,7 +211,9 @@ def _trace(
             *(None for _ in tracer.constants),
             *grads[count:],
             *(None for _ in numbers),
+            *rows,
         ),
+        sparse=moved(sparse_grads, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
@@ -259,6 +267,7 @@ def run_program(
     count: int,
     tracer: Tracer,
     parts: Sequence[Part] | None = None,
+    sparse: SparseUses | None = None,
 ) -> Any:
     """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
     if parts is None:
@@ -269,8 +278,16 @@ def run_program(
     leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
     gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
     ambiguous = frozenset(id(item.wrapper) for item in stand_ins if item.ambiguous)
+    offsets = {id(item.wrapper): item.value.storage_offset() for item in stand_ins}
     calls = RewriteCalls(
-        leaves, tracer.hooked, tracer.regions.look, gaps, tracer.views, ambiguous
+        leaves,
+        tracer.hooked,
+        tracer.regions.look,
+        gaps,
+        tracer.views,
+        ambiguous,
+        sparse,
+        offsets,
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
@@ -282,10 +299,10 @@ def _backward(
     differentiable: tuple[int, ...],
     stand_ins: Sequence[StandIn],
     accumulate: bool,
-) -> tuple[tuple[fx.Node, ...], list[fx.Node | None]]:
-    none: list[fx.Node | None] = [None] * len(stand_ins)
+    sparse: SparseUses,
+) -> tuple[tuple[fx.Node, ...], list[fx.Node | None], list[fx.Node], tuple[SparseGrad, ...]]:
     if not differentiable:
-        return (), none
+        return (), [None] * len(stand_ins), [], ()
     wrappers: list[torch.Tensor] = []
     tangents: list[torch.Tensor] = []
     nodes: list[fx.Node] = []
@@ -323,10 +340,13 @@ def _backward(
                     f"operator that returns the new value ({str(error).split('; expected')[0]})"
                 ) from error
             raise TraceError(f"the backward part cannot be traced: {error}") from error
+        by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):
-            if grad is not None:
-                none[place] = tracer.node_of(current_value(grad))
-    return tuple(nodes), none
+            by_primal[place] = grad
+        with torch.no_grad():
+            found = gathered(sparse.uses, stand_ins, by_primal)
+        grad_nodes, rows = nodes_of(found, tracer.node_of)
+    return tuple(nodes), grad_nodes, rows, found.sparse
 
 
 def _offsets_relied_on(

@@ -117,18 +117,18 @@ def _plan_input(
     recorded = bool(wrapper.requires_grad) and (
         wrapper.grad_fn is not None and (item.leaf is None or wrapper.grad_fn is not item.history)
     )
+    counted = version(wrapper) != item.version
+    if (counted or recorded) and item.ambiguous and wrapper.requires_grad:
+        raise Unsupported(
+            f"input {index} is a view that was made with grad disabled, and the program writes to "
+            "it; take the view with grad enabled, or pass a clone"
+        )
     if recorded and tensor.requires_grad and tensor.is_leaf:
         raise TraceError(
             "a leaf Variable that requires grad is being used in an in-place operation"
         )
     if steps:
         effects.reshapes.append(Reshape(index, steps, recorded))
-    counted = version(wrapper) != item.version
-    if counted and item.ambiguous and wrapper.requires_grad:
-        raise Unsupported(
-            f"input {index} is a view that was made with grad disabled, and the program writes to "
-            "it; take the view with grad enabled, or pass a clone"
-        )
     if final is not item.value:
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:

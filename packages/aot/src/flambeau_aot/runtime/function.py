@@ -31,6 +31,7 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.plan import Saved
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
+from flambeau_aot.runtime.sparse import SparseGrad, assembled
 from flambeau_aot.sizes import Sized
 
 
@@ -65,6 +66,8 @@ class Crossing:
     tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
     tangents are all undefined is undefined, as in eager, and not zero.
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
+    sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
+    the primals with the places of the second ones.
     """
 
     visible: int
@@ -75,6 +78,7 @@ class Crossing:
     reusable: tuple[int, ...]
     tangents_of: tuple[frozenset[int], ...]
     symbols: int = 0
+    sparse: tuple[SparseGrad, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,9 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     """Run the backward graph on what was saved, then on the cotangents."""
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
+    for spec in crossing.sparse:
+        results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.rows]})"
+    results = results[: len(crossing.tangents_of)]
     nothing = display(["None"] * len(results))
     inputs = ", ".join(f"c{index}" for index in range(crossing.visible))
     lines = [f"def backward(ctx, {inputs}):"]
@@ -199,6 +206,7 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         "higher": _higher(crossing, higher),
         "undefined": _undefined(crossing),
     }
+    scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("backward", lines, scope)

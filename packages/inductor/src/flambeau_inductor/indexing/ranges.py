@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import gcd
 
-from flambeau_inductor.indexing.symbols import Symbol, at_most, known, range_of, symbols_in
 from flambeau_inductor.indexing.expr import (
     Add,
     Const,
@@ -19,14 +18,15 @@ from flambeau_inductor.indexing.expr import (
     Mod,
     Mul,
     Var,
-    divide_by_factors,
     add,
+    divide_by_factors,
     floordiv,
     from_terms,
     mod,
     mul,
     terms_of,
 )
+from flambeau_inductor.indexing.symbols import Symbol, at_most, known, range_of, symbols_in
 
 Ranges = Mapping[str, tuple[int, int | Expr]]
 """Lowest and highest value by variable; the highest may be an expression of symbols."""
@@ -159,7 +159,9 @@ def _without_multiples(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     quotient = floordiv(a, b)
     whole: list[Expr] = []
     for part in quotient.args if isinstance(quotient, Add) else (quotient,):
-        if not any(isinstance(f, FloorDiv) for f in (part.args if isinstance(part, Mul) else (part,))):
+        if not any(
+            isinstance(f, FloorDiv) for f in (part.args if isinstance(part, Mul) else (part,))
+        ):
             whole.append(part)
     total = add(whole)
     return total, a - mul(total, b)
@@ -237,9 +239,10 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
 def _recombined(terms: dict[Expr, int], ranges: Ranges) -> tuple[dict[Expr, int], Expr] | None:
     for low, c in terms.items():
         if isinstance(low, Mod) and not isinstance(low.b, Const):
-            whole = terms_of(mul(mul(_floordiv(low.a, low.b, ranges), low.b), Const(c)))
-            if whole[1] == 0 and len(whole[0]) == 1 and whole[0].items() <= terms.items():
-                left = {t: n for t, n in terms.items() if t != low and t not in whole[0]}
+            product = mul(_floordiv(low.a, low.b, ranges), low.b)
+            wholes, extra = terms_of(mul(product, Const(c)))
+            if extra == 0 and len(wholes) == 1 and wholes.items() <= terms.items():
+                left = {t: n for t, n in terms.items() if t != low and t not in wholes}
                 return left, mul(Const(c), low.a)
         if not (isinstance(low, Mod) and isinstance(low.b, Const)):
             continue

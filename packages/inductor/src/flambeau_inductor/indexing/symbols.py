@@ -149,9 +149,7 @@ def decide(relation: str, a: int | Expr, b: int | Expr) -> bool:
 Number = TypeVar("Number")
 
 
-def rebuilt(
-    expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Number]
-) -> Number:
+def rebuilt(expr: Expr, leaf: Callable[[Var], Number], whole: Callable[[int], Number]) -> Number:
     """The expression computed anew: variables by `leaf`, constants by `whole`, the rest by the
     operators of what these return."""
     if isinstance(expr, Const):

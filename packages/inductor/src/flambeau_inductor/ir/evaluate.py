@@ -272,11 +272,14 @@ def seen(tensors: Mapping[str, Tensor], ref: Ref) -> Tensor:
 
 def _check(step: CheckIndex, tensors: Mapping[str, Tensor]) -> None:
     index = seen(tensors, step.ref)
+    if not isinstance(step.size, int):
+        raise TypeError(f"the open size {step.size} where numbers are needed")
     bad = (index < (-step.size if step.wrap else 0)) | (index >= step.size)
     if bool(bad.any()):
         offender = int(index[bad][0])
         error = {"IndexError": IndexError, "RuntimeError": RuntimeError}[step.error]
-        raise error(step.message.replace("{index}", str(offender)))
+        text = step.message.replace("{index}", str(offender))
+        raise error(text.replace("{size}", str(step.size)))
 
 
 def _extern(step: Extern, tensors: dict[str, Tensor], layouts: Mapping[str, Layout]) -> None:

@@ -126,8 +126,8 @@ class CheckIndex:
 
     Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` names the exception
     (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`
-    stands for the first offender, `{size}` for the size. It runs before the loop that reads through the index, so that
-    no kernel ever reads or writes out of bounds.
+    stands for the first offender, `{size}` for the size. It runs before the loop that reads through
+    the index, so that no kernel ever reads or writes out of bounds.
     """
 
     ref: Ref

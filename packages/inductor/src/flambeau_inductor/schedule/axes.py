@@ -111,9 +111,7 @@ def _is_number(expr: Expr) -> bool:
     return len(symbols_in(expr)) == len(expr.vars)
 
 
-def _pieces(
-    axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Expr]
-) -> list[Axis]:
+def _pieces(axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Expr]) -> list[Axis]:
     size = axis.size
     chain: list[int | Expr] = [1]
     for divisor in sorted(divisors or (), key=hint):

@@ -50,7 +50,7 @@ class Emitter:
     """One loop body in the making. `ranges` are those of the loop variables."""
 
     where: Where
-    ranges: dict[str, tuple[int, int]]
+    ranges: dict[str, tuple[int, int | Expr]]
     body: list[Instr] = field(default_factory=list)
     known: dict[object, ValueId] = field(default_factory=dict)
     memo: dict[tuple[Node, Index, ValueId | None], ValueId] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from flambeau_inductor.indexing import Expr, Var, hint, known, plain
+from flambeau_inductor.indexing import Expr, Ranges, Var, hint, known, plain
 from flambeau_inductor.ir.loops import Axis, Loop
 from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
@@ -29,7 +29,7 @@ class Space:
     element: Expr
     row: Expr
 
-    def ranges(self) -> dict[str, tuple[int, int]]:
+    def ranges(self) -> Ranges:
         return {name: (0, size - 1) for name, size, _ in self.axes}
 
 
@@ -41,7 +41,7 @@ def build_loop(
 ) -> Loop:
     """Emit the members in order, store what is needed, bring the axes into their best order."""
     space = space_of(group)
-    emitter = Emitter(place, space.ranges())
+    emitter = Emitter(place, dict(space.ranges()))
     for anchor in group.members:
         node = anchor.node
         whole = anchor.reduces or is_element(anchor, group.blocks)

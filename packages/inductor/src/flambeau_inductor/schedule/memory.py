@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from flambeau_inductor.indexing import known, plain
+from flambeau_inductor.indexing import plain, same
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -130,7 +130,8 @@ def _replaceable(
         layout = buffers[old].layout
         if layout.device != new.device or layout.dtype.itemsize != new.dtype.itemsize:
             continue
-        if known("eq", storage_bytes(layout), storage_bytes(new)) and _same_elements(step.loop, old, name):
+        fits = same(storage_bytes(layout), storage_bytes(new))
+        if fits and _same_elements(step.loop, old, name):
             return old
     return None
 

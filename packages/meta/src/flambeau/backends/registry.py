@@ -16,6 +16,7 @@ from torch import fx
 
 from flambeau.backends import composed
 from flambeau.backends.request import Backend, Factory, Request
+from flambeau.distributed import by_buckets
 from flambeau.errors import UnknownBackend
 
 #: entry-point groups of other packages: ours, and the one that existing backends already use
@@ -76,7 +77,8 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     if isinstance(backend, str):
         factory = BUILT_IN.get(backend)
         if factory is not None:
-            return _with_name(factory(request), backend)
+            made = factory(request)
+            return _with_name(made if backend == "eager" else by_buckets(made), backend)
         backend = _by_name(backend)
     if not callable(backend):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")

@@ -170,7 +170,11 @@ class _Pass:
         if self.plan.exact(var) is not None:
             return var, str(length), -(-size // length)
         whole = self.plan.bound(var)
-        return var, f"((({whole} + {CHUNKS - 1}) / {CHUNKS} + {unit - 1}) / {unit} * {unit})", CHUNKS
+        return (
+            var,
+            f"((({whole} + {CHUNKS - 1}) / {CHUNKS} + {unit - 1}) / {unit} * {unit})",
+            CHUNKS,
+        )
 
     def _split_loops(self, team: int, var: str, length: str, pieces: int) -> None:
         size = self.plan.bound(var)

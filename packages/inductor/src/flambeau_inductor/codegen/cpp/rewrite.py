@@ -55,8 +55,10 @@ def two_pass_variance(loop: Loop) -> Loop:
         if isinstance(instr, Reduce) and instr.kind == "welford":
             dtype, arg = instr.dtype, new[instr.arg]
             total = emit(Reduce("sum", arg, dtype))
-            number = IndexValue(count, dtype) if isinstance(count, Expr) else None
-            size = emit(number or Const(float(count), dtype))
+            if isinstance(count, Expr):
+                size = emit(IndexValue(count, dtype))
+            else:
+                size = emit(Const(float(count), dtype))
             mean = emit(Point("div", (total, size), dtype))
             gap = emit(Point("sub", (arg, mean), dtype))
             square = emit(Point("mul", (gap, gap), dtype))

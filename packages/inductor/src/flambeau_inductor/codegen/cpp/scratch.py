@@ -27,7 +27,7 @@ def kept_values(
     deps: tuple[frozenset[str], ...],
     level: tuple[int, ...],
 ) -> frozenset[ValueId]:
-    """The values worth a row, dearest first; an open row is assumed to be as short as that takes."""
+    """The values worth a row, dearest first; an open row is assumed to be short enough."""
     inner = frozenset(a.var for a in loop.r)
     length = prod(a.size for a in loop.r)
     chosen: set[ValueId] = set()

@@ -34,8 +34,7 @@ class Values:
         self.kept: set[ValueId] = set()
         self.width = plan.width
         self.row = {
-            a.var: prod(b.size for b in plan.loop.r[k + 1 :])
-            for k, a in enumerate(plan.loop.r)
+            a.var: prod(b.size for b in plan.loop.r[k + 1 :]) for k, a in enumerate(plan.loop.r)
         }
 
     # -- types and operands -------------------------------------------------------------------
@@ -256,7 +255,9 @@ class Values:
 
     def _row_position(self) -> str:
         places = self.row.items()
-        return " + ".join(v if isinstance(k, int) and k == 1 else f"{v}*{to_c(k, {})}" for v, k in places)
+        return " + ".join(
+            v if isinstance(k, int) and k == 1 else f"{v}*{to_c(k, {})}" for v, k in places
+        )
 
     def keep(self, value: ValueId) -> None:
         """Write an element value to its row."""

@@ -1,0 +1,129 @@
+"""Embeddings whose gradient is sparse, while a program is traced.
+
+What comes in: calls of `embedding` with sparse=True on an input or a parameter. What goes out: the
+same rows; after the backward pass, the indices and gradients of the rows of every such call.
+Invariant: a sparse gradient never reaches the graph. Where the weight has a dense gradient as well,
+the sum is dense, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import current_value, is_functional
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.functionalize import StandIn
+from flambeau_aot.runtime.sparse import SparseGrad
+
+
+@dataclass
+class Use:
+    """One call: the weight's stand-in, the indices, and in the backward pass the rows' gradient."""
+
+    weight: torch.Tensor
+    rows: torch.Tensor
+    padding: int | None
+    grad: torch.Tensor | None = None
+
+
+@dataclass
+class SparseUses:
+    """The calls of one trace."""
+
+    uses: list[Use] = field(default_factory=list)
+
+    def embedding(
+        self, weight: torch.Tensor, rows: torch.Tensor, padding: int | None
+    ) -> torch.Tensor:
+        """The rows of a weight, whose gradient is noted here and not passed on."""
+        use = Use(weight, rows, padding)
+        self.uses.append(use)
+        return cast(torch.Tensor, _Rows.apply(weight, rows, use))  # type: ignore[no-untyped-call]
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, rows: torch.Tensor, use: Use) -> torch.Tensor:
+        """The rows."""
+        ctx.use = use
+        return torch.embedding(weight, rows)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, None, None]:
+        """Note the gradient of the rows."""
+        use: Use = ctx.use
+        use.grad = grads[0] if use.grad is None else use.grad + grads[0]
+        return None, None, None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Gradients of a trace: by primal, and behind them the indices of sparse ones."""
+
+    grads: list[torch.Tensor | None]
+    rows: list[torch.Tensor]
+    sparse: tuple[SparseGrad, ...]
+
+
+def gathered(
+    uses: Sequence[Use], stand_ins: Sequence[StandIn], grads: Sequence[torch.Tensor | None]
+) -> Found:
+    """The gradients with those of sparse calls; `grads` are by primal."""
+    every, rows, sparse = list(grads), list[torch.Tensor](), list[SparseGrad]()
+    for place, item in enumerate(stand_ins):
+        own = [use for use in uses if use.weight is item.wrapper and use.grad is not None]
+        if not own:
+            continue
+        width = item.value.shape[1]
+        indices = torch.cat([use.rows.reshape(-1) for use in own])
+        values = torch.cat([use.grad.reshape(-1, width) for use in own if use.grad is not None])
+        paddings = {use.padding for use in own}
+        dense = every[place]
+        if dense is not None:
+            kept = [torch.ones_like(use.rows, dtype=torch.bool) for use in own]
+            kept = [
+                mask if use.padding is None else use.rows != use.padding
+                for mask, use in zip(kept, own, strict=True)
+            ]
+            mask = torch.cat([one.reshape(-1) for one in kept])[:, None]
+            values = torch.where(mask, values, torch.zeros_like(values))
+            every[place] = dense.index_add(0, indices, values)
+            continue
+        if len(paddings) > 1 or not all(isinstance(size, int) for size in item.value.shape):
+            raise Unsupported(
+                "embeddings of one weight with sparse=True and several paddings, or of an open "
+                "size; use sparse=False"
+            )
+        every[place] = values
+        size = tuple(item.value.shape)
+        sparse.append(SparseGrad(place, len(stand_ins) + len(rows), size, paddings.pop()))
+        rows.append(indices)
+    return Found(every, rows, tuple(sparse))
+
+
+def moved(sparse: Sequence[SparseGrad], start: int, by: int, after: int) -> tuple[SparseGrad, ...]:
+    """The same when `by` primals were inserted at `start`, and `after` behind all."""
+    return tuple(
+        SparseGrad(
+            item.primal + (by if item.primal >= start else 0),
+            item.rows + by + after,
+            item.size,
+            item.padding,
+        )
+        for item in sparse
+    )
+
+
+def nodes_of(found: Found, node_of: Any) -> tuple[list[fx.Node | None], list[fx.Node]]:
+    """The nodes of gradients and of indices."""
+
+    def node(value: torch.Tensor) -> fx.Node:
+        made: fx.Node = node_of(current_value(value) if is_functional(value) else value)
+        return made
+
+    return [None if g is None else node(g) for g in found.grads], [node(r) for r in found.rows]
