@@ -7,6 +7,7 @@
    float is on the stack by its bits: each operation knows which of the two it is given. */
 #include "guard_tree.h"
 
+#include <math.h>
 #include <string.h>
 
 #define STACK 64
@@ -55,6 +56,47 @@ load_float(PyObject *value, int64_t *out)
     }
     *out = bits_of(PyFloat_AS_DOUBLE(value));
     return 0;
+}
+
+/* Operations on what is on top: `NOT` of an integer, `TOF` to a float, the others of a float. */
+static int
+one_operand(enum size_op op, int64_t *top)
+{
+    double value = as_double(*top);
+    switch (op) {
+    case OP_NOT:
+        *top = !*top;
+        return 0;
+    case OP_TOF:
+        if (*top < -EXACT || *top > EXACT) {
+            return -1;
+        }
+        *top = bits_of((double)*top);
+        return 0;
+    case OP_SQRT:
+        if (!(value >= 0.0)) {
+            return -1;
+        }
+        *top = bits_of(sqrt(value));
+        return 0;
+    case OP_FLOOR:
+    case OP_CEIL:
+    case OP_TRUNC:
+        if (!(-(double)EXACT <= value && value <= (double)EXACT)) {
+            return -1;
+        }
+        *top = (int64_t)(op == OP_FLOOR ? floor(value) : op == OP_CEIL ? ceil(value) : trunc(value));
+        return 0;
+    default:
+        return -1;
+    }
+}
+
+static int
+is_unary(enum size_op op)
+{
+    return op == OP_NOT || op == OP_TOF || op == OP_SQRT || op == OP_FLOOR || op == OP_CEIL ||
+           op == OP_TRUNC;
 }
 
 static int
@@ -176,16 +218,8 @@ size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slot
             at += size_op_operands(op);
             top++;
         }
-        else if (op == OP_NOT && top >= 1) {
-            stack[top - 1] = !stack[top - 1];
-            status = 0;
-        }
-        else if (op == OP_TOF && top >= 1) {
-            int64_t value = stack[top - 1];
-            if (-EXACT <= value && value <= EXACT) {
-                stack[top - 1] = bits_of((double)value);
-                status = 0;
-            }
+        else if (is_unary(op)) {
+            status = top >= 1 ? one_operand(op, &stack[top - 1]) : -1;
         }
         else if (top >= 2) {
             status = two_operands(op, stack[top - 2], stack[top - 1], &stack[top - 2]);

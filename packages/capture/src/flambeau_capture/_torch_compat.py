@@ -196,6 +196,11 @@ def default_torch_function() -> Any:
     return found.__func__
 
 
+SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
+is_all_true: Any = torch._is_all_true
+CHECKED_BY_GRAPH = str(Path("torch", "distributions", "distribution.py"))
+
+
 disable_torch_function_subclass: Any = torch._C.DisableTorchFunctionSubclass
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 
@@ -395,7 +400,7 @@ KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
 
 def state_questions() -> tuple[Any, ...]:
     """Questions about the build and the state of this thread, beside the public ones."""
-    names = ("_is_autocast_available", "_get_privateuse1_backend_name")
+    names = ("_is_autocast_available", "_get_privateuse1_backend_name", "_get_cudnn_enabled")
     found = [getattr(torch._C, name, None) for name in names]
     return tuple(fn for fn in found if fn is not None)
 

@@ -21,7 +21,6 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Source
 
-
 #: Python's classes of numbers where torch expects a dtype: a graph cannot print them
 _DTYPES: dict[Any, torch.dtype] = {
     bool: torch.bool,

@@ -9,7 +9,7 @@ at the end; what cannot be said as one fixes the symbols in it to their present 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +26,7 @@ from flambeau_capture.guards import (
     within,
 )
 from flambeau_capture.guards.sizes import Relation
-from flambeau_capture.source import SizeOf, Source
+from flambeau_capture.source import Computed, Held, SizeOf, Source
 
 if TYPE_CHECKING:
     from flambeau_capture.graph import GraphBuilder
@@ -55,7 +55,8 @@ class Shapes:
         self._graph = graph
         self._places: dict[Any, Place] = {}
         self._floats: dict[Any, tuple[Source, float]] = {}
-        self._values: dict[Any, int] = {}
+        self._computed: dict[Any, tuple[Computed, Term | None]] = {}
+        self._values: dict[Any, int | float] = {}
         self._equal: list[tuple[Place, Any]] = []
         self._nodes: dict[Any, fx.Node] = {}
         self._fixed_floats: set[Any] = set()
@@ -105,12 +106,21 @@ class Shapes:
         if not isinstance(made, torch.SymInt | torch.SymFloat):
             return made
         symbol = compat.expression(made)
-        if isinstance(value, int):
-            self._bind(Place(source, "VALUE"), symbol, value)
-        else:
+        if isinstance(value, float):
             self._floats[symbol] = (source, value)
+        elif not isinstance(source, Computed):
+            self._bind(Place(source, "VALUE"), symbol, value)
+        self._values[symbol] = value
         self._nodes[symbol] = self._graph.add_number(made, source, value)
         self._numbers[source] = made
+        return made
+
+    def computed(self, source: Computed, value: int | float, term: Term | None) -> Any:
+        """A symbolic number for one that Python computes of others before the graph runs: `term`
+        says it to guards, where it can be said."""
+        made = self.number(value, source)
+        if isinstance(made, torch.SymInt | torch.SymFloat):
+            self._computed[compat.expression(made)] = (source, term)
         return made
 
     # -- nodes ----------------------------------------------------------------------------------
@@ -158,14 +168,31 @@ class Shapes:
         return self._graph.add_number(number, source, self._values[symbol])
 
     def source(self, number: Any) -> Source | None:
-        """Where the program holds the number itself."""
-        expr = compat.expression(number)
-        if expr in self._floats:
-            return self._floats[expr][0]
-        place = self._places.get(expr)
-        if place is None or place.what == "STRIDE":
+        """Where the program holds the number itself, or how Python computes it."""
+        return self._source_of(compat.expression(number))
+
+    def origin(self, number: Any) -> Source | None:
+        """How Python computes a number from what the frame was entered with."""
+        if isinstance(number, int | float):
+            return Held(number, repr(number))
+        if isinstance(number, torch.SymFloat):
+            return self.source(number)
+        return self._origin(compat.expression(number))
+
+    def _origin(self, expr: Any) -> Source | None:
+        if expr.is_Integer:
+            return Held(int(expr), str(expr))
+        if expr.is_Symbol:
+            return self._source_of(expr)
+        kind = type(expr).__name__
+        fn = operator.pow if kind == "Pow" else _SPELLED.get(kind)
+        parts = [self._origin(arg) for arg in expr.args]
+        if fn is None or any(part is None for part in parts):
             return None
-        return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
+        found = parts[0]
+        for part in parts[1:]:
+            found = Computed(fn, (found, part))  # type: ignore[arg-type]
+        return found
 
     # -- what was decided -----------------------------------------------------------------------
 
@@ -178,6 +205,8 @@ class Shapes:
             if isinstance(number, torch.SymInt | torch.SymFloat)
             else number
         )
+        if expr in self._computed:
+            return self._computed[expr][1]
         if expr in self._floats:
             source, value = self._floats[expr]
             return Term.of_float(Place(source, "FLOAT"), value)
@@ -185,9 +214,20 @@ class Shapes:
             return None
         try:
             value = number if isinstance(number, int) else compat.hint(number)
-            return Term.of_integer(expr, self._places, int(value))
+            return Term.of_integer(expr, self._said(), int(value))
         except Inexpressible:
             return None
+
+    def _said(self) -> dict[Any, Place | Term]:
+        """Symbols by what guards read them as."""
+        terms = {symbol: term for symbol, (_, term) in self._computed.items() if term is not None}
+        return {**self._places, **terms}
+
+    def present(self, number: Any) -> Any:
+        """What a number is now, without assuming it."""
+        if isinstance(number, torch.SymFloat):
+            return self._floats[compat.expression(number)][1]
+        return int(compat.hint(number)) if isinstance(number, torch.SymInt) else number
 
     def compare(self, op: str, left: Term, right: Term) -> bool:
         """What a comparison of floats comes to, which from here on is assumed."""
@@ -215,6 +255,8 @@ class Shapes:
         for program in self._programs():
             guards.add_sizes(program)
         for symbol, (source, value) in self._floats.items():
+            if isinstance(source, Computed):
+                continue  # what it is computed of is guarded
             if symbol in self._fixed_floats:
                 guards.add(source, "CONSTANT_MATCH", value)
             else:
@@ -222,11 +264,13 @@ class Shapes:
 
     def _programs(self) -> list[SizeProgram]:
         made = list(self._decided)
+        places = self._said()
         for condition in self._conditions():
             try:
-                made.append(size_program(condition, self._places))
+                made.append(size_program(condition, places))
             except Inexpressible:
-                made += self._fix(condition)
+                made += self._fix(condition.free_symbols)
+        made += self._fix(self._fixed_floats & set(self._computed))
         return [one for one in dict.fromkeys(made) if one.sources()]
 
     def _conditions(self) -> Iterator[Any]:
@@ -237,18 +281,42 @@ class Shapes:
         for symbol, expr in assumed.equal:
             yield Relation("EQ", symbol, expr)
         for symbol, least, most in assumed.ranges:
-            if symbol in self._places and least is not None:
+            if symbol not in self._places and symbol not in self._computed:
+                continue
+            if least is not None:
                 yield Relation("LE", least, symbol)
-            if symbol in self._places and most is not None:
+            if most is not None:
                 yield Relation("LE", symbol, most)
 
-    def _fix(self, condition: Any) -> list[SizeProgram]:
-        """Fix every symbol of a condition to its value: then it holds as it did."""
+    def _fix(self, symbols: Iterable[Any]) -> list[SizeProgram]:
+        """Fix symbols to their values: whatever was assumed of them holds as it did."""
         made: list[SizeProgram] = []
-        for symbol in condition.free_symbols:
-            if symbol in self._floats:
+        for symbol in symbols:
+            if symbol in self._computed:
+                made += self._fix_source(self._computed[symbol][0])
+            elif symbol in self._floats:
                 self._fixed_floats.add(symbol)
             elif symbol in self._places:
                 fixed = Relation("EQ", symbol, self._values[symbol])
                 made.append(size_program(fixed, self._places))
         return made
+
+    def _fix_source(self, source: Source) -> list[SizeProgram]:
+        """Fix all that a number is computed of."""
+        if isinstance(source, Computed):
+            return [one for argument in source.arguments for one in self._fix_source(argument)]
+        known = [symbol for symbol in (*self._places, *self._floats)
+                 if symbol not in self._computed and self._source_of(symbol) == source]  # fmt: skip
+        if not known and not isinstance(source, Held):
+            raise AssertionError(f"{source.name()} is no symbol's")
+        return self._fix(known)
+
+    def _source_of(self, symbol: Any) -> Source | None:
+        if symbol in self._computed:
+            return self._computed[symbol][0]
+        if symbol in self._floats:
+            return self._floats[symbol][0]
+        place = self._places.get(symbol)
+        if place is None or place.what == "STRIDE":
+            return None
+        return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source

@@ -348,6 +348,26 @@ class SizeOf(Derived):
 
 
 @dataclass(frozen=True)
+class Computed(Source):
+    """A number that Python computes of others: the value of a symbol. Guards never read it, but
+    what it is computed of."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Source, ...]
+    scheme: ClassVar[str] = "number"
+
+    def name(self) -> str:
+        return f"{self.function.__name__}({', '.join(a.name() for a in self.arguments)})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return self.function(*(load(argument, scope) for argument in self.arguments))
+
+    def count(self) -> int:
+        """How many numbers it takes to compute it."""
+        return 1 + sum(a.count() if isinstance(a, Computed) else 1 for a in self.arguments)
+
+
+@dataclass(frozen=True)
 class NextItem(Derived):
     """What an iterator will give after `index` other items; it is not advanced."""
 
@@ -471,6 +491,11 @@ _ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction
     Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
+    Computed: lambda spelling, node, tx: [
+        *spelling.callable_from(spelling.load_global(tx.held(node.function))),
+        *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
+        *spelling.call(len(node.arguments)),
+    ],
 }
 
 # steps that only a call can make: the function, and the constants after the base

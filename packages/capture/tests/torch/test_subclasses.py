@@ -121,7 +121,11 @@ def numbers():
 
 
 def test_an_overriding_class_is_told_what_eager_tells_it(agree):
-    agree(lambda s, t: (torch.mul(s, t), s * t), lambda: torch.full((3,), 3.0).as_subclass(Renamed), numbers)
+    agree(
+        lambda s, t: (torch.mul(s, t), s * t),
+        lambda: torch.full((3,), 3.0).as_subclass(Renamed),
+        numbers,
+    )
 
 
 def test_attributes_travel_with_results(agree):

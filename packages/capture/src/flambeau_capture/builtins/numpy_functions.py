@@ -279,9 +279,7 @@ def attribute(tx: Tracer, array: ArrayValue, name: str) -> Value:
     if name == "T":
         return call(tx, np.transpose, [array], {})
     if not hasattr(np.ndarray, name):
-        tx.raise_error(
-            AttributeError, f"'numpy.ndarray' object has no attribute '{name}'"
-        )
+        tx.raise_error(AttributeError, f"'numpy.ndarray' object has no attribute '{name}'")
     if callable(getattr(np.ndarray, name)):
         return BoundMethod(array, name)
     array.unknown(f"attribute {name!r}")

@@ -80,7 +80,9 @@ def _reduction(target: Any, *, summing: bool = False) -> Give:
             tensor = torch_.cast(tensor, torch_.dtype())
         if axis is None:
             axis = tuple(range(len(tensor.fake.shape)))
-        return torch_.call(target, tensor, axis, keep) if axis != () else torch_.call("clone", tensor)  # type: ignore[no-any-return]
+        return (
+            torch_.call(target, tensor, axis, keep) if axis != () else torch_.call("clone", tensor)
+        )  # type: ignore[no-any-return]
 
     return give
 

@@ -10,6 +10,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch
+
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values import arrays
@@ -164,12 +166,30 @@ def _tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Val
         name = next(row[1] for row in OPERATORS.values() if row[0] is fn)
         if left.special(name):
             return left.call_method(tx, name, [right], {})
-    return graph_call(tx, "call_function", fn, [left, right], {})
+    found = graph_call(tx, "call_function", fn, [left, right], {})
+    if isinstance(left, TensorValue) and isinstance(right, Constant) and fn in _ORDER:
+        if isinstance(found, TensorValue) and found.fake.numel() == 1:
+            found.truth_known = _certain(fn, left, right.value)
+    return found
 
 
-def _own_operator(
-    tx: Tracer, fn: Callable[..., Any], left: Value, right: Value
-) -> Value | None:
+_ORDER = (operator.lt, operator.le, operator.gt, operator.ge)
+
+
+def _certain(fn: Callable[..., Any], left: TensorValue, bound: Any) -> bool | None:
+    """What a comparison of a number from [0, 1) comes to, where it is always the same."""
+    if left.node.target is not torch.rand or type(bound) not in (int, float):
+        return None
+    if bound <= 0 and fn in (operator.lt, operator.ge):
+        return fn is operator.ge
+    if bound < 0 and fn in (operator.le, operator.gt):
+        return fn is operator.gt
+    if bound >= 1:
+        return fn in (operator.lt, operator.le)
+    return None
+
+
+def _own_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value | None:
     """An operator that a tensor's subclass defines in Python."""
     row = next(row for row in OPERATORS.values() if row[0] is fn)
     for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):

@@ -60,7 +60,9 @@ class _StandIn:
     """In the place of an object whose class overrides torch's functions."""
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise _Told(function, args, kwargs or {})
 
 
@@ -68,7 +70,9 @@ class _TensorStandIn(torch.Tensor):
     """In the place of a tensor of a subclass."""
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise _Told(function, args, kwargs or {})
 
 

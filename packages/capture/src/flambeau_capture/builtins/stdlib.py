@@ -10,6 +10,7 @@ import builtins
 import collections
 import dataclasses
 import functools
+import importlib.util
 import inspect
 import json
 import os
@@ -200,9 +201,21 @@ def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value
     return tx.call(tx.wrap(chosen, Held(chosen, fn.name)), args, kwargs)
 
 
+@handles(importlib.util.find_spec)
+def _find_spec(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Whether a package is installed: for a process, a constant."""
+    found = importlib.util.find_spec(*(arg.as_python() for arg in args))
+    return Constant(None) if found is None else tx.wrap(found, Held(found, "spec"))
+
+
 @handles(collections.namedtuple)
 def _namedtuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0020", "collections.namedtuple")
+    """The class is made once, for all calls: nothing but its identity tells."""
+    frame = tx.caller(1)
+    named = dict(kwargs)
+    if frame is not None:
+        named.setdefault("module", Constant(frame.namespace.get("__name__", "__main__")))
+    return evaluate_call(tx, collections.namedtuple, args, named)
 
 
 breaks("FB0020", builtins.__build_class__)

@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.graph_checks import require
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.values.arrays import ArrayValue, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
@@ -115,6 +116,29 @@ def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(None)
 
 
+@handles(compat.is_all_true)
+def _is_all_true(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """A distribution's check of its arguments is made by the graph, and raises when it runs."""
+    frame = tx.caller(1)
+    variables = tx.variables()
+    value = variables.get("value")
+    asks = frame is not None and frame.filename.endswith(compat.CHECKED_BY_GRAPH)
+    if not asks or not isinstance(value, TensorValue) or not isinstance(args[0], TensorValue):
+        return graph_call(tx, "call_function", compat.is_all_true, args, kwargs)
+    owner = variables["self"].cls.__name__
+    name = variables.get("param")
+    size = tuple(value.fake.shape)
+    if isinstance(name, Constant):
+        text = f"Expected parameter {name.value} (Tensor of shape {size}) of distribution {owner}"
+    else:
+        text = f"Expected value argument (Tensor of shape {size}) of distribution {owner}"
+    constraint = variables.get("constraint", variables.get("support"))
+    kind = "its support" if constraint is None else f"the constraint {constraint.cls.__name__}"
+    text += f" to satisfy {kind}, but found invalid values:\n"
+    graph_call(tx, "call_function", require(), [args[0], value, Constant(text)], {})
+    return Constant(True)
+
+
 @handles(torch.numel)
 def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return args[0].call_method(tx, "numel", [], {})
@@ -169,6 +193,8 @@ breaks(
 )  # fmt: skip
 breaks("FB0004", torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
 breaks("FB0003", torch.save, torch.load)
+_HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
+breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
 pure(torch.promote_types, torch.can_cast, torch.get_num_threads)
 
 

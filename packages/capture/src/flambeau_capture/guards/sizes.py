@@ -8,6 +8,7 @@ is refused, never approximated.
 
 from __future__ import annotations
 
+import math
 import operator
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,24 @@ def _to_float(value: int) -> float:
     return float(value)
 
 
+def _to_integer(function: Callable[[float], int]) -> Callable[[float], int]:
+    def apply(value: float) -> int:
+        if type(value) is not float or not -_EXACT <= value <= _EXACT:
+            raise ArithmeticError(f"{value} is too large")
+        return function(value)
+
+    return apply
+
+
+#: operations on one number
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "NOT": lambda value: int(not value),
+    "TOF": _to_float,
+    "SQRT": math.sqrt,
+    "FLOOR": _to_integer(math.floor),
+    "CEIL": _to_integer(math.ceil),
+    "TRUNC": _to_integer(math.trunc),
+}
 #: operations on two numbers: what the machine does, and how they read
 _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "ADD": (operator.add, "+"),
@@ -153,10 +172,8 @@ class SizeProgram:
                 stack.append(item.read(where[item.source]))
             elif isinstance(item, int | float):
                 stack.append(item)
-            elif item == "NOT":
-                stack.append(int(not stack.pop()))
-            elif item == "TOF":
-                stack.append(_to_float(stack.pop()))
+            elif item in _UNARY:
+                stack.append(_UNARY[item](stack.pop()))
             else:
                 right, left = stack.pop(), stack.pop()
                 stack.append(_BINARY[item][0](left, right))
@@ -187,7 +204,7 @@ class Term:
 
     code: tuple[Any, ...]
     text: str
-    value: float
+    value: int | float
 
     @classmethod
     def of_float(cls, place: Place | float, value: float) -> Term:
@@ -195,13 +212,17 @@ class Term:
         return cls((place,), text, value)
 
     @classmethod
-    def of_integer(cls, expr: Any, places: Mapping[Any, Place], value: int) -> Term:
+    def of_integer(cls, expr: Any, places: Mapping[Any, Place | Term], value: int) -> Term:
         """A symbolic integer, or a plain one, as a float. Raises `Inexpressible`."""
         code: list[Any] = []
         text = _compile(expr, places, code)
         if not -_EXACT <= value <= _EXACT:
             raise Inexpressible(f"{value} may be no float")
         return cls((*code, "TOF"), text, float(value))
+
+    def apply(self, op: str, name: str) -> Term:
+        """By one of `TOF`, `SQRT`, `FLOOR`, `CEIL`, `TRUNC`; `name` is Python's."""
+        return Term((*self.code, op), f"{name}({self.text})", _UNARY[op](self.value))
 
     def combine(self, op: str, other: Term) -> Term:
         """With another by one of `FADD`, `FSUB`, `FMUL`, `FDIV`: as Python computes it."""
@@ -225,14 +246,14 @@ def within(place: Place, largest: int) -> SizeProgram:
     return SizeProgram(code, f"{-largest} <= {place.name()} <= {largest}")
 
 
-def size_program(condition: Any, places: Mapping[Any, Place]) -> SizeProgram:
+def size_program(condition: Any, places: Mapping[Any, Place | Term]) -> SizeProgram:
     """Compile a symbolic condition; `places` says where each of its symbols is found."""
     code: list[Any] = []
     text = _compile(condition, places, code)
     return SizeProgram(tuple(code), text)
 
 
-def _compile(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
+def _compile(expr: Any, places: Mapping[Any, Place | Term], code: list[Any]) -> str:
     kind = type(expr).__name__
     if isinstance(expr, int) or getattr(expr, "is_Integer", False):
         return _constant(int(expr), code)
@@ -247,8 +268,9 @@ def _compile(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
         code.append(expr.op)
         return f"({left} {_BINARY[expr.op][1]} {right})"
     if expr in places:
-        code.append(places[expr])
-        return places[expr].name()
+        found = places[expr]
+        code += found.code if isinstance(found, Term) else [found]
+        return found.text if isinstance(found, Term) else found.name()
     if kind == "Not":
         text = _compile(expr.args[0], places, code)
         code.append("NOT")
@@ -276,7 +298,7 @@ def _constant(value: int, code: list[Any]) -> str:
     return str(value)
 
 
-def _power(expr: Any, places: Mapping[Any, Place], code: list[Any]) -> str:
+def _power(expr: Any, places: Mapping[Any, Place | Term], code: list[Any]) -> str:
     base, exponent = expr.args
     if not getattr(exponent, "is_Integer", False) or not 1 <= int(exponent) <= 8:
         raise Inexpressible(f"{expr}")

@@ -66,7 +66,7 @@ def unary_invert(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNARY_NOT")
 def unary_not(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    if isinstance(value, TensorValue):
+    if isinstance(value, TensorValue) and value.truth_known is None:
         frame.push(TruthValue(value, negated=True))
     elif isinstance(value, TruthValue):
         frame.push(TruthValue(value.tensor, not value.negated))

@@ -10,6 +10,7 @@ import inspect
 import linecache
 import sys
 import warnings
+from collections.abc import Mapping
 from types import CodeType
 from typing import Any, NoReturn
 
@@ -255,6 +256,9 @@ class Session(Tracer):
         frame = self.frames[-level]
         line = frame.line()
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
+
+    def variables(self) -> Mapping[str, Value]:
+        return self.frames[-1].variables
 
     def user_lines(self) -> tuple[UserLine, ...]:
         return tuple(frame.line() for frame in self.frames)

@@ -42,7 +42,7 @@ def _negation(value: Any) -> bool:
 
 def test(tx: Tracer, value: Value) -> Value:
     """bool(value)."""
-    if isinstance(value, TensorValue):
+    if isinstance(value, TensorValue) and value.truth_known is None:
         return TruthValue(value)
     if isinstance(value, TruthValue):
         return value

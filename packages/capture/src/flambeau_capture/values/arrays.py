@@ -227,5 +227,3 @@ def _wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
         made = ArrayValue(TensorValue(source=inner, enter=enter), source=source)
     tx.heap.know(obj, made)
     return made
-
-

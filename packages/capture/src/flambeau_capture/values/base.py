@@ -119,6 +119,9 @@ class Tracer(Protocol):
     def caller(self, level: int) -> Caller | None:
         """The frame that makes a call (1), the one that called it (2), ..., if interpreted."""
 
+    def variables(self) -> Mapping[str, Value]:
+        """The variables of the frame that makes a call."""
+
     def step(self) -> int:
         """Which instruction of the outermost frame is running, counted from the start."""
 

@@ -20,6 +20,7 @@ from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.symbols import SymbolValue, symbol_call
 from flambeau_capture.values.tensor import graph_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value]
@@ -168,6 +169,10 @@ def describe_call(fn: Any, args: Args) -> str:
 
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Run a pure callable now, on arguments that are all known."""
+    if not kwargs and any(isinstance(arg, SymbolValue) for arg in args):
+        computed = symbol_call(tx, fn, args)
+        if computed is not None:
+            return computed
     try:
         plain = [arg.as_python() for arg in args]
         named = {key: arg.as_python() for key, arg in kwargs.items()}

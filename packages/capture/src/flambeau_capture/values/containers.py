@@ -19,7 +19,7 @@ from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
-from flambeau_capture.values.lists import DequeValue, ListValue
+from flambeau_capture.values.lists import DequeValue, ExistingList, ListValue
 from flambeau_capture.values.registry import wraps_if, wraps_type
 from flambeau_capture.values.sequences import Pending, existing_sequence
 from flambeau_capture.values.sets import SetValue
@@ -39,8 +39,13 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
     known = _known(tx, obj, source)
     if known is not None:
         return known
-    tx.guard(source, "LIST_LENGTH", len(obj))
-    made = ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
+    tx.guard(source, "TYPE_MATCH", list)
+
+    def read() -> list[Value | Pending]:
+        tx.guard(source, "LIST_LENGTH", len(obj))
+        return existing_sequence(tx, obj, source, "list")
+
+    made = ExistingList(tx, source, read)
     tx.heap.know(obj, made)
     return made
 

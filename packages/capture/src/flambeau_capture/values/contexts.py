@@ -248,7 +248,9 @@ class PlainTensors(ContextManager):
 
     def reconstruct(self, writer: Any) -> None:
         with writer.building(self):
-            writer.call(_entered if self.inside else self.kind, [Constant(self.kind)][: self.inside])
+            writer.call(
+                _entered if self.inside else self.kind, [Constant(self.kind)][: self.inside]
+            )
 
 
 @handles(compat.disable_torch_function_subclass)

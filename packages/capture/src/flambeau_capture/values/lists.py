@@ -98,12 +98,57 @@ class ListValue(SequenceValue):
         writer.pop_top()
 
 
+class ExistingList(ListValue):
+    """A list of the program. Nobody has assumed anything about what is in it until it is read:
+    appending to it reads nothing."""
+
+    def __init__(self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]) -> None:
+        self._read: Callable[[], list[Value | Pending]] | None = None
+        self._held: list[Value | Pending] = []
+        super().__init__([], source, tx)
+        self._read = read
+
+    @property
+    def _items(self) -> list[Value | Pending]:
+        if self._read is not None:
+            read, self._read = self._read, None
+            self._held = [*read(), *self._held]
+        return self._held
+
+    @_items.setter
+    def _items(self, items: list[Value | Pending]) -> None:
+        self._read = None
+        self._held = items
+
+    def add(self, tx: Tracer, items: list[Value]) -> None:
+        """Append, without looking at what is there."""
+        tx.heap.changed(self)
+        self._held = [*self._held, *items]
+
+    def describe(self) -> str:
+        return "list" if self._read is not None else super().describe()
+
+    def replay(self, writer: Any) -> None:
+        if self._read is None:
+            super().replay(writer)
+            return
+        added = [item for item in self._held if isinstance(item, Value)]
+        writer.call(list.extend, [self, TupleValue(added)])
+        writer.pop_top()
+
+
 def _append(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(self, ExistingList):
+        self.add(tx, [args[0]])
+        return Constant(None)
     self.replace(tx, [*self.raw(), args[0]])
     return Constant(None)
 
 
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(self, ExistingList) and args[0] is not self:
+        self.add(tx, unpack(tx, args[0]))
+        return Constant(None)
     self.replace(tx, [*self.raw(), *unpack(tx, args[0])])
     return Constant(None)
 

@@ -6,15 +6,18 @@ constant to everything that knows no symbols: reading its `value` fixes it, and 
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from flambeau_capture.guards import Term
-from flambeau_capture.shapes import Shapes
+from flambeau_capture.shapes import LARGEST, Shapes
+from flambeau_capture.source import Computed
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 
@@ -53,6 +56,59 @@ _FLOAT_COMPARED: dict[str, tuple[str, bool]] = {
     ">=": ("FLE", True),
 }
 _ZERO = Term.of_float(0.0, 0.0)
+_ANY = (-math.inf, math.inf)
+_POSITIVE = (5e-324, 1e300)
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A function of numbers that Python computes before the graph runs. `within` says for each
+    argument from where to where it raises nothing; `op` what guards compute in its place."""
+
+    within: tuple[tuple[float, float], ...]
+    op: str | None = None
+
+
+def _one(least: float, most: float, op: str | None = None) -> Computation:
+    return Computation(((least, most),), op)
+
+
+_FINITE = (-1e300, 1e300)
+_WHOLE = (-float(LARGEST), float(LARGEST))
+COMPUTED: dict[Any, Computation] = {
+    math.sqrt: _one(0.0, 1e300, "SQRT"),
+    math.floor: _one(*_WHOLE, "FLOOR"),
+    math.ceil: _one(*_WHOLE, "CEIL"),
+    math.trunc: _one(*_WHOLE, "TRUNC"),
+    int: _one(*_WHOLE, "TRUNC"),
+    float: _one(*_FINITE, "TOF"),
+    **dict.fromkeys((math.log, math.log2, math.log10), _one(*_POSITIVE)),
+    **dict.fromkeys((math.exp, math.expm1, math.sinh, math.cosh), _one(-700.0, 700.0)),
+    **dict.fromkeys((math.sin, math.cos, math.tan), _one(*_FINITE)),
+    **dict.fromkeys((math.asin, math.acos), _one(-1.0, 1.0)),
+    **dict.fromkeys((math.atan, math.tanh, math.asinh, math.erf, math.erfc), _one(*_FINITE)),
+    **dict.fromkeys((math.fabs, math.degrees, math.radians), _one(-1e290, 1e290)),
+    math.log1p: _one(-0.999, 1e300),
+    math.pow: Computation(((1e-30, 1e30), (-8.0, 8.0))),
+    operator.pow: Computation(((1e-30, 1e30), (-8.0, 8.0))),
+    operator.add: Computation((_ANY, _ANY), "FADD"),
+    operator.sub: Computation((_ANY, _ANY), "FSUB"),
+    operator.mul: Computation((_ANY, _ANY), "FMUL"),
+    operator.truediv: Computation((_ANY, _ANY), "FDIV"),
+    operator.floordiv: Computation((_FINITE, _POSITIVE)),
+    operator.mod: Computation((_FINITE, _POSITIVE)),
+}
+#: operators on numbers of which one is a float; on integers, `/` and `**`
+_BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+_LONGEST = 24  # numbers that one is computed of
 
 
 class SymbolValue(Constant):
@@ -137,9 +193,66 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
         if symbol in ("//", "%") and not numbers[1]:
             return None
         return _wrapped(tx, _INTEGER[symbol](*numbers))
+    if symbol == "**" and not floats and type(numbers[1]) is int and 1 <= numbers[1] <= 8:
+        return _wrapped(tx, numbers[0] ** numbers[1])
+    if symbol in _BY_PYTHON:
+        made = symbol_call(tx, _BY_PYTHON[symbol], [left, right])
+        if made is not None:
+            return made
     if symbol in _FLOAT:
         return _float_operator(tx, symbol, numbers, [left, right])
     return None
+
+
+def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
+    """A function of numbers, one of them symbolic, that Python computes before the graph runs and
+    hands it as an input; None: the numbers are to be fixed."""
+    computation = COMPUTED.get(fn) if isinstance(fn, Hashable) else None
+    numbers = [_number(value) for value in args]
+    if computation is None or len(numbers) != len(computation.within) or None in numbers:
+        return None
+    if fn in (int, float) and args[0].cls is fn:
+        return args[0]
+    if fn in _TO_INTEGER and args[0].cls is int:
+        return args[0]
+    origins = [tx.shapes.origin(number) for number in numbers]
+    terms = [_term(tx, value) for value in args]
+    if not all(origins) or not all(terms):
+        return None
+    source = Computed(fn, tuple(origins))
+    if source.count() > _LONGEST:
+        return None
+    for term, (least, most) in zip(terms, computation.within, strict=True):
+        if not _is_within(tx, term, least, most):
+            return None
+    if fn is operator.truediv and not _is_divisor(tx, numbers[1], terms[1]):
+        return None
+    try:
+        value = fn(*(tx.shapes.present(number) for number in numbers))
+    except (ArithmeticError, ValueError):
+        return None  # the program raises it, where it is
+    if type(value) not in (int, float) or (type(value) is int and fn not in _TO_INTEGER):
+        return None
+    made = tx.shapes.computed(source, value, _term_of(fn, computation.op, terms))
+    return symbol_value(tx, made) if isinstance(made, NUMBERS) else None
+
+
+_TO_INTEGER = (int, math.floor, math.ceil, math.trunc)
+
+
+def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
+    """Whether a number is where a function is defined, which a guard then says."""
+    return (least == -math.inf or tx.shapes.compare("FLE", Term.of_float(least, least), term)) and (
+        most == math.inf or tx.shapes.compare("FLE", term, Term.of_float(most, most))
+    )
+
+
+def _term_of(fn: Any, op: str | None, terms: Sequence[Any]) -> Term | None:
+    if op is None:
+        return None
+    if len(terms) == 2:
+        return terms[0].combine(op, terms[1])
+    return terms[0] if op == "TOF" else terms[0].apply(op, fn.__name__)
 
 
 def _number(value: Value) -> Any:

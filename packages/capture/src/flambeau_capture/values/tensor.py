@@ -48,6 +48,7 @@ class TensorValue(Value):
         self.source = source
         self.real = real
         self.written_grad: Value | None = None
+        self.truth_known: bool | None = None  # of a comparison that no data can change
 
     @property
     def node(self) -> fx.Node:
@@ -73,6 +74,8 @@ class TensorValue(Value):
         return f"TensorVariable({tuple(self.fake.shape)})"
 
     def truth(self, tx: Tracer) -> bool:
+        if self.truth_known is not None:
+            return self.truth_known
         raise Break("FB0001", f"truth of {self.describe()}")
 
     def length(self, tx: Tracer) -> int:
@@ -108,6 +111,8 @@ class TensorValue(Value):
                 raise Break("FB0007", f".grad of a tensor is set to {value.describe()}")
             self.written_grad = value
             tx.heap.changed(self)
+            return
+        if name == "requires_grad" and _asks_what_is(self, tx, [value], {}):
             return
         if name in ("grad", "requires_grad"):
             raise Break("FB0007", f"assignment to .{name} of a tensor")
