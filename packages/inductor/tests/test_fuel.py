@@ -3,7 +3,8 @@
 import flambeau_inductor as inductor
 import pytest
 import torch
-from flambeau_inductor import Fuel, Options
+from flambeau_inductor import Options
+from flambeau_inductor.fuel import Fuel
 from torch import fx
 
 

@@ -8,6 +8,8 @@ from flambeau.watching import EVERYTHING, listening
 
 
 class Listener:
+    every_stage = True
+
     def __init__(self, place=None):
         self.told = []
         self.place = place
@@ -30,7 +32,9 @@ def test_the_products_of_one_call_in_order(tmp_path):
     with listening(Listener(tmp_path)) as heard:
         w = torch.ones(4, requires_grad=True)
         flambeau.compile(scaled)(torch.randn(4), w)
-    stages = ["rewrite", "lower", "schedule", "verify", "generate", "build", "wrap"]
+    from flambeau_inductor.compile import STAGES
+
+    stages = [name for name, _ in STAGES]
     kinds = heard.kinds()
     assert kinds == [
         *["stage"] * len(stages), "kernels", *["stage"] * len(stages), "kernels",
@@ -72,3 +76,16 @@ def test_nobody_listens_and_nothing_changes():
 
     options = choose().inductor
     assert Watch().observed(options, "g", "forward") is options
+
+
+def test_who_needs_every_stage():
+    import io
+
+    from flambeau.progress import Progress
+    from flambeau.watching import Watch
+
+    watch = Watch()
+    watch.own.add(Progress(io.StringIO()))
+    assert watch and not watch.every_stage
+    watch.own.add(Listener())
+    assert watch.every_stage

@@ -1,69 +1,166 @@
 """Flambeau: makes unmodified PyTorch programs faster.
 
 In: `flambeau.compile(fn)` around a function, method or module. Out: the same results, sooner.
-Invariant: what cannot be compiled runs as it did before, and `flambeau.report` says so.
+Invariant: what cannot be compiled runs as it did before, and `flambeau.report` says so. A name is
+loaded at its first use: `flambeau.load` imports no compiler.
 """
 
-from flambeau_capture import (
-    CompileProfiler,
-    allow_in_graph,
-    disable,
-    graph_break,
-    is_compiling,
-    reset,
-    run,
-)
+from __future__ import annotations
 
-from flambeau import _versions
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from flambeau.__about__ import __version__
-from flambeau.api import compile, optimize, report
-from flambeau.backends import list_backends, register_backend
-from flambeau.errors import (
-    FlambeauError,
-    FlambeauWarning,
-    IncompatibleSiblings,
-    StageError,
-    UnknownBackend,
-    UnknownMode,
-    UnknownOption,
-)
-from flambeau.explaining import Explanation, explain
-from flambeau.logs import set_logs
-from flambeau.planning import Plan, calibrate, plan
-from flambeau.records import Report
-from flambeau.timing import compile_times
-from flambeau.tracing import trace
 
-_versions.check()
+if TYPE_CHECKING:
+    from flambeau_capture import (
+        CompileProfiler,
+        RecompileError,
+        Unsupported,
+        allow_in_graph,
+        disable,
+        get_stance,
+        graph_break,
+        is_compiling,
+        reset,
+        run,
+        set_stance,
+    )
+
+    from flambeau import cache
+    from flambeau.api import compile, optimize, report
+    from flambeau.backends import list_backends, register_backend
+    from flambeau.bisecting import Verdict, bisect
+    from flambeau.errors import (
+        CannotPackage,
+        FlambeauError,
+        FlambeauWarning,
+        IncompatibleSiblings,
+        Refused,
+        StageError,
+        UnknownBackend,
+        UnknownMode,
+        UnknownOption,
+    )
+    from flambeau.explaining import Explanation, explain
+    from flambeau.exporting import Exported, export, load_export
+    from flambeau.loading import Loaded, load
+    from flambeau.logs import set_logs
+    from flambeau.packaged import package
+    from flambeau.planning import Plan, calibrate, plan
+    from flambeau.records import Report
+    from flambeau.timing import compile_times
+    from flambeau.tracing import trace
+
+#: the module of each public name
+_HOMES = {
+    "compile": "flambeau.api",
+    "optimize": "flambeau.api",
+    "report": "flambeau.api",
+    "list_backends": "flambeau.backends",
+    "register_backend": "flambeau.backends",
+    "Verdict": "flambeau.bisecting",
+    "bisect": "flambeau.bisecting",
+    "CannotPackage": "flambeau.errors",
+    "FlambeauError": "flambeau.errors",
+    "FlambeauWarning": "flambeau.errors",
+    "IncompatibleSiblings": "flambeau.errors",
+    "Refused": "flambeau.errors",
+    "StageError": "flambeau.errors",
+    "UnknownBackend": "flambeau.errors",
+    "UnknownMode": "flambeau.errors",
+    "UnknownOption": "flambeau.errors",
+    "Explanation": "flambeau.explaining",
+    "explain": "flambeau.explaining",
+    "Exported": "flambeau.exporting",
+    "export": "flambeau.exporting",
+    "load_export": "flambeau.exporting",
+    "Loaded": "flambeau.loading",
+    "load": "flambeau.loading",
+    "set_logs": "flambeau.logs",
+    "package": "flambeau.packaged",
+    "Plan": "flambeau.planning",
+    "calibrate": "flambeau.planning",
+    "plan": "flambeau.planning",
+    "Report": "flambeau.records",
+    "compile_times": "flambeau.timing",
+    "trace": "flambeau.tracing",
+    "CompileProfiler": "flambeau_capture",
+    "RecompileError": "flambeau_capture",
+    "Unsupported": "flambeau_capture",
+    "allow_in_graph": "flambeau_capture",
+    "disable": "flambeau_capture",
+    "get_stance": "flambeau_capture",
+    "graph_break": "flambeau_capture",
+    "is_compiling": "flambeau_capture",
+    "reset": "flambeau_capture",
+    "run": "flambeau_capture",
+    "set_stance": "flambeau_capture",
+}
+#: modules that run without the siblings that compile
+_RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.loading"})
 
 __all__ = [
+    "CannotPackage",
     "CompileProfiler",
     "Explanation",
+    "Exported",
     "FlambeauError",
     "FlambeauWarning",
     "IncompatibleSiblings",
+    "Loaded",
     "Plan",
+    "RecompileError",
+    "Refused",
     "Report",
     "StageError",
     "UnknownBackend",
     "UnknownMode",
     "UnknownOption",
+    "Unsupported",
+    "Verdict",
     "__version__",
     "allow_in_graph",
+    "bisect",
+    "cache",
     "calibrate",
     "compile",
     "compile_times",
     "disable",
     "explain",
+    "export",
+    "get_stance",
     "graph_break",
     "is_compiling",
     "list_backends",
+    "load",
+    "load_export",
     "optimize",
+    "package",
     "plan",
     "register_backend",
     "report",
     "reset",
     "run",
     "set_logs",
+    "set_stance",
     "trace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = "flambeau.cache" if name == "cache" else _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if home not in _RUNTIME:
+        from flambeau import _versions  # it imports all of them
+
+        _versions.check()
+    module = importlib.import_module(home)
+    found = module if name == "cache" else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

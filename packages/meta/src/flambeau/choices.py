@@ -20,7 +20,7 @@ from flambeau.modes import options_of
 RESERVED: Mapping[str, frozenset[str]] = {
     "capture": frozenset({"nopython", "dynamic", "watch"}),
     "aot": frozenset({"name", "classify"}),
-    "inductor": frozenset({"observer", "fuel"}),
+    "inductor": frozenset({"observer"}),
 }
 
 

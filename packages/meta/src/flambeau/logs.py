@@ -101,6 +101,12 @@ def _apply(chosen: set[str], stream: TextIO | None) -> None:
 class LogListener:
     """Turns products into records of the loggers that somebody listens to."""
 
+    @property
+    def every_stage(self) -> bool:
+        """What shows graphs and code needs them made."""
+        shown = {name for name in OWN if logger(name).isEnabledFor(logging.DEBUG)}
+        return bool(shown - {"eager", "summary"})
+
     def __call__(self, kind: str, product: object, owner: int) -> None:
         for name, text in TEXTS.get(kind, {}).items():
             to = logger(name)

@@ -24,6 +24,8 @@ PATIENCE = 3.0
 class Progress:
     """A listener that draws the line. `patience` in seconds; `stream` None is standard error."""
 
+    every_stage = False
+
     def __init__(self, stream: TextIO | None = None, patience: float = PATIENCE) -> None:
         self.stream = sys.stderr if stream is None else stream
         self.patience = patience

@@ -22,7 +22,7 @@ import itertools
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -69,8 +69,12 @@ class KernelsProduct:
 class Listener(Protocol):
     """Is told of products, and which compiled callable they are of (`Watch.number`).
 
-    `folder` names where the inductor leaves its own files, or None.
+    every_stage: whether it needs to see what every stage makes, so that a graph that is on disk is
+    compiled all the same. `folder` names where the inductor leaves its own files, or None.
     """
+
+    @property
+    def every_stage(self) -> bool: ...
 
     def __call__(self, kind: str, product: object, owner: int) -> None: ...
 
@@ -120,12 +124,21 @@ def listening(listener: Listener) -> Iterator[Listener]:
 class Watch:
     """The listeners of one compiled callable: its own, and those of the whole process.
 
-    number: tells the compiled callables of a process apart; names of graphs repeat.
+    number: tells the compiled callables of a process apart; names of graphs repeat. tailor: gives
+    one half options of its own, by its graph and kind; for bisection.
     """
 
     def __init__(self) -> None:
         self.number = next(_numbers)
         self.own = Listeners()
+        self.tailor: Callable[[flambeau_inductor.Options, str, str], Any] | None = None
+
+    @property
+    def every_stage(self) -> bool:
+        """Whether somebody needs graphs to go through every stage, from disk or not."""
+        if self.tailor is not None:
+            return True
+        return any(each.every_stage for group in (self.own, EVERYTHING) for each in group)
 
     def __bool__(self) -> bool:
         return bool(self.own) or bool(EVERYTHING)
@@ -149,6 +162,8 @@ class Watch:
         self, options: flambeau_inductor.Options, graph: str, half: str
     ) -> flambeau_inductor.Options:
         """The inductor's options for one half, with what the listeners want to see."""
+        if self.tailor is not None:
+            options = self.tailor(options, graph, half)
         if not self:
             return options
         folder = self._folder(graph, half)

@@ -35,6 +35,8 @@ class Run:
 class Collector:
     """A listener that keeps the facts of each half."""
 
+    every_stage = True
+
     def __init__(self) -> None:
         self.halves: list[HalfFacts] = []
         self._lock = threading.Lock()

@@ -21,7 +21,8 @@ LENGTHS = (2, 6, 16, 40)
 def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) -> CostModel:
     """Compile a few graphs of several sizes from scratch, and keep what they took.
 
-    lengths: of the programs, in operations. About ten seconds on a laptop. The kernels are built in a folder that goes away.
+    lengths: of the programs, in operations. About ten seconds on a laptop. The kernels are built
+    in a folder that goes away.
     """
     made: list[Sample] = []
     with tempfile.TemporaryDirectory() as scratch:

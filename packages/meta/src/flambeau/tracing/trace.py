@@ -26,6 +26,8 @@ class Trace:
     kernel alone after it is built, against the bandwidth of a copy.
     """
 
+    every_stage = True
+
     def __init__(self, root: str | os.PathLike[str], kernel_times: bool = True) -> None:
         self.root = Path(root)
         self.kernel_times = kernel_times

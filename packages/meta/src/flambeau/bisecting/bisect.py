@@ -1,0 +1,62 @@
+"""One call from a wrong answer to the step that makes it.
+
+In: a function and arguments. Out: a `Verdict`. Invariant: layers are asked from the outermost in;
+the first that is wrong is to blame, since it was given what the one before it got right.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from flambeau.bisecting.in_aot import blame_aot, blame_prims
+from flambeau.bisecting.in_capture import blame_capture
+from flambeau.bisecting.in_inductor import blame_inductor
+from flambeau.bisecting.trials import Call, Check, Program
+from flambeau.bisecting.verdict import Verdict
+from flambeau.judging import Difference
+
+LAYERS: tuple[tuple[str, str], ...] = (
+    ("capture", "eager"),
+    ("aot", "aot_eager"),
+    ("prims", "aot_eager_prims"),
+    ("inductor", "inductor"),
+)
+"""Each layer, with the backend that ends after it."""
+
+BLAME: Mapping[str, Callable[[Program, Difference], Verdict]] = {
+    "capture": blame_capture,
+    "aot": blame_aot,
+    "prims": blame_prims,
+    "inductor": blame_inductor,
+}
+
+
+def bisect(
+    fn: Callable[..., Any],
+    *args: Any,
+    also: Sequence[Call] = (),
+    check: Check | None = None,
+    options: Mapping[str, object] | None = None,
+    **kwargs: Any,
+) -> Verdict:
+    """Find the layer, then the pass, decomposition, fusion, kernel or lowering that is wrong.
+
+    also: more calls `((args), {kwargs})` that are made after the first one, where it takes several
+    to go wrong (a guard that does not look at what changed). check: `check(expected, got)` returns
+    a `Difference` or None; by default runs are held against one without compiling and one in double
+    precision. options: those of `flambeau.compile`.
+
+    The function is run often, each time on copies of its arguments and with the state of the
+    modules that it reaches put back. What else it writes to, it writes to each time.
+    """
+    with tempfile.TemporaryDirectory(prefix="flambeau-bisect-") as folder:
+        program = Program(fn, [(args, kwargs), *also], options or {}, folder, check)
+        for layer, backend in LAYERS:
+            found = program.attempt(f'backend="{backend}"', backend)
+            if found is not None:
+                verdict = BLAME[layer](program, found)
+                return replace(verdict, difference=found, tried=tuple(program.tried))
+        return Verdict("", tried=tuple(program.tried))

@@ -1,0 +1,65 @@
+"""Which frame, or which missing guard, makes capture wrong.
+
+In: a program that is wrong though its graphs run as they are. Out: a `Verdict`. Invariant: a guard
+is blamed only where the same call is right when nothing was compiled before it.
+"""
+
+from __future__ import annotations
+
+from flambeau_capture.records import EntryRecord
+
+from flambeau.bisecting.trials import Program
+from flambeau.bisecting.verdict import Verdict
+from flambeau.judging import Difference
+
+
+class Entries:
+    """Keeps the entries that a run made."""
+
+    def __init__(self) -> None:
+        self.found: list[EntryRecord] = []
+
+    def __call__(self, kind: str, record: object) -> None:
+        if isinstance(record, EntryRecord):
+            self.found.append(record)
+
+
+def blame_capture(program: Program, found: Difference) -> Verdict:
+    """A guard, a frame, or capture as a whole."""
+    entries = Entries()
+    program.attempt("again, looking at its frames", "eager", capture={"watch": entries})
+    if len(program.calls) > 1:
+        afresh = Entries()
+        right = program.attempt(
+            "each call compiled afresh", "eager", afresh=True, capture={"watch": afresh}
+        )
+        if right is None:
+            return _guard(entries, afresh)
+    names = list(dict.fromkeys(entry.function for entry in entries.found))
+    for name in names if len(names) > 1 else []:
+        only = {"debug_function": name}
+        wrong = program.attempt(f"only frames of {name}", "eager", capture=only)
+        if wrong is not None:
+            return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
+    name = names[0] if len(names) == 1 else ""
+    return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
+
+
+def _guard(entries: Entries, afresh: Entries) -> Verdict:
+    """An entry was used that should not have been: what a new one would have guarded."""
+    had = {str(guard) for entry in entries.found for guard in entry.guards.items}
+    lacks = [
+        str(guard)
+        for entry in afresh.found
+        for guard in entry.guards.items
+        if str(guard) not in had
+    ]
+    used = entries.found[-1].function if entries.found else ""
+    told = f"of {used}: an entry was used for a call that it does not fit"
+    lines = tuple(f"a new entry would also guard {guard}" for guard in dict.fromkeys(lacks))
+    return Verdict("capture", step="guards", name=told, lines=lines or _places(entries, used))
+
+
+def _places(entries: Entries, name: str) -> tuple[str, ...]:
+    found = [f"{e.filename}:{e.lineno} {e.function}" for e in entries.found if e.function == name]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,173 @@
+"""Which pass, fusion, kernel or lowering of the inductor is wrong.
+
+In: a program that is right as a graph of primitives, and wrong with generated kernels. Out: a
+`Verdict`. Invariant: one half of one graph is looked at, all others do without generated code; what
+is blamed is the first step with which that half goes wrong, in the order of the inductor's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flambeau_inductor.fuel import Fuel
+from flambeau_inductor.options import Options
+from flambeau_inductor.passes import PASSES
+
+from flambeau.bisecting.search import first_bad
+from flambeau.bisecting.trials import Program
+from flambeau.bisecting.verdict import Verdict
+from flambeau.judging import Difference
+from flambeau.products import user_lines_of
+from flambeau.records import Recorder
+from flambeau.watching import StageProduct
+
+Key = tuple[str, str]
+Change = Callable[[Options], Options]
+Wrong = Callable[[str, Change], bool]
+NOTHING = Fuel(lowerings=0, fusions=0, kernels=0)
+
+
+@dataclass
+class Looking:
+    """A listener that notes the steps of every half, in order, as far as each half came.
+
+    nodes: operations of the half, which `lowered` are the first of.
+    """
+
+    every_stage: bool = True
+    nodes: dict[Key, list[tuple[str, str]]] = field(default_factory=dict)
+    lowered: dict[Key, list[tuple[str, str]]] = field(default_factory=dict)
+    merges: dict[Key, list[tuple[str, str]]] = field(default_factory=dict)
+    kernels: dict[Key, list[tuple[str, tuple[str, ...]]]] = field(default_factory=dict)
+    lines: dict[Key, dict[str, str]] = field(default_factory=dict)
+
+    def __call__(self, kind: str, product: object, owner: int) -> None:
+        if not isinstance(product, StageProduct):
+            return
+        key, work = (product.graph, product.half), product.work
+        if product.stage == "rewrite":
+            nodes = [n for n in work.rewritten().graph.nodes if n.op == "call_function"]
+            self.nodes[key] = [(str(n.target), n.name) for n in nodes]
+            self.lines[key] = user_lines_of(work.rewritten().graph.nodes)
+        elif product.stage == "lower":
+            self.lowered[key] = list(work.tensors.lowered)
+        elif product.stage == "schedule":
+            self.merges[key] = [(merge.first, merge.second) for merge in work.merges]
+            self.kernels[key] = [(loop.name, tuple(loop.origins)) for loop in work.loops()]
+
+    def folder(self, graph: str, half: str, owner: int) -> Path | None:
+        """No files are needed."""
+        return None
+
+    def lines_of(self, key: Key, names: Iterable[str]) -> tuple[str, ...]:
+        """The user's lines of some nodes."""
+        found = (self.lines[key].get(name.split(".")[0], "") for name in names)
+        return tuple(dict.fromkeys(line for line in found if line))
+
+
+def blame_inductor(program: Program, found: Difference) -> Verdict:
+    """The graph and half, then the step in it."""
+    seen = Looking()
+    recorder = Recorder()
+    recorder.watch.own.add(seen)
+    program.attempt("again, noting the steps", "inductor", recorder=recorder)
+    keys = list(seen.nodes)
+
+    def first(count: int) -> bool:
+        some = set(keys[:count])
+        how = f"kernels in {count} of {len(keys)} halves of graphs"
+        return _wrong(program, how, lambda key, o: o if key in some else _bare(o))
+
+    number = first_bad(len(keys), first) if len(keys) > 1 else len(keys)
+    if not number:
+        return Verdict("inductor", step="graphs", name="(before any half is lowered)")
+    key = keys[number - 1]
+
+    def wrong(how: str, change: Change) -> bool:
+        def tailor(of: Key, options: Options) -> Options:
+            if of == key:
+                return change(options)
+            return options if of in keys[: number - 1] else _bare(options)
+
+        return _wrong(program, how, tailor)
+
+    return replace(_in_half(key, seen, wrong), graph=key[0], half=key[1])
+
+
+def _in_half(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
+    passes = [name for name, _ in PASSES]
+    if not wrong("without rewrites", lambda o: replace(o, skip_passes=tuple(passes))):
+        return _pass(passes, wrong)
+    if not wrong("every kernel evaluated", _fuel(Fuel(kernels=0))):
+        return _kernel(key, seen, wrong)
+    if not wrong("nothing fused", _fuel(Fuel(fusions=0))):
+        return _fusion(key, seen, wrong)
+    if wrong("no operation lowered", _fuel(Fuel(lowerings=0))):
+        return Verdict("inductor", step="schedule", name="(with no operation lowered too)")
+    return _lowering(key, seen, wrong)
+
+
+def _pass(passes: list[str], wrong: Wrong) -> Verdict:
+    def with_first(count: int) -> bool:
+        left_out = tuple(passes[count:])
+        how = f"rewrites up to {passes[count - 1]}"
+        return wrong(how, lambda options: replace(options, skip_passes=left_out))
+
+    number = first_bad(len(passes), with_first)
+    name = passes[(number or len(passes)) - 1]
+    return Verdict("inductor", step="pass", name=name, avoid={"options": {"skip_passes": (name,)}})
+
+
+def _kernel(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
+    kernels = seen.kernels.get(key, [])
+    number = first_bad(len(kernels), lambda n: wrong(f"{n} kernels", _fuel(Fuel(kernels=n))))
+    if number is None:
+        return Verdict("inductor", step="kernels", name="(only all of them together)")
+    name, origins = kernels[number - 1]
+    told = f"{name} ({', '.join(origins)})"
+    avoid = {"backend": "aot_eager_prims"}
+    lines = seen.lines_of(key, origins)
+    return Verdict("inductor", step="kernel", name=told, lines=lines, avoid=avoid)
+
+
+def _fusion(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
+    known = seen.merges.get(key)  # None where joining itself fails
+    count = len(seen.nodes[key]) if known is None else len(known)
+    number = first_bad(count, lambda n: wrong(f"{n} fusions", _fuel(Fuel(fusions=n))))
+    if number is None:
+        return Verdict("inductor", step="fusions", name="(only all of them together)")
+    avoid = {"options": {"inductor.fuel": Fuel(fusions=number - 1)}}
+    if known is None:
+        told = f"number {number}"
+        return Verdict("inductor", step="fusion", name=told, avoid=avoid)
+    pair = known[number - 1]
+    told, lines = f"of {pair[0]} and {pair[1]}", seen.lines_of(key, pair)
+    return Verdict("inductor", step="fusion", name=told, lines=lines, avoid=avoid)
+
+
+def _lowering(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
+    steps = seen.lowered.get(key) or seen.nodes[key]
+    number = first_bad(len(steps), lambda n: wrong(f"{n} lowerings", _fuel(Fuel(lowerings=n))))
+    if number is None:
+        return Verdict("inductor", step="lowerings", name="(only all of them together)")
+    primitive, node = steps[number - 1]
+    avoid = {"options": {"inductor.fuel": Fuel(lowerings=number - 1)}}
+    name, lines = f"{primitive} ({node})", seen.lines_of(key, [node])
+    return Verdict("inductor", step="lowering", name=name, lines=lines, avoid=avoid)
+
+
+def _wrong(program: Program, how: str, tailor: Callable[[Key, Options], Options]) -> bool:
+    recorder = Recorder()
+    recorder.watch.tailor = lambda options, graph, half: tailor((graph, half), options)
+    return program.attempt(how, "inductor", recorder=recorder) is not None
+
+
+def _fuel(fuel: Fuel) -> Change:
+    return lambda options: replace(options, fuel=fuel)
+
+
+def _bare(options: Options) -> Options:
+    """No rewrite, no lowering, no fusion, no kernel."""
+    return replace(options, fuel=NOTHING, skip_passes=tuple(name for name, _ in PASSES))

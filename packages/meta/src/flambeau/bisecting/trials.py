@@ -1,0 +1,109 @@
+"""Compiles a program in one way, runs it, and compares.
+
+In: a program with its calls, a backend. Out: the difference from the program as it is. Invariant:
+every trial compiles from nothing, in a cache folder of its own, and leaves no trace in the program.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import flambeau_capture
+import torch
+from flambeau_capture import CaptureWarning
+
+from flambeau.backends import resolve
+from flambeau.backends.request import Backend, Request
+from flambeau.bisecting.verdict import Tried
+from flambeau.choices import Choices, choose
+from flambeau.errors import FlambeauWarning
+from flambeau.judging import Difference, Observed, difference
+from flambeau.records import Recorder
+from flambeau.running import in_double, modules_of, observe
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Check = Callable[[Observed, Observed], Difference | None]
+MakeBackend = Callable[[Request], Backend]
+
+
+@dataclass
+class Program:
+    """A function with the calls that are made of it, and what they give without compiling."""
+
+    fn: Callable[..., Any]
+    calls: Sequence[Call]
+    options: Mapping[str, object]
+    cache_dir: str
+    check: Check | None = None
+    modules: list[torch.nn.Module] = field(default_factory=list)
+    expected: list[Observed] = field(default_factory=list)
+    exact: list[Observed | None] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.modules = modules_of(self.fn)
+        for args, kwargs in self.calls:
+            self.expected.append(observe(self.fn, args, kwargs, self.modules))
+            self.exact.append(in_double(self.fn, args, kwargs, self.modules))
+
+    def choices(self) -> Choices:
+        """The user's options, with a cache of this bisection's own."""
+        made = choose(None, self.options)
+        return replace(made, inductor=replace(made.inductor, cache_dir=self.cache_dir))
+
+    def judge(self, place: int, got: Observed) -> Difference | None:
+        """Hold the run of one call against the program as it is."""
+        if self.check is not None:
+            return self.check(self.expected[place], got)
+        return difference(self.expected[place], got, self.exact[place])
+
+    def attempt(
+        self,
+        how: str,
+        backend: str | MakeBackend,
+        *,
+        recorder: Recorder | None = None,
+        capture: Mapping[str, Any] | None = None,
+        afresh: bool = False,
+        fallbacks_count: bool = True,
+    ) -> Difference | None:
+        """Compile, make every call, and return the first difference.
+
+        afresh: forget what was compiled before each call. capture: options of capture. A graph
+        that a stage could not compile counts as a difference, unless that is turned off.
+        """
+        own = recorder or Recorder()
+        choices = self.choices()
+        request = Request(choices, own)
+        made = resolve(backend, request) if isinstance(backend, str) else backend(request)
+        options = replace(choices.capture, **dict(capture or {}))
+        compiled = flambeau_capture.optimize(made, options=options)(self.fn)
+        found = None
+        for place, (args, kwargs) in enumerate(self.calls):
+            if afresh:
+                flambeau_capture.reset()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FlambeauWarning)
+                warnings.simplefilter("ignore", CaptureWarning)
+                got = observe(compiled, args, kwargs, self.modules)
+            found = self.judge(place, got)
+            if found is not None and len(self.calls) > 1:
+                found = replace(found, place=f"call {place + 1}, {found.place}")
+            if found is None and fallbacks_count:
+                found = _failure(own)
+            if found is not None:
+                break
+        self.tried.append(Tried(how, found))
+        return found
+
+
+def _failure(recorder: Recorder) -> Difference | None:
+    failures = recorder.report().fallbacks
+    if not failures:
+        return None
+    error = failures[0].error
+    said = f"{type(error).__name__}: {str(error)[:300]}"
+    return Difference(f"compiling {failures[0].graph}", "a compiled graph", said)

@@ -1,0 +1,265 @@
+"""Bugs are planted in every layer; bisection names each."""
+
+import json
+
+import flambeau_prims
+import pytest
+import torch
+
+import flambeau
+from flambeau.bisecting.search import first_bad
+
+
+def program(x, w):
+    y = torch.relu(x @ w)
+    z = torch.sin(y) + torch.exp(-y)
+    return torch.softmax(z, -1).sum(0)
+
+
+def arguments():
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(16, 8, generator=generator)
+    return x, torch.randn(8, 8, generator=generator).requires_grad_()
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("culprit", [1, 2, 7, 64, 100])
+def test_the_search_finds_the_first_bad_step(culprit):
+    asked = []
+
+    def is_bad(n):
+        asked.append(n)
+        return n >= culprit
+
+    assert first_bad(100, is_bad) == culprit
+    assert len(asked) == len(set(asked)) <= 8
+    assert first_bad(culprit - 1, is_bad) is None
+
+
+def test_nothing_is_wrong():
+    verdict = flambeau.bisect(program, *arguments())
+    assert not verdict and len(verdict.tried) == 4
+    assert "nothing is wrong" in str(verdict)
+
+
+def test_a_decomposition(monkeypatch):
+    real = flambeau_prims.decompositions
+
+    def planted(*given, **named):
+        table = dict(real(*given, **named))
+        op = torch.ops.aten._softmax.default
+        rule = table[op]
+        table[op] = lambda *args, **kwargs: rule(*args, **kwargs) * 1.01
+        return table
+
+    monkeypatch.setattr(flambeau_prims, "decompositions", planted)
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step) == ("prims", "decomposition")
+    assert verdict.name == "aten._softmax.default"
+    assert verdict.avoid == {"backend": "aot_eager"}
+
+
+def test_a_lowering(monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    monkeypatch.setitem(RULES, "sin", RULES["cos"])
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step, verdict.half) == ("inductor", "lowering", "forward")
+    assert verdict.name.startswith("sin (")
+    assert any("torch.sin(y)" in line for line in verdict.lines)
+    assert verdict.difference.place.startswith("output")
+    assert json.loads(json.dumps(verdict.to_dict()))["step"] == "lowering"
+
+
+def test_a_lowering_that_raises(monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    def planted(*given, **named):
+        raise KeyError("planted")
+
+    monkeypatch.setitem(RULES, "sin", planted)
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step) == ("inductor", "lowering")
+    assert "sin" in verdict.name and "planted" in str(verdict.difference)
+
+
+def test_a_rewrite(monkeypatch):
+    import sys
+
+    from flambeau_inductor.passes import run as _  # noqa: F401
+
+    rewrites = sys.modules["flambeau_inductor.passes.run"]
+    prims = torch.ops.flambeau_prims
+
+    def wrong(graph):
+        nodes = [node for node in graph.nodes if node.target is prims.exp.default]
+        for node in nodes:
+            node.target = prims.expm1.default
+        return len(nodes)
+
+    planted = (*rewrites.PASSES[:2], ("planted", wrong), *rewrites.PASSES[2:])
+    for module in (rewrites, sys.modules["flambeau_inductor.passes"]):
+        monkeypatch.setattr(module, "PASSES", planted)
+    monkeypatch.setattr("flambeau.bisecting.in_inductor.PASSES", planted)
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step, verdict.name) == ("inductor", "pass", "planted")
+    options = verdict.avoid["options"]
+    args = arguments()
+    good = flambeau.compile(program, options=options)(*args)
+    torch.testing.assert_close(good, program(*args))
+
+
+def test_a_kernel(monkeypatch):
+    """The text of a kernel is wrong, though the loop that it was printed from is right."""
+    from flambeau_inductor.codegen import cpp
+
+    real = cpp.generate
+
+    def planted(loops, *given, **named):
+        source = real(loops, *given, **named)
+        assert source.text.count("sin") > 0
+        return type(source)(**{
+            **{name: getattr(source, name) for name in source.__dataclass_fields__},
+            "text": source.text.replace("sin(", "cos("),
+        })  # fmt: skip
+
+    monkeypatch.setattr("flambeau_inductor.kernels.cpp.generate", planted)
+
+    def only_sines(x):
+        return torch.sin(x.sum(0)) * 2
+
+    verdict = flambeau.bisect(only_sines, torch.randn(5, 7))
+    assert (verdict.layer, verdict.step) == ("inductor", "kernel")
+    assert verdict.name.startswith("loop0 (")
+    assert any("torch.sin" in line for line in verdict.lines)
+
+
+def test_a_fusion(monkeypatch):
+    from flambeau_inductor.schedule import fuse
+
+    real = fuse._merge
+
+    def planted(state, a, b):
+        if len(state.merges) == 1:
+            raise AssertionError("planted")
+        return real(state, a, b)
+
+    monkeypatch.setattr(fuse, "_merge", planted)
+
+    def several(x):
+        a, b = x.sum(1), (x * x).sum(1)
+        c = x.amax(1)
+        return a, b, c, (x - 1).sum(1)
+
+    verdict = flambeau.bisect(several, torch.randn(64, 32))
+    assert (verdict.layer, verdict.step) == ("inductor", "fusion")
+    assert verdict.name == "number 2"
+
+
+def test_the_backward_half(monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    monkeypatch.setitem(RULES, "cos", RULES["sin"])  # the derivative of sin reads it
+    verdict = flambeau.bisect(lambda x: torch.sin(x), torch.randn(6, requires_grad=True))
+    assert (verdict.layer, verdict.step, verdict.half) == ("inductor", "lowering", "backward")
+    assert verdict.difference.place.startswith("gradient")
+
+
+def test_the_second_of_two_graphs(monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    monkeypatch.setitem(RULES, "cos", RULES["sin"])
+
+    def two(x):
+        y = torch.tanh(x)
+        flambeau.graph_break()
+        return torch.cos(y)
+
+    verdict = flambeau.bisect(two, torch.randn(6))
+    assert verdict.step == "lowering" and verdict.name.startswith("cos (")
+    assert verdict.graph not in ("", "__compiled_fn_0")
+
+
+def test_a_pass_of_ahead_of_time_autograd(monkeypatch):
+    import flambeau_aot.compile as aot
+    from flambeau_aot.simplify import simplify as real
+
+    def planted(joint):
+        made = real(joint)
+        for node in made.joint.graph.nodes:
+            if node.target is torch.ops.aten.sin.default:
+                node.target = torch.ops.aten.cos.default
+        return made
+
+    import sys
+
+    monkeypatch.setattr(sys.modules["flambeau_aot.compile"], "simplify", planted)
+    assert aot is not None
+    verdict = flambeau.bisect(program, *arguments())
+    assert (verdict.layer, verdict.step, verdict.name) == ("aot", "pass", "simplify")
+
+
+def scaled(x, word):
+    return x * len(word)
+
+
+def test_a_guard_that_is_missing(monkeypatch):
+    from flambeau_capture.guards.guardset import Guards, GuardSet
+
+    def planted(self):
+        kept = tuple(guard for guard in self._ordered if "'word'" not in str(guard))
+        return Guards(kept, self.code)
+
+    monkeypatch.setattr(GuardSet, "finish", planted)
+    x = torch.randn(3)
+    verdict = flambeau.bisect(scaled, x, "a", also=[((x, "bb"), {})])
+    assert (verdict.layer, verdict.step) == ("capture", "guards")
+    assert "scaled" in verdict.name
+    assert verdict.difference.place.startswith("call 2")
+
+
+def test_a_frame_that_capture_gets_wrong(monkeypatch):
+    from flambeau_capture import convert
+
+    real = convert.emit_return
+
+    def planted(state, value, compiler):
+        if "inner" in compiler.conversion.origin.co_name:
+            raise ZeroDivisionError("planted")
+        return real(state, value, compiler)
+
+    monkeypatch.setattr(convert, "emit_return", planted)
+
+    def check(expected, got):
+        from flambeau.judging import difference
+
+        return difference(expected, got)
+
+    verdict = flambeau.bisect(scaled, torch.randn(3), "a", check=check)
+    assert not verdict  # a frame that capture fails on runs as it is: nothing is wrong
+
+
+def test_a_check_of_ones_own():
+    from flambeau.judging import Difference
+
+    def never(expected, got):
+        return Difference("everything", "silence", "noise")
+
+    verdict = flambeau.bisect(scaled, torch.randn(3), "a", check=never)
+    assert verdict.layer == "capture" and verdict.difference.got == "noise"
+
+
+def test_the_program_is_left_as_it_was():
+    module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    x = torch.randn(8, 4)
+    copy = x.clone()
+    state = torch.get_rng_state()
+    assert not flambeau.bisect(module, x)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(x, copy)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
