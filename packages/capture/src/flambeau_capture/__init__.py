@@ -33,6 +33,7 @@ _HOMES = {
     "set_logs": "logs",
     "export": "exporting",
     "Exported": "exporting",
+    "TensorForm": "exporting",
     "ExportError": "errors",
     "replay": "replaying",
     "ReplayError": "errors",

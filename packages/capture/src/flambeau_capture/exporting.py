@@ -58,7 +58,7 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class _Form:
+class TensorForm:
     """What a tensor argument has to be."""
 
     shape: tuple[int, ...]
@@ -69,12 +69,12 @@ class _Form:
         return f"{self.dtype} of shape {list(self.shape)} on {self.device}"
 
 
-def _form(tensor: torch.Tensor) -> _Form:
-    return _Form(tuple(tensor.shape), tensor.dtype, tensor.device)
+def _form(tensor: torch.Tensor) -> TensorForm:
+    return TensorForm(tuple(tensor.shape), tensor.dtype, tensor.device)
 
 
 def _check(place: int, leaf: Any, example: Any) -> None:
-    if isinstance(example, _Form):
+    if isinstance(example, TensorForm):
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
         if _form(leaf) != example:

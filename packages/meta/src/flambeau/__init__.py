@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from flambeau import cache
     from flambeau.api import compile, optimize, report
     from flambeau.backends import list_backends, register_backend
-    from flambeau.bisecting import Verdict, bisect
+    from flambeau.bisecting import Verdict
+    from flambeau.bisecting.bisect import bisect
     from flambeau.errors import (
         CannotPackage,
         FlambeauError,
@@ -42,15 +43,18 @@ if TYPE_CHECKING:
         UnknownMode,
         UnknownOption,
     )
-    from flambeau.explaining import Explanation, explain
+    from flambeau.explaining import Explanation
+    from flambeau.explaining.explain import explain
     from flambeau.exporting import Exported, export, load_export
     from flambeau.loading import Loaded, load
     from flambeau.logs import set_logs
     from flambeau.packaged import package
-    from flambeau.planning import Plan, calibrate, plan
+    from flambeau.planning import Plan
+    from flambeau.planning.calibrate import calibrate
+    from flambeau.planning.plan import plan
     from flambeau.records import Report
     from flambeau.timing import compile_times
-    from flambeau.tracing import trace
+    from flambeau.tracing.trace import trace
 
 #: the module of each public name
 _HOMES = {

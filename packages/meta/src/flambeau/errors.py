@@ -48,6 +48,14 @@ class UnknownOption(UnknownName, TypeError):
     """An option that no stage has."""
 
 
+class CannotPackage(FlambeauError):
+    """A function that has no form in a file, with what stands in the way."""
+
+
+class Refused(FlambeauError, ValueError):
+    """A file that is not used, with the reason."""
+
+
 @dataclass(frozen=True)
 class StageFailure:
     """One graph that a stage could not compile: which stage, why, from which user lines."""

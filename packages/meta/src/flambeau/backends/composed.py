@@ -155,7 +155,7 @@ def _through_aot(
         kept = cache is not None and not has_open_sizes(gm)
         lookup = cache.lookup(gm, example_inputs) if cache is not None and kept else None
         found = None
-        if lookup is not None and not request.recorder.watch:  # who watches wants every stage
+        if lookup is not None and not request.recorder.watch.every_stage:
             found = lookup.find(gm, example_inputs, compile_now)
         if found is not None:
             compiled = found.compiled

@@ -1,0 +1,94 @@
+"""One file that holds many, each with its digest.
+
+In: contents by name, facts about them. Out: a zip file; and the contents back, or `Refused`.
+Invariant: nothing of a file is handed out before the digests of all of it are found right, no name
+leads out of the folder it is unpacked to, and a file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flambeau.errors import Refused
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+def write(
+    path: Path, kind: str, facts: Mapping[str, Any], files: Mapping[str, bytes | Path]
+) -> int:
+    """Write `files` and `facts` to `path`; the size in bytes."""
+    digests: dict[str, str] = {}
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    aside = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as raw, zipfile.ZipFile(raw, "w") as packed:
+            for member, content in files.items():
+                data = content.read_bytes() if isinstance(content, Path) else content
+                digests[member] = hashlib.sha256(data).hexdigest()
+                packed.writestr(member, data)
+            manifest = {"kind": kind, "format": FORMAT, "facts": dict(facts), "digests": digests}
+            packed.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        os.replace(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+    return path.stat().st_size
+
+
+def facts_of(path: Path, kind: str) -> dict[str, Any]:
+    """The facts of a file. Raises Refused."""
+    with _opened(path) as packed:
+        facts: dict[str, Any] = _manifest(path, packed, kind)["facts"]
+    return facts
+
+
+def unpack(path: Path, kind: str, folder: Path) -> dict[str, Any]:
+    """Write the files into `folder`, which exists, and give the facts. Raises Refused."""
+    with _opened(path) as packed:
+        manifest = _manifest(path, packed, kind)
+        digests = manifest["digests"]
+        inside = {name for name in packed.namelist() if name != MANIFEST}
+        if inside != set(digests):
+            raise Refused(f"{path}: its list of files is not what the file holds")
+        for name, expected in digests.items():
+            if Path(name).name != name or name.startswith("."):
+                raise Refused(f"{path}: {name!r} is not a plain file name")
+            try:
+                data = packed.read(name)
+            except (zipfile.BadZipFile, OSError, ValueError) as error:
+                raise Refused(f"{path}: {name} cannot be read ({error})") from error
+            if hashlib.sha256(data).hexdigest() != expected:
+                raise Refused(f"{path}: {name} is not what was written (its digest differs)")
+            (folder / name).write_bytes(data)
+    facts: dict[str, Any] = manifest["facts"]
+    return facts
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+        raise Refused(f"{path}: not a file of Flambeau, or cut off ({error})") from error
+
+
+def _manifest(path: Path, packed: zipfile.ZipFile, kind: str) -> dict[str, Any]:
+    try:
+        found = json.loads(packed.read(MANIFEST))
+        is_kind, is_format = found["kind"], found["format"]
+        found["facts"], found["digests"] = dict(found["facts"]), dict(found["digests"])
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise Refused(f"{path}: not a file of Flambeau ({error})") from error
+    if is_kind != kind:
+        raise Refused(f"{path}: holds a {is_kind}, not a {kind}")
+    if is_format != FORMAT:
+        raise Refused(f"{path}: has format {is_format}, this version reads {FORMAT}")
+    result: dict[str, Any] = found
+    return result

@@ -1,0 +1,166 @@
+"""A function compiled into one file.
+
+In: a function or module and example arguments. Out: a file that `flambeau.load` runs with neither
+the function nor the compiler. Invariant: the file holds the whole call in one graph; what cannot be
+had so, or what no other process can load, is an error that says what it is, before anything is
+written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flambeau_aot
+import flambeau_capture
+import flambeau_inductor
+import flambeau_prims
+import torch
+from flambeau_capture import Exported
+
+from flambeau import archive, machine
+from flambeau._torch_compat import pytree
+from flambeau.backends.composed import classify
+from flambeau.bundle import Bundle
+from flambeau.choices import Choices, choose
+from flambeau.errors import CannotPackage
+from flambeau.loading import CALL, KIND, WEIGHTS, described
+
+LOADABLE = frozenset({"cpp"})
+"""Loaders of kernels that the runtime has by itself."""
+
+
+def package(
+    fn: Callable[..., Any],
+    *args: Any,
+    path: str | Path,
+    weights: bool = True,
+    mode: str | None = None,
+    options: dict[str, object] | None = None,
+    **kwargs: Any,
+) -> Path:
+    """Compile `fn(*args, **kwargs)` into the file at `path`, which is returned.
+
+    weights: whether parameters and buffers of a module are part of the file; else
+    `flambeau.load(path, state=...)` is given them. The grad mode of now is that of the file: with
+    grad enabled and parameters that require it, the loaded function can be differentiated.
+
+    Raises:
+        CannotPackage: the result or the kernels have no form in a file.
+        flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
+    """
+    target = Path(path)
+    exported = flambeau_capture.export(fn, *args, **kwargs)
+    choices = choose(mode, options)
+    flat = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, torch.Tensor)]
+    compiled, halves = _compiled(exported, flat, choices, _name(fn))
+    for half in halves:
+        unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
+        if unknown:
+            raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
+    statics, names = _statics(fn, exported)
+    files = Bundle(compiled.stored, tuple(halves)).files()
+    files[CALL] = json.dumps(_call(exported, statics, names, weights)).encode()
+    kept = [t.detach() for t, name in zip(statics, names) if weights or name is None]
+    if kept:
+        written = io.BytesIO()
+        torch.save(kept, written)
+        files[WEIGHTS] = written.getvalue()
+    facts = machine.facts() | {"function": _name(fn), "weights": weights}
+    archive.write(target, KIND, facts, files)
+    return target
+
+
+def _compiled(
+    exported: Exported, flat: Sequence[torch.Tensor], choices: Choices, name: str
+) -> tuple[Any, list[flambeau_inductor.Artifact]]:
+    made: list[flambeau_inductor.CompiledGraph] = []
+
+    def compiler(gm: Any, inputs: list[Any], info: flambeau_aot.GraphInfo) -> Any:
+        made.append(flambeau_inductor.compile(gm, inputs, info, choices.inductor))
+        return made[-1]
+
+    whole = flambeau_inductor.KEPT_WHOLE
+    table = {op: rule for op, rule in flambeau_prims.decompositions().items() if op not in whole}
+    flambeau_inductor.keep_recurrent(exported.graph_module)
+    compiled = flambeau_aot.compile(
+        exported.graph_module,
+        flat,
+        compiler,
+        decompositions=table,
+        options=flambeau_aot.Options(name=name, classify=classify),
+    )
+    if compiled.stored is None:
+        raise CannotPackage(f"{name} leaves sizes open, which a file cannot say yet")
+    artifacts = [each.artifact for each in made]
+    if any(artifact is None for artifact in artifacts):
+        raise CannotPackage(f"{name} has kernels that no other process can load")
+    return compiled, artifacts
+
+
+def _statics(
+    fn: Callable[..., Any], exported: Exported
+) -> tuple[list[torch.Tensor], list[str | None]]:
+    """The tensors that the graph is bound to, with the names they have in the module."""
+    owner = fn if isinstance(fn, torch.nn.Module) else getattr(fn, "__self__", None)
+    known: dict[int, str] = {}
+    if isinstance(owner, torch.nn.Module):
+        for name, tensor in [*owner.named_parameters(), *owner.named_buffers()]:
+            known.setdefault(id(tensor), name)
+    tensors = flambeau_aot.static_tensors(exported.graph_module)
+    return list(tensors), [known.get(id(tensor)) for tensor in tensors]
+
+
+def _call(
+    exported: Exported,
+    statics: Sequence[torch.Tensor],
+    names: Sequence[str | None],
+    weights: bool,
+) -> dict[str, Any]:
+    """How the loaded function is called, and what it is bound to."""
+    try:
+        specs = [pytree.treespec_dumps(s) for s in (exported.in_spec, exported.out_spec)]
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise CannotPackage(
+            f"the arguments or the result are of a class that has no form in a file ({error}): "
+            "give and return tuples, lists and dicts, or register a serialized_type_name for it"
+        ) from error
+    return {
+        "arguments": specs[0],
+        "result": specs[1],
+        "forms": [_form(example) for example in exported.examples],
+        "guards": [str(guard) for guard in exported.guards],
+        "static": [
+            {
+                "name": name,
+                "inside": weights or name is None,
+                "parameter": isinstance(tensor, torch.nn.Parameter),
+                "requires_grad": tensor.requires_grad,
+                "form": described(tensor),
+            }
+            for tensor, name in zip(statics, names, strict=True)
+        ],
+    }
+
+
+def _form(example: Any) -> Any:
+    """What an argument has to be: a tensor's metadata, or the value itself."""
+    if hasattr(example, "shape") and hasattr(example, "dtype"):
+        return {"shape": list(example.shape), "dtype": str(example.dtype).removeprefix("torch."),
+                "device": str(example.device)}  # fmt: skip
+    try:
+        return {"value": flambeau_aot.encoded(example)}
+    except flambeau_aot.CannotSave as error:
+        raise CannotPackage(f"an argument is neither a tensor nor plain data: {error}") from error
+
+
+def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return list(pytree.tree_flatten((args, kwargs))[0])
+
+
+def _name(fn: Any) -> str:
+    name = str(getattr(fn, "__name__", type(fn).__name__)).lower()
+    return "".join(char if char.isalnum() else "_" for char in name) or "graph"
