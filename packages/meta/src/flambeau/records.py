@@ -25,6 +25,7 @@ class GraphRecord:
     halves. saved_bytes: kept from forward to backward; saved_bytes_save_all: what keeping
     everything would take. externs: library calls by operator; no_kernel: those of them that stand
     in for a missing kernel. seconds: by phase. from_disk: compiled by an earlier process (or call).
+    key: what it is found by on the disk (`flambeau.cache.why_miss`).
     not_cached: why it is not kept on the disk, "" where it is. cache_faults: what went wrong with
     the disk.
     """
@@ -43,6 +44,7 @@ class GraphRecord:
     from_disk: bool = False
     not_cached: str = ""
     cache_faults: tuple[str, ...] = ()
+    key: Any = None
 
 
 @dataclass(frozen=True)

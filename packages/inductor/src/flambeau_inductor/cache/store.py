@@ -26,6 +26,8 @@ from flambeau_inductor.errors import CacheWarning
 
 DIGESTS = "digests.json"
 KEY = "key.json"
+OWN = frozenset({DIGESTS, KEY})
+"""Files that the store itself adds to an entry."""
 
 
 class Lease:

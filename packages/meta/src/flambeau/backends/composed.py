@@ -168,6 +168,7 @@ def _through_aot(
                 lookup.keep(compiled, tuple(tally.graphs))
         if lookup is not None:
             tally.from_disk, tally.not_cached = found is not None, lookup.reason
+            tally.key = lookup.key
             tally.cache_faults += [lookup.fault] if lookup.fault else []
         seconds = time.perf_counter() - started
         if found is None:

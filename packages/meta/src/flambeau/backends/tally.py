@@ -37,6 +37,7 @@ class Tally:
         self.cache_faults: list[str] = []
         self.from_disk = False
         self.not_cached = ""
+        self.key: Any = None
 
     def add(self, compiled: Any) -> None:
         """One more graph came out of the inductor."""
@@ -75,4 +76,5 @@ class Tally:
             from_disk=self.from_disk,
             not_cached=self.not_cached,
             cache_faults=tuple(self.cache_faults),
+            key=self.key,
         )

@@ -1,1 +1,10 @@
-"""Compiled graphs, kernels and measurements on the disk."""
+"""The cache on the disk: what is in it, emptying it, carrying it to another machine.
+
+In: nothing, folders, files, keys. Out: facts and texts. Invariant: what is read from a file is
+checked before it becomes part of a cache, and nothing here compiles.
+"""
+
+from flambeau.cache.carry import load, save
+from flambeau.cache.inspect import Info, clear, info, keys, why_miss
+
+__all__ = ["Info", "clear", "info", "keys", "load", "save", "why_miss"]
