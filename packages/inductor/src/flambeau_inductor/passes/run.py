@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from torch import fx
 
 from flambeau_inductor._torch_compat import OpOverload, has_effect
+from flambeau_inductor.passes.attention import written_out_attention
 from flambeau_inductor.passes.constants import fold_constants
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
@@ -22,6 +23,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("drop_redundant", drop_redundant),
     ("merge_equal", merge_equal),
+    ("written_out_attention", written_out_attention),
     ("bias_into_product", bias_into_product),
 )
 """Name and function; a pass returns how many nodes it replaced."""
