@@ -69,7 +69,8 @@ MODE_EXITS = (
 
 def active_ddp() -> DistributedDataParallel | None:
     """The wrapped module whose forward this thread is in."""
-    return DistributedDataParallel._get_active_ddp_module()
+    found: DistributedDataParallel | None = DistributedDataParallel._get_active_ddp_module()
+    return found
 
 
 def first_bucket_bytes() -> int:
@@ -77,6 +78,6 @@ def first_bucket_bytes() -> int:
     return int(getattr(torch.distributed, "_DEFAULT_FIRST_BUCKET_BYTES", 1 << 20))
 
 
-def default_store() -> torch.distributed.Store:
+def default_store() -> Any:
     """The key-value store that the default process group met in."""
     return torch.distributed.distributed_c10d._get_default_store()
