@@ -9,9 +9,10 @@ Invariant: no other module of this package uses a name of torch that begins with
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -49,6 +50,25 @@ def functionalization() -> Iterator[None]:
         yield
     finally:
         torch._disable_functionalization()
+
+
+@contextmanager
+def beside_tracing() -> Iterator[None]:
+    """Neither the dispatch modes nor the functionalization of a trace inside this block."""
+    with torch.utils._python_dispatch._disable_current_modes():
+        torch._disable_functionalization()
+        try:
+            yield
+        finally:
+            torch._enable_functionalization(reapply_views=True)
+
+
+def left_alone(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The callable, which torch's own capture does not look into where the program has started it:
+    `torch.cond` does so when it is called by Python code."""
+    if "torch._dynamo" not in sys.modules:
+        return call
+    return cast(Callable[..., Any], torch.compiler.disable(call))
 
 
 @contextmanager

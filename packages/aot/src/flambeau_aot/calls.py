@@ -21,6 +21,7 @@ from flambeau_aot._torch_compat import (
     has_metadata_mutation,
     is_functional,
     is_higher_order,
+    left_alone,
 )
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
@@ -145,6 +146,7 @@ class RewriteCalls(TorchFunctionMode):
     views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
     inputs that are views made with grad disabled. sparse: where embeddings with sparse gradients
     are noted; None where there may be none. offsets: where inputs begin in their storage.
+    higher_order: what is called in place of operators that take functions, by name.
     """
 
     def __init__(
@@ -157,6 +159,7 @@ class RewriteCalls(TorchFunctionMode):
         ambiguous: frozenset[int] = frozenset(),
         sparse: SparseUses | None = None,
         offsets: Mapping[int, Any] | None = None,
+        higher_order: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -168,6 +171,7 @@ class RewriteCalls(TorchFunctionMode):
         self.ambiguous = ambiguous
         self.sparse = sparse
         self.offsets = offsets or {}
+        self.higher_order = higher_order or {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -183,6 +187,9 @@ class RewriteCalls(TorchFunctionMode):
         if self.gaps:
             lay_out_again(self.gaps)
         if is_higher_order(func):
+            kept = self.higher_order.get(func.name())
+            if kept is not None:
+                return left_alone(kept)(*args, **kwargs)
             raise Unsupported(
                 f"the higher-order operator {func}; let it run outside the graph, or write both "
                 "branches with torch.where"

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from flambeau_aot.branches import NAMESPACE as BRANCHES
 from flambeau_aot.derivative import Needs, derivative, needs, read_after_all
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.joint.ambient import Ambient
@@ -54,6 +55,11 @@ class Derivatives:
             return (
                 f"inputs of {self.name} share memory that it writes to, or it changes whether an "
                 "input requires grad; derivatives of second order are refused there"
+            )
+        if any(getattr(n.target, "namespace", "") == BRANCHES for n in self.joint.graph.nodes):
+            return (
+                f"{self.name} contains torch.cond, whose derivative has no derivative; write both "
+                "branches with torch.where, or run this part of the program uncompiled"
             )
         if self.joint.sparse:
             return (

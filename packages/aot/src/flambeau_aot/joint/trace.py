@@ -10,8 +10,9 @@ the backward part is what torch's autograd engine does on the values of that run
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -288,9 +289,17 @@ def run_program(
         ambiguous,
         sparse,
         offsets,
+        {name: partial(call, tracer) for name, call in _higher_order().items()},
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
+
+
+def _higher_order() -> dict[str, Callable[..., Any]]:
+    # A function of such an operator is traced in turn.
+    from flambeau_aot.branches import cond, while_loop
+
+    return {"cond": cond, "while_loop": while_loop}
 
 
 def _backward(

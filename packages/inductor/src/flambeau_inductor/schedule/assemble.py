@@ -103,7 +103,7 @@ def assemble(
             continue
         for anchor in step.members:
             for node in anchor.reads:
-                _check(made, node)
+                _check(made, node, limits)
         loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
         loops += 1
         made.steps.extend(RunLoop(part) for part in _split(made, loop, limits))
@@ -149,7 +149,7 @@ def _stored(plan: Plan, steps: Sequence[Group | Call]) -> set[Node]:
     return stored & plan.anchors
 
 
-def _check(made: _Assembly, node: Node) -> None:
+def _check(made: _Assembly, node: Node, limits: Limits) -> None:
     if node in made.checked:
         return
     made.checked.add(node)
@@ -157,17 +157,19 @@ def _check(made: _Assembly, node: Node) -> None:
         if node.numel:
             ref = Ref(made.name_of(node), check.layout)
             step = CheckIndex(ref, check.size, check.wrap, check.error, check.message)
-            made.steps.extend(_on_device(made, step) if node.device.type == "cuda" else [step])
+            gpu = node.device.type == "cuda"
+            made.steps.extend(_on_device(made, step, limits) if gpu else [step])
 
 
-def _on_device(made: _Assembly, check: CheckIndex) -> list[Compute]:
+def _on_device(made: _Assembly, check: CheckIndex, limits: Limits) -> list[Compute]:
     """A check that does not wait for the device: a kernel that looks, and an assertion there."""
     layout = check.ref.layout or made.buffers[check.ref.buffer].layout
     seen = made.scratch((), torch.bool, layout.device)
     name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
-    loop = RunLoop(check_loop(name, check, layout, seen))
+    loops = _split(made, check_loop(name, check, layout, seen), limits)
     text = check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
-    return [loop, Extern("aten._assert_async.msg", (Ref(seen), text))]
+    looks: list[Compute] = [RunLoop(loop) for loop in loops]
+    return [*looks, Extern("aten._assert_async.msg", (Ref(seen), text))]
 
 
 def _call(made: _Assembly, call: Call) -> None:

@@ -65,7 +65,7 @@ def emit_kernel(
         tuple(values.buffers),
         plan.symbols,
         plan.errors,
-        plan.cost >= RELEASE_WORK,
+        plan.open or plan.cost >= RELEASE_WORK,
         plan.width,
     )
 

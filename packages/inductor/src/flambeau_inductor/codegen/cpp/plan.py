@@ -36,6 +36,8 @@ from flambeau_inductor.ir.operands import operands
 THREAD_WORK = 65536
 # with fewer pieces of x than this the passes over r are split instead
 FEW_ROWS = 16
+# elements that an axis of an open size is planned for at least
+LIKELY = 1024
 
 Axes = frozenset[str]
 
@@ -44,8 +46,8 @@ Axes = frozenset[str]
 class Plan:
     """Everything that `kernel` needs to know about the loop.
 
-    `sizes` are those of this compile: of an axis whose size is open they serve for estimates, the
-    text has `bound`, and what must hold for every size asks `exact`. `cost` is in operations on
+    `sizes` of axes whose size is open are for estimates; the text has their `bound`, and what must
+    hold for every size asks `exact`. `cost` is in operations on
     elements; `serial`: points may meet in memory, so one thread runs
     them all; `split_rows`: threads share a row rather than the rows.
     """
@@ -117,7 +119,7 @@ class Plan:
 
 def plan(loop: Loop, vector_bytes: int) -> Plan:
     """Choose levels, vector axis, width and parallel form for `loop`."""
-    sizes = {a.var: hint(a.size) for a in (*loop.x, *loop.r)}
+    sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
     deps, level = _dependences(loop)
     errors = any(
         isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]]))
@@ -131,11 +133,17 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     rows = prod(sizes[a.var] for a in loop.x)
     if loop.x and vector == loop.x[-1].var:
         rows = -(-rows // width)
-    split = bool(loop.r) and rows < FEW_ROWS and work >= 2 * THREAD_WORK and not serial
+    few = rows < FEW_ROWS and not is_open(a.size for a in loop.x)
+    split = bool(loop.r) and few and work >= 2 * THREAD_WORK and not serial
     scratch: frozenset[ValueId] = frozenset()
     if loop.r and not split and vector is not None and vector == loop.r[-1].var:
         scratch = kept_values(loop, deps, level)
     return Plan(loop, sizes, deps, level, vector, width, work, serial, errors, split, scratch)
+
+
+def _likely(axis: Axis) -> int:
+    """What a loop is planned for: an open axis will be long some day, whatever it is now."""
+    return axis.size if isinstance(axis.size, int) else max(hint(axis.size), LIKELY)
 
 
 def result_dtype(instr: Instr) -> torch.dtype:
