@@ -18,7 +18,11 @@ from flambeau import logs, progress, tracing
 from flambeau.backends import is_built_in, resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
+from flambeau.copies import make_copyable
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
+from flambeau.repro.hook import with_repro
+from flambeau.repro.settings import Settings
+from flambeau.verifying import CALLS, verified
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -32,6 +36,7 @@ def compile(
     dynamic: bool | None = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
+    verify: bool | int = ...,
 ) -> Fn: ...
 
 
@@ -44,6 +49,7 @@ def compile(
     dynamic: bool | None = ...,
     mode: str | None = ...,
     options: Mapping[str, object] | None = ...,
+    verify: bool | int = ...,
 ) -> Callable[[Fn], Fn]: ...
 
 
@@ -55,6 +61,7 @@ def compile(
     dynamic: bool | None = None,
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
+    verify: bool | int = False,
 ) -> Any:
     """Make a function, method or module faster; also a decorator, with or without arguments.
 
@@ -65,11 +72,21 @@ def compile(
     name, as `stage.name`; they win over the mode's. A backend that is not built in is given them
     as `options=`, all but those spelled `capture.name`.
 
+    verify: the first calls of each graph (three, or so many) are checked against running it as it
+    is, and in double precision; a graph that is wrong is named in a warning and runs as it is.
+
     Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
     """
     for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
         follow()
     given = dict(options or {})
+    recipe = {
+        "backend": backend,
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "mode": mode,
+        "options": given,
+    }
     # a backend that is not ours reads its options itself, but for those of capture in full spelling
     own = given if is_built_in(backend) else of_stage(given, "capture")
     theirs = {key: value for key, value in given.items() if key not in own}
@@ -77,6 +94,12 @@ def compile(
     recorder = Recorder()
     request = Request(choices, recorder, strict=fullgraph, options=theirs)
     chosen = resolve(backend, request)
+    settings = Settings.from_environment()
+    if settings is not None:
+        chosen = with_repro(chosen, backend, choices, settings)
+    if verify:
+        calls = CALLS if verify is True else int(verify)
+        chosen = verified(chosen, backend, choices, recorder, calls)
     watched = replace(choices.capture, watch=recorder.watch.tell)
     decorate = flambeau_capture.optimize(
         chosen, nopython=fullgraph, dynamic=dynamic, options=watched
@@ -85,6 +108,7 @@ def compile(
     def decorator(target: Any) -> Any:
         compiled = decorate(target)
         remember(compiled, recorder)
+        make_copyable(compiled, target, recipe)
         return compiled
 
     return decorator if fn is None else decorator(fn)
