@@ -25,7 +25,7 @@ from flambeau_aot._torch_compat import (
     pytree,
     storage_key,
 )
-from flambeau_aot.errors import Unsupported
+from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.joint.fakes import contiguous
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Tracer
@@ -118,15 +118,23 @@ def _traced(tracer: Tracer, side: Any, operands: Sequence[torch.Tensor], name: s
         examples = [tracer.fakes.like(x) for x in values]
         for example, needs in zip(examples, needed, strict=True):
             example.requires_grad_(needs)
-        joint = trace(of_callable(side, len(examples), name), examples, {})
+        try:
+            joint = trace(of_callable(side, len(examples), name), examples, {})
+        except TraceError as error:
+            if "is being used in an in-place operation" in str(error):
+                raise Unsupported(_IMPURE.format(name)) from error
+            raise
     plan = joint.plan
     pure = not plan.updates and not plan.extras and plan.grad_mode_after is None
     if not pure or any(type(item) is not FromGraph for item in plan.results) or joint.sparse:
-        raise Unsupported(
-            f"a function of {name} writes to an operand, or returns one, a view of one or a "
-            "value that is no tensor; return a new tensor (clone)"
-        )
+        raise Unsupported(_IMPURE.format(name))
     return joint
+
+
+_IMPURE = (
+    "a function of {} writes to an operand, or returns one, a view of one or a value that is no "
+    "tensor; return a new tensor (clone)"
+)
 
 
 def _layout(value: torch.Tensor) -> Layout:

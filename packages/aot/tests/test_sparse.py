@@ -1,0 +1,80 @@
+"""Embeddings with sparse gradients: the gradient is a sparse tensor, as eager's."""
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.nn import functional as F
+
+INDICES = torch.tensor([[1, 2, 2], [0, 5, 1]])
+
+
+def once(weight: torch.Tensor) -> torch.Tensor:
+    return F.embedding(INDICES, weight, sparse=True).sin().sum()
+
+
+def padded(weight: torch.Tensor) -> torch.Tensor:
+    return F.embedding(INDICES, weight, padding_idx=-5, sparse=True).square().sum()
+
+
+def twice(weight: torch.Tensor) -> torch.Tensor:
+    first = F.embedding(INDICES, weight, sparse=True)
+    second = F.embedding(INDICES[0], weight, sparse=True)
+    return first.sum() + (second * second).sum()
+
+
+def tied(weight: torch.Tensor) -> torch.Tensor:
+    rows = F.embedding(INDICES, weight, padding_idx=2, sparse=True)
+    return (rows @ weight.t()).sin().sum()
+
+
+@pytest.mark.parametrize("program", [once, padded, twice, tied], ids=lambda fn: fn.__name__)
+def test_as_eager(program: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    grads = []
+    for call in (program, aot.aot_function(program, aot.run_as_is)):
+        torch.manual_seed(0)
+        weight = torch.randn(6, 4, requires_grad=True)
+        for _ in range(2):
+            call(weight).backward()
+        grads.append(weight.grad)
+    expected, given = grads
+    assert given.layout == expected.layout
+    assert (given.layout is torch.sparse_coo) == (program is not tied)
+    torch.testing.assert_close(given.to_dense(), expected.to_dense())
+    if program is not tied:
+        assert given.is_coalesced() == expected.is_coalesced()
+        assert given._nnz() == expected._nnz()
+
+
+def test_a_module_is_trained_with_a_sparse_optimizer() -> None:
+    found = []
+    for wrap in (lambda module: module, lambda module: aot.aot_module(module, aot.run_as_is)):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(6, 4, sparse=True, padding_idx=0)
+        module = torch.nn.Sequential(table, torch.nn.Linear(4, 3))
+        call: Any = wrap(module)
+        optimizer = torch.optim.SparseAdam([table.weight], lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            call(INDICES).square().sum().backward()
+            optimizer.step()
+        found.append(table.weight.detach())
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_what_is_refused_says_what_to_write() -> None:
+    def scaled(weight: torch.Tensor) -> torch.Tensor:
+        return F.embedding(INDICES, weight * 2, sparse=True).sum()
+
+    compiled = aot.aot_function(scaled, aot.run_as_is)
+    with pytest.raises(aot.Unsupported, match="sparse=False"):
+        compiled(torch.randn(6, 4, requires_grad=True))
+
+
+def test_there_is_no_second_derivative() -> None:
+    weight = torch.randn(6, 4, requires_grad=True)
+    loss = aot.aot_function(once, aot.run_as_is)(weight)
+    with pytest.raises(aot.DoubleBackwardError, match="sparse=False"):
+        torch.autograd.grad(loss, weight, create_graph=True)
