@@ -24,6 +24,7 @@ from flambeau_inductor.ir.program import (
     Ref,
     Reuse,
     RunLoop,
+    Step,
 )
 from flambeau_inductor.schedule.memory import touched
 from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
@@ -65,7 +66,6 @@ def find(program: Program, tf32: bool) -> list[Found]:
             assert isinstance(loop, RunLoop)
             try:
                 epilogue = epilogue_of(loop.loop, result, product.outer)
-                _no_overwriting(program, position, reader, product, loop.loop)
             except NoEpilogue as error:
                 reader, refused, epilogue = None, str(error), None
         if epilogue is None:
@@ -181,44 +181,37 @@ def _reader(program: Program, call: int, result: str, readers: list[int]) -> tup
     return position, ""
 
 
-def _no_overwriting(program: Program, call: int, reader: int, product: Product, loop: Loop) -> None:
-    """Programs that still read an operand must not find another's results there."""
-    written = {i.buffer for i in loop.body if isinstance(i, Store)}
-    taken = {
-        step.old
-        for step in program.steps[call:reader]
-        if isinstance(step, Reuse) and step.buffer in written
-    }
-    operands = {product.a.buffer, product.b.buffer}
-    if operands & (taken | written):
-        raise NoEpilogue("it writes over an operand of the product")
-
-
 def fused_steps(program: Program, found: Found, loops: tuple[Loop, ...]) -> Program:
-    """The program with `loops` in place of the call (and of its reader)."""
-    steps = list(program.steps)
-    new = [RunLoop(loop) for loop in loops]
+    """The program with `loops` in place of the call (and of its reader).
+
+    Memory of the product itself is not asked for any more, and memory of the operands, which are
+    read until the end of the loop now, is given to nobody before that.
+    """
+    new: list[Step] = [RunLoop(loop) for loop in loops]
     if found.reader is None:
-        steps[found.call : found.call + 1] = new
+        steps = [*program.steps[: found.call], *new, *program.steps[found.call + 1 :]]
         return replace(program, steps=tuple(steps))
-    kept: list[object] = []
-    freed: list[object] = []
-    for step in steps[found.call + 1 : found.reader]:
-        if isinstance(step, Free):
-            freed.append(step)  # the call's operands, which are read later now
+    matrices = (found.product.a, found.product.b, found.product.added)
+    operands = {matrix.buffer for matrix in matrices if matrix is not None}
+    made: list[Step] = []
+    freed: list[Step] = []
+    for position, step in enumerate(program.steps):
+        between = found.call < position < found.reader
+        if position == found.call:
+            continue
+        if position == found.reader:
+            made += [*new, *freed]
+        elif isinstance(step, Alloc | Free) and step.buffer == found.result:
+            continue
+        elif isinstance(step, Free) and between:
+            freed.append(step)
+        elif isinstance(step, Reuse) and step.buffer == found.result:
+            made.append(Free(step.old))
         elif isinstance(step, Reuse) and step.old == found.result:
-            kept.append(Alloc(step.buffer))
+            made.append(Alloc(step.buffer))
+        elif isinstance(step, Reuse) and between and step.old in operands:
+            made.append(Alloc(step.buffer))
+            freed.append(Free(step.old))
         else:
-            kept.append(step)
-    before = [
-        step
-        for step in steps[: found.call]
-        if not (isinstance(step, Alloc) and step.buffer == found.result)
-    ]
-    after = [
-        step
-        for step in steps[found.reader + 1 :]
-        if not (isinstance(step, Free) and step.buffer == found.result)
-    ]
-    replaced = (*before, *kept, *new, *freed, *after)
-    return replace(program, steps=replaced)  # type: ignore[arg-type]
+            made.append(step)
+    return replace(program, steps=tuple(made))
