@@ -381,7 +381,7 @@ def namedtuple_inside(t):
     return P(t, 1).x + 1
 
 
-GRAPHS = {"class_made_inside": 2, "namedtuple_inside": 2}
+GRAPHS = {"class_made_inside": 2}
 
 
 @pytest.mark.parametrize("fn", HABITS, ids=lambda fn: fn.__name__)

@@ -39,7 +39,7 @@ _SHARED = (
     FrozenValue,
     SliceValue,
 )
-_HOOKS = ("__deepcopy__", "__copy__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
+_HOOKS = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__")
 
 
 @handles(copy.copy)
@@ -58,9 +58,29 @@ def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(copy.deepcopy)
 def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if len(args) > 1 or kwargs:
-        raise Break("FB0005", "copy.deepcopy with a memo")
-    return deep(tx, args[0], {})
+    memo = args[1] if len(args) > 1 else kwargs.get("memo")
+    if memo is None or (isinstance(memo, Constant) and memo.value is None):
+        return deep(tx, args[0], {})
+    if not isinstance(memo, Memo):
+        raise Break("FB0005", "copy.deepcopy with a memo of the program's own")
+    return deep(tx, args[0], memo.known)
+
+
+class Memo(DictValue):
+    """The memo that a `__deepcopy__` of the program is given, to be handed on."""
+
+    def __init__(self, known: dict[int, Value]) -> None:
+        super().__init__()
+        self.known = known
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        self.unknown("subscript")
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        self.unknown("assignment to a subscript")
+
+    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        self.unknown(f"method {name!r}")
 
 
 def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
@@ -114,6 +134,14 @@ def _tensor(tx: Tracer, value: TensorValue) -> Value:
 def _instance(
     tx: Tracer, value: ObjectValue, part: Any, memo: dict[int, Value] | None = None
 ) -> Value:
+    own = "__copy__" if memo is None else "__deepcopy__"
+    hook = find_in_class(value.cls, own)
+    if hook is not None and isinstance(hook[1], types.FunctionType):
+        made_by = tx.get_attr(value, own)
+        copied = tx.call(made_by, [] if memo is None else [Memo(memo)], {})
+        if memo is not None:
+            memo[id(value)] = copied
+        return copied
     for name in _HOOKS:
         found = find_in_class(value.cls, name)
         if found is not None and isinstance(found[1], types.FunctionType):

@@ -15,11 +15,15 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import rules
-from flambeau_capture.values.attributes import class_attribute, find_in_class
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.attributes import (
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import (
     BREAKS,
     HANDLERS,
@@ -30,7 +34,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import evaluate
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
@@ -95,6 +99,7 @@ def made_by_init(python_class: type) -> bool:
     layout = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
     return (
         layout is object
+        and find_in_class(python_class, "__del__") is None
         and type(python_class).__call__ is type.__call__
         and new is not None
         and new[0] is object
@@ -110,6 +115,8 @@ def made_by_init(python_class: type) -> bool:
 
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
+    if find_in_class(python_class, "__del__") is not None:
+        raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
     new = find_in_class(python_class, "__new__")
     assert new is not None
     if inspect.isabstract(python_class) and new[0] is object:
@@ -122,7 +129,7 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
         else:
             made = tx.call(tx.wrap(maker, Held(maker, "__new__")), [kind, *args], kwargs)
     else:
-        made = new_object(kind)
+        made = new_immutable(tx, kind, args, kwargs) or new_object(kind)
     if not issubclass(made.cls, python_class):
         return made
     init = find_in_class(python_class, "__init__")
@@ -131,6 +138,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
             raise Break("FB0005", f"call of {kind.describe()}")
     if init is not None and isinstance(init[1], types.FunctionType):
         tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
+    elif isinstance(made, ObjectValue) and isinstance(made.payload, IMMUTABLE_PARTS):
+        pass  # its `__new__` has filled it
     elif isinstance(made, ObjectValue) and made.payload is not None:
         made.payload.call_method(tx, "__init__", args, kwargs)
     elif (args or kwargs) and not isinstance(maker, types.FunctionType):
@@ -138,11 +147,34 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
     return made
 
 
-_KNOWN_MAKERS = frozenset({object, dict, collections.OrderedDict, list, set, tuple})
+_IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
+IMMUTABLE_PARTS = (Constant, TupleValue)
+_KNOWN_MAKERS = frozenset(
+    {object, dict, collections.OrderedDict, list, set, tuple, str, int, float, complex, bytes}
+)
 
 
 def _in_python(found: Any) -> bool:
     return isinstance(found, types.FunctionType | staticmethod)
+
+
+def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value | None:
+    """An instance of a class that derives from a number, a string or a tuple; else None."""
+    python_class = kind.python_class
+    base = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
+        return None
+    if base is frozenset:
+        raise Break("FB0005", f"call of {kind.describe()}")
+    payload: Value
+    if base is tuple:
+        payload = TupleValue(unpack(tx, args[0]) if args else [])
+    else:
+        payload = tx.instantiate(tx.wrap_new(base), args, kwargs)
+        if not isinstance(payload, Constant):
+            raise Break("FB0005", f"call of {kind.describe()}")
+    assume_special_methods(tx, python_class)
+    return ObjectValue(python_class, payload=payload)
 
 
 def new_object(kind: ClassValue) -> Value:
@@ -212,11 +244,20 @@ def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(tuple.__new__)
 def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.base import unpack
-
     kind = args[0]
     assert isinstance(kind, ClassValue)
-    return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
+    if hasattr(kind.python_class, "_fields") or kind.python_class is tuple:
+        return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
+    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
+
+
+@handles(str.__new__, int.__new__, float.__new__, complex.__new__, bytes.__new__)
+def _number_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    kind = args[0]
+    assert isinstance(kind, ClassValue)
+    if kind.python_class in _IMMUTABLE:
+        return tx.instantiate(kind, args[1:], kwargs)
+    return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 
 
 @handles(object)
@@ -244,8 +285,6 @@ def _cell(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(torch.Size)
 def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.base import unpack
-
     if not args:
         return tx.wrap_new(torch.Size())
     try:
@@ -256,7 +295,12 @@ def _size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(types.SimpleNamespace)
 def _namespace(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0005", "types.SimpleNamespace")
+    if args:
+        raise Break("FB0005", "types.SimpleNamespace of a mapping")
+    made = ObjectValue(types.SimpleNamespace)
+    for name, value in kwargs.items():
+        made.write(tx, name, value)
+    return made
 
 
 pure(

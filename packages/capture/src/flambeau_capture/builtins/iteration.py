@@ -8,11 +8,12 @@ from __future__ import annotations
 import bisect
 import collections
 import functools
+import heapq
 import itertools
 import operator
 from typing import Any
 
-from flambeau_capture.polyfills import calling, iterating
+from flambeau_capture.polyfills import calling, heaps, iterating
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -37,6 +38,7 @@ from flambeau_capture.values.iterators import (
 )
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.sequences import index_of
 from flambeau_capture.values.sorting import sort_values
 from flambeau_capture.values.tuples import TupleValue
 
@@ -69,7 +71,8 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(range)
 def _range(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return evaluate_call(tx, range, args, kwargs)
+    bounds = [Constant(index_of(tx, a)) if isinstance(a, ObjectValue) else a for a in args]
+    return evaluate_call(tx, range, bounds, kwargs)
 
 
 @handles(zip)
@@ -168,6 +171,18 @@ for _original, _python in {
     bisect.bisect_left: calling.bisect_left,
     bisect.bisect_right: calling.bisect_right,
     COUNT_ELEMENTS: calling.count_elements,
+    bisect.insort_left: heaps.insort_left,
+    bisect.insort_right: heaps.insort_right,
+    heapq.heapify: heaps.heapify,
+    heapq.heappush: heaps.heappush,
+    heapq.heappop: heaps.heappop,
+    heapq.heapreplace: heaps.heapreplace,
+    heapq.heappushpop: heaps.heappushpop,
+    itertools.cycle: iterating.cycle,
+    itertools.tee: iterating.tee,
+    operator.concat: iterating.concat,
+    operator.countOf: iterating.count_of,
+    operator.indexOf: iterating.index_of,
 }.items():
     _polyfill(_original, _python)
 

@@ -7,6 +7,7 @@ a node of the graph; on constants it is computed; on objects it is the program's
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -237,6 +238,10 @@ _SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
+    if left.cls is right.cls is types.SimpleNamespace and symbol in ("==", "!="):
+        tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
+        one, other = (DictValue(table.entries(tx), tx=tx) for table in tables)  # type: ignore[attr-defined]
+        return binary(tx, symbol, one, other)
     attempts = [(left, name, right), (right, reflected, left)]
     if left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
@@ -260,8 +265,6 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
 
 
 def _has_python_method(value: Value, name: str) -> bool:
-    import types
-
     found = find_in_class(value.cls, name)
     return (
         found is not None
@@ -345,6 +348,9 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return graph_call(tx, "call_function", fn, [value], {})
     if isinstance(value, SymbolValue) and symbol == "-":
         return binary(tx, "*", value, Constant(-1))
+    if isinstance(value, SymbolValue) and symbol == "abs" and value.cls is int:
+        positive = binary(tx, ">=", value, Constant(0)).truth(tx)
+        return value if positive else binary(tx, "*", value, Constant(-1))
     if isinstance(value, Constant):
         return tx.wrap_new(evaluate(tx, fn, value.value))
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:

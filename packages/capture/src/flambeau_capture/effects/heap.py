@@ -28,6 +28,7 @@ class Heap:
         self._values: dict[int, tuple[Any, Any]] = {}
         self._changed: dict[int, Replayable] = {}
         self.version = 0
+        self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
 
     def find(self, obj: Any) -> Any | None:
         """The value that already stands for an object."""
@@ -69,3 +70,4 @@ class Heap:
         """Hold nothing any more."""
         self._values.clear()
         self._changed.clear()
+        self.answers.clear()

@@ -95,10 +95,11 @@ def load_fast_and_clear(frame: Frame, instruction: Instruction) -> None:
 @opcode("STORE_FAST")
 def store_fast(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
+    name = str(instruction.argval)
     if value is NULL:
-        frame.variables.pop(str(instruction.argval), None)
+        frame.variables.pop(name, None)
     else:
-        frame.variables[str(instruction.argval)] = value
+        frame.variables[name] = value
 
 
 @opcode("DELETE_FAST")

@@ -187,3 +187,51 @@ def combinations_with_replacement(iterable: Iterable[Any], r: int) -> Iterator[A
         ]
     for chosen in picked:
         yield tuple([pool[index] for index in chosen])
+
+
+def cycle(iterable: Iterable[Any]) -> Iterator[Any]:
+    seen = []
+    for item in iterable:
+        seen.append(item)
+        yield item
+    while seen:
+        yield from seen
+
+
+def tee(iterable: Iterable[Any], n: int = 2) -> tuple[Iterator[Any], ...]:
+    iterator = iter(iterable)
+    waiting: list[list[Any]] = [[] for _ in range(n)]
+
+    def branch(mine: list[Any]) -> Iterator[Any]:
+        while True:
+            if not mine:
+                for item in iterator:
+                    for other in waiting:
+                        other.append(item)
+                    break
+                else:
+                    return
+            yield mine.pop(0)
+
+    return tuple([branch(mine) for mine in waiting])
+
+
+def concat(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def count_of(a: Iterable[Any], b: Any) -> int:
+    count = 0
+    for item in a:
+        if item is b or item == b:
+            count += 1
+    return count
+
+
+def index_of(a: Iterable[Any], b: Any) -> int:
+    place = 0
+    for item in a:
+        if item is b or item == b:
+            return place
+        place += 1
+    raise ValueError("sequence.index(x): x not in sequence")

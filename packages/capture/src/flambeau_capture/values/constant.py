@@ -82,7 +82,8 @@ class Constant(Value):
             from flambeau_capture.values.sequences import index_of
 
             special = getattr(key, "special", None)
-            if special is None or not special("__index__"):
+            known = getattr(key, "payload", None) is not None
+            if special is None or not (known or special("__index__")):
                 self.unknown(f"subscript {key.describe()}")
             index = index_of(tx, key)
         return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))

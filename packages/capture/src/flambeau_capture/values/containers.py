@@ -199,6 +199,8 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
 
 def _builtin_base(kind: type) -> type:
     """The built-in class that an instance's layout comes from."""
+    if kind is types.SimpleNamespace:
+        return object
     for base in kind.__mro__:
         if not base.__flags__ & (1 << 9) and base.__module__ != "typing":
             return base

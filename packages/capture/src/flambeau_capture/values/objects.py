@@ -65,6 +65,13 @@ class ObjectValue(Value):
             return self.real
         raise NotConcrete(self.describe())
 
+    def graph_argument(self) -> Any:
+        from flambeau_capture.values.tensor import graph_argument
+
+        if self.payload is None:
+            raise Break("FB0015", self.describe())
+        return graph_argument(self.payload)
+
     def parts(self) -> list[Value]:
         """The tensors of a container subclass, for graph arguments."""
         return self.payload.parts() if hasattr(self.payload, "parts") else []  # type: ignore[union-attr]
@@ -315,9 +322,11 @@ class ObjectValue(Value):
 
     def rebuild(self, writer: Any) -> None:
         """Make the object without running its class's code, then set what it holds."""
+        immutable = isinstance(self.payload, Constant) or type(self.payload).__name__ == "TupleValue"
         with writer.building(self):
-            writer.call(_new_instance, [Constant(self.python_class)])
-        if self.payload is not None:
+            given = [self.payload] if immutable else []
+            writer.call(_new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]
+        if self.payload is not None and not immutable:
             writer.duplicate_top()
             writer.push_call_on_top(_fill_payload, [self.payload])
             writer.pop_top()
@@ -358,7 +367,12 @@ class IndexIterator(IteratorValue):
         return item
 
 
-def _new_instance(python_class: type) -> Any:
+def _new_instance(python_class: Any, *content: Any) -> Any:
+    if content:
+        base = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+        return base.__new__(python_class, *content)
+    if python_class is types.SimpleNamespace:
+        return types.SimpleNamespace()
     bases: tuple[Any, ...] = (dict, list, set, tuple)
     for base in bases:
         if issubclass(python_class, base):
@@ -458,7 +472,7 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     assume_special_methods(tx, type(obj))
     made: Value
     python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
-    if python_made and not isinstance(obj, type):
+    if (python_made or type(obj) is types.SimpleNamespace) and not isinstance(obj, type):
         made = make_instance(tx, obj, source)
     else:
         made = OpaqueValue(obj, source)

@@ -121,6 +121,9 @@ def index_of(tx: Tracer, key: Value) -> int:
         concrete = None
     if hasattr(concrete, "__index__"):
         return int(concrete.__index__())
+    payload = getattr(key, "payload", None)
+    if isinstance(payload, Constant) and isinstance(payload.value, int):
+        return int(payload.value)
     special = getattr(key, "special", None)
     if special is not None and special("__index__"):
         return int(constant_of(tx.call(tx.get_attr(key, "__index__"), [], {})))

@@ -67,6 +67,13 @@ def _raw(start: type, owner: type, name: str) -> Any:
     return next((vars(kind)[name] for kind in after if name in vars(kind)), None)
 
 
+def super_slot(kind: Value, owner: type) -> Any:
+    """The built-in `__new__` behind a class in the order of a class."""
+    mro = kind.python_class.__mro__  # type: ignore[attr-defined]
+    after = mro[mro.index(owner) + 1 :]
+    return next(one.__new__ for one in after if "__new__" in vars(one))
+
+
 class SlotOfBase(BoundMethod):
     """A built-in class's own method, reached past the overriding ones of the receiver's class."""
 
@@ -81,6 +88,9 @@ class SlotOfBase(BoundMethod):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         receiver = self.receiver
         if self.name == "__new__":
+            if len(args) > 1:
+                found = super_slot(args[0], self.owner.python_class)
+                return tx.call(tx.wrap_new(found), args, kwargs)
             return tx.new_object(args[0])
         if isinstance(receiver, ClassValue) and self.name == "__call__":
             return tx.instantiate(receiver, args, kwargs, plain=True)
