@@ -79,3 +79,18 @@ class StageError(FlambeauError):
     def __init__(self, failure: StageFailure) -> None:
         super().__init__(str(failure))
         self.failure = failure
+
+
+class BackendMissing(FlambeauError):
+    """A backend whose package or device is not here; the text says what it needs."""
+
+    def __init__(self, name: str, needs: str) -> None:
+        super().__init__(f"backend {name!r} needs {needs}, which is not here")
+        self.name = name
+
+
+class NotForThisBackend(FlambeauError):
+    """A graph that a backend cannot take without changing what it means."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(f"backend {name!r} does not take this graph: {why}")

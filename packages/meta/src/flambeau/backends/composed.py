@@ -16,7 +16,9 @@ import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
 import flambeau_prims
+import torch
 from flambeau_aot import GraphInfo
+from flambeau_inductor.runtime.cuda_graphs import CudaRecorder, Recorded
 from torch import fx
 
 from flambeau.backends.fallback import graph_name, has_open_sizes, marked, with_fallback
@@ -102,10 +104,39 @@ def inductor(request: Request) -> Backend:
     road = _through_aot(request, compiler, table, GraphCache(request.choices))
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        flambeau_inductor.keep_recurrent(gm)
+        flambeau_inductor.prepare(gm, options)
         return road(gm, example_inputs)
 
     return backend
+
+
+def cudagraphs(request: Request) -> Backend:
+    """aot_eager whose graphs are recorded as CUDA graphs and replayed with one launch each."""
+
+    def compiler(tally: Tally, name: str) -> Compiler:
+        del tally, name
+
+        def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
+            plain = flambeau_aot.run_as_is(gm, example_inputs, info)
+            tensors = [each for each in example_inputs if isinstance(each, torch.Tensor)]
+            devices = {each.device for each in tensors}
+            if len(devices) != 1 or len(tensors) < len(example_inputs):
+                return plain  # a recording is of one device, and holds numbers fast
+            (device,) = devices
+            recorder = CudaRecorder(device.index or 0)
+            return (
+                Recorded(_as_tuple(plain), info.static_inputs, recorder)
+                if device.type == "cuda"
+                else plain
+            )
+
+        return compile_graph
+
+    return _through_aot(request, compiler, {})
+
+
+def _as_tuple(call: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    return lambda args: tuple(call(args))
 
 
 def out_of_capture(compiler: Compiler) -> Compiler:

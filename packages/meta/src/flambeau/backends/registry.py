@@ -14,21 +14,13 @@ from typing import Any, TypeVar
 
 from torch import fx
 
-from flambeau.backends import composed
-from flambeau.backends.request import Backend, Factory, Request
+from flambeau.backends.known import TABLE
+from flambeau.backends.request import Backend, Request
 from flambeau.distributed import by_buckets
 from flambeau.errors import UnknownBackend
 
 #: entry-point groups of other packages: ours, and the one that existing backends already use
 GROUPS = ("flambeau.backends", "torch_dynamo_backends")
-
-BUILT_IN: dict[str, Factory] = {
-    "eager": composed.eager,
-    "aot_eager": composed.aot_eager,
-    "aot_nop": composed.aot_eager,
-    "aot_eager_prims": composed.aot_eager_prims,
-    "inductor": composed.inductor,
-}
 
 _registered: dict[str, Backend] = {}
 
@@ -45,7 +37,7 @@ def register_backend(backend: Given | None = None, *, name: str | None = None) -
     chosen = name or str(getattr(backend, "__name__", ""))
     if not chosen or chosen == "<lambda>":
         raise ValueError("a backend without a name of its own is registered with name=...")
-    if chosen in BUILT_IN:
+    if chosen in TABLE:
         raise ValueError(f"{chosen!r} is a built-in backend; register yours under another name")
     _registered[chosen] = backend
     return backend
@@ -58,26 +50,45 @@ def _offered() -> dict[str, EntryPoint]:
     return found
 
 
-def list_backends() -> list[str]:
-    """Every name that `backend=` takes now, sorted."""
-    return sorted({*BUILT_IN, *_registered, *_offered()})
+class BackendName(str):
+    """A name that `backend=` takes. about: what it is. needs: what it wants beside torch, in words.
+    available: whether that is here."""
+
+    about: str
+    needs: str
+    available: bool
+
+    def __new__(cls, name: str, about: str, needs: str = "", available: bool = True) -> BackendName:
+        made = super().__new__(cls, name)
+        made.about, made.needs, made.available = about, needs, available
+        return made
+
+
+def list_backends() -> list[BackendName]:
+    """Every name that `backend=` knows now, sorted, with what it needs and whether that is here."""
+    found = {name: BackendName(name, "of an installed package") for name in _offered()}
+    found |= {name: BackendName(name, "registered by the program") for name in _registered}
+    for name, known in TABLE.items():
+        found[name] = BackendName(name, known.about, known.need.text, known.need.met())
+    return sorted(found.values())
 
 
 def is_built_in(backend: str | Callable[..., Any]) -> bool:
     """Whether a backend is one of ours, whose options are those of the stages."""
-    return isinstance(backend, str) and backend in BUILT_IN
+    return isinstance(backend, str) and backend in TABLE
 
 
 def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     """The backend for one compiled callable.
 
-    Raises UnknownBackend for a name nobody knows, TypeError for what cannot be called and for
+    Raises UnknownBackend for a name nobody knows, BackendMissing for one whose package or device is
+    not here, TypeError for what cannot be called and for
     options given to a backend that takes none.
     """
     if isinstance(backend, str):
-        factory = BUILT_IN.get(backend)
-        if factory is not None:
-            made = factory(request)
+        known = TABLE.get(backend)
+        if known is not None:
+            made = known.backend(backend, request)
             return _with_name(made if backend == "eager" else by_buckets(made), backend)
         backend = _by_name(backend)
     if not callable(backend):
@@ -98,8 +109,7 @@ def _with_name(backend: Backend, name: str) -> Backend:
         return backend(gm, example_inputs)
 
     named.__name__ = name
-    # numbers that are not integers are constants to the stages behind the others
-    named.__dict__["supports_symbols"] = True if name == "eager" else {"sizes", "integers"}
+    named.__dict__["supports_symbols"] = TABLE[name].symbols
     return named
 
 
