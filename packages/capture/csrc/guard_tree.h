@@ -30,7 +30,8 @@ typedef struct {
     X(REM, 0)                                                                                     \
     X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)          \
     X(FLOAT, 1) X(TOF, 0) X(FADD, 0) X(FSUB, 0) X(FMUL, 0) X(FDIV, 0)                             \
-    X(FEQ, 0) X(FNE, 0) X(FLT, 0) X(FLE, 0) X(SQRT, 0) X(FLOOR, 0) X(CEIL, 0) X(TRUNC, 0)
+    X(FEQ, 0) X(FNE, 0) X(FLT, 0) X(FLE, 0) X(SQRT, 0) X(FLOOR, 0) X(CEIL, 0) X(TRUNC, 0)    \
+    X(ROUND, 0)
 #define OP_NAME(name, operands) OP_##name,
 enum size_op { SIZE_OPS(OP_NAME) OP_COUNT };
 

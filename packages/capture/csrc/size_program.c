@@ -82,10 +82,14 @@ one_operand(enum size_op op, int64_t *top)
     case OP_FLOOR:
     case OP_CEIL:
     case OP_TRUNC:
+    case OP_ROUND: /* half to even, as Python does */
         if (!(-(double)EXACT <= value && value <= (double)EXACT)) {
             return -1;
         }
-        *top = (int64_t)(op == OP_FLOOR ? floor(value) : op == OP_CEIL ? ceil(value) : trunc(value));
+        *top = (int64_t)(op == OP_FLOOR  ? floor(value)
+                         : op == OP_CEIL  ? ceil(value)
+                         : op == OP_ROUND ? rint(value)
+                                          : trunc(value));
         return 0;
     default:
         return -1;
@@ -96,7 +100,7 @@ static int
 is_unary(enum size_op op)
 {
     return op == OP_NOT || op == OP_TOF || op == OP_SQRT || op == OP_FLOOR || op == OP_CEIL ||
-           op == OP_TRUNC;
+           op == OP_TRUNC || op == OP_ROUND;
 }
 
 static int

@@ -505,6 +505,13 @@ def _shape_environment(mode: Any) -> Any:
     return mode.shape_env
 
 
+def symbolic_kernels(mode: Any) -> contextlib.AbstractContextManager[Any]:
+    """Operators are asked for their results by kernels that take symbols, where they have any."""
+    if mode.shape_env is None:
+        return contextlib.nullcontext()
+    return torch._C._EnablePythonDispatcher()  # type: ignore[no-any-return]
+
+
 def close_environment(mode: Any) -> None:
     """Nothing that is not known yet can be decided about the symbols of a fake mode any more."""
     if mode.shape_env is not None:

@@ -89,16 +89,20 @@ def interpolated(x):
     return torch.nn.functional.interpolate(image, scale_factor=2.0), image.shape[2]
 
 
+def picked(x):
+    n = x.shape[0]
+    return x[n // 2] + x[n - 1, 0:3], x[:, 1][n >> 1], x[0, (n & 1)], round(n / 3), n << 2
+
+
 def averaged(x):
-    weights = torch.linspace(0, 1, x.shape[0])
+    weights = torch.arange(x.shape[0]) / x.shape[0]
     return (x * weights[:, None]).sum(0) / weights.shape[0], x.mean() * float(x.shape[0])
 
 
 #: how many graphs for sizes from 2 up, where the first is made with an open size
 OPEN = [
-    (lengths, 1), (scaled_dot, 1), (fractions, 1), (reshaped, 1), (compared, 5), (chained, 3),
-    (padded, 2), (positions, 1), (logarithms, 1), (split_and_joined, 1), (averaged, 1),
-    (interpolated, 1),
+    (lengths, 1), (scaled_dot, 1), (fractions, 1), (reshaped, 1), (compared, 5), (chained, 4),
+    (padded, 2), (positions, 1), (logarithms, 1), (split_and_joined, 1), (averaged, 1), (picked, 1), (interpolated, 1),
 ]  # fmt: skip
 FIXED = [(strings, None), (unrolled, None)]
 SIZES = (5, 2, 3, 4, 6, 7, 8, 9, 12, 16, 31, 64)
@@ -135,17 +139,17 @@ def rates(x, a, b):
     return x * warm * cosine, x ** (a / 4), x + int(a * 4), torch.clamp(x, -a, a), a // 0.3
 
 
-def dropped(x, a, b):
-    return torch.nn.functional.dropout(x, a / 100, training=False), x.mul(b).add(x, alpha=a)
+def blended(x, a, b):
+    return torch.lerp(x, x * 2, b), x.mul(b).add(x, alpha=a), torch.where(x > b, x, a)
 
 
-def tested(x, a, b):
+def branched(x, a, b):
     if a > 2.0 and b <= 0.5:
         return x * a
     return x * b if math.sqrt(a) < 1.5 else x - round(b, 2)
 
 
-@pytest.mark.parametrize(("program", "graphs"), [(rates, 3), (dropped, 2), (tested, 12)])
+@pytest.mark.parametrize(("program", "graphs"), [(rates, 3), (blended, 3), (branched, 12)])
 def test_of_floats(capture, backend, program, graphs):
     fn = capture(program, cache_size_limit=64)
     for a in (1.0, 1.5, 2.0, 2.5, 3.25, 9.0):

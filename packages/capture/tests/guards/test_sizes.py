@@ -35,7 +35,8 @@ X, Y = Local("x"), Local("y")
 PLACES = [Place(X, "SIZE", 0), Place(X, "SIZE", 1), Place(X, "STRIDE", 0), Place(Y, "VALUE")]
 FLOATS = ("FADD", "FSUB", "FMUL", "FDIV")
 COMPARED = ("FEQ", "FNE", "FLT", "FLE")
-UNARY = {"NOT", "TOF"}
+TO_INTEGER = ("FLOOR", "CEIL", "TRUNC", "ROUND")
+UNARY = {"NOT", "TOF", "SQRT", *TO_INTEGER}
 BINARY = sorted(
     set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "FLOAT", *UNARY, *FLOATS, *COMPARED}
 )
@@ -93,7 +94,7 @@ def test_native_and_python_agree(program, sizes, stride, y):
 @st.composite
 def conditions_on_floats(draw: Any) -> SizeProgram:
     def term(depth: int) -> Term:
-        kind = draw(st.integers(0, 3 if depth < 4 else 2))
+        kind = draw(st.integers(0, 5 if depth < 4 else 2))
         if kind == 0:
             return Term.of_float(FLOAT, 1.0)
         if kind == 1:
@@ -101,6 +102,10 @@ def conditions_on_floats(draw: Any) -> SizeProgram:
             return Term.of_float(value, value)
         if kind == 2:
             return Term((PLACES[0], "TOF"), "size", 1.0)
+        if kind == 4:
+            return Term((*term(depth + 1).code, draw(st.sampled_from(TO_INTEGER)), "TOF"), "", 1.0)
+        if kind == 5:
+            return Term((*term(depth + 1).code, "SQRT"), "", 1.0)
         op = draw(st.sampled_from(FLOATS))
         one, other = term(depth + 1), term(depth + 1)
         return Term((*one.code, *other.code, op), "drawn", 1.0)

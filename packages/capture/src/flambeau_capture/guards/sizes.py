@@ -104,6 +104,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "FLOOR": _to_integer(math.floor),
     "CEIL": _to_integer(math.ceil),
     "TRUNC": _to_integer(math.trunc),
+    "ROUND": _to_integer(round),
 }
 #: operations on two numbers: what the machine does, and how they read
 _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {

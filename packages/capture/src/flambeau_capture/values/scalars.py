@@ -1,12 +1,13 @@
-"""Operators whose plain number the program gives as a tensor.
+"""Operators whose plain number the program gives as a tensor, or leaves open.
 
 In: a call whose `value` or `alpha` is a tensor of no dimension, for which torch would read a Python
-number. Out: the same by operators that take tensors. Invariant: the number is never read, so that
-nothing depends on the tensor's data.
+number, or an index that is a symbol, which torch would fix. Out: the same by operators that take
+them. Invariant: the number is never read, so that nothing depends on it.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import torch
@@ -14,7 +15,10 @@ import torch
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.sequences import SequenceValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call
+from flambeau_capture.values.tuples import TupleValue
 
 
 def _number(value: Value | None) -> TensorValue | None:
@@ -68,6 +72,32 @@ def _foreach_pair(combine: str) -> Callable[..., Value | None]:
     return rewrite
 
 
+def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer."""
+    keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
+    if not isinstance(args[0], TensorValue) or not all(_is_plain_key(key) for key in keys):
+        return None
+    found = next((place for place, key in enumerate(keys) if _is_open(key)), None)
+    if found is None or len(keys) > args[0].fake.dim():
+        return None
+    everything = SliceValue(Constant(None), Constant(None), Constant(None))
+    rest = [everything if place == found else key for place, key in enumerate(keys)]
+    kept = args[0]
+    if not all(key is everything for key in rest):
+        kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
+    dim = sum(isinstance(key, SliceValue) for key in rest[:found])
+    return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
+
+
+def _is_open(key: Value) -> bool:
+    return isinstance(key, SymbolValue) and key.cls is int
+
+
+def _is_plain_key(key: Value) -> bool:
+    return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
+
+
+REWRITES["getitem"] = _select
 for _suffix in ("", "_"):
     REWRITES[f"add{_suffix}"] = _scaled_add
     REWRITES[f"sub{_suffix}"] = _scaled_add

@@ -80,6 +80,7 @@ COMPUTED: dict[Any, Computation] = {
     math.floor: _one(*_WHOLE, "FLOOR"),
     math.ceil: _one(*_WHOLE, "CEIL"),
     math.trunc: _one(*_WHOLE, "TRUNC"),
+    round: _one(*_WHOLE, "ROUND"),
     int: _one(*_WHOLE, "TRUNC"),
     float: _one(*_FINITE, "TOF"),
     **dict.fromkeys((math.log, math.log2, math.log10), _one(*_POSITIVE)),
@@ -195,6 +196,8 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
         return _wrapped(tx, _INTEGER[symbol](*numbers))
     if symbol == "**" and not floats and type(numbers[1]) is int and 1 <= numbers[1] <= 8:
         return _wrapped(tx, numbers[0] ** numbers[1])
+    if symbol in _BITS and not floats and type(numbers[1]) is int:
+        return _bits(tx, symbol, *numbers)
     if symbol in _BY_PYTHON:
         made = symbol_call(tx, _BY_PYTHON[symbol], [left, right])
         if made is not None:
@@ -204,9 +207,24 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     return None
 
 
+_BITS = frozenset({"<<", ">>", "&"})
+
+
+def _bits(tx: Tracer, symbol: str, number: Any, bits: int) -> Value | None:
+    """Shifts by a constant, and the lowest bits, as arithmetic: Python's integers have no end."""
+    if symbol == "&":
+        lowest = bits > 0 and bits & (bits + 1) == 0
+        return _wrapped(tx, number % (bits + 1)) if lowest else None
+    if not 0 <= bits <= 16:
+        return None
+    return _wrapped(tx, number * 2**bits if symbol == "<<" else number // 2**bits)
+
+
 def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
     """A function of numbers, one of them symbolic, that Python computes before the graph runs and
     hands it as an input; None: the numbers are to be fixed."""
+    if fn is divmod and len(args) == 2:
+        return _divided(tx, args[0], args[1])
     computation = COMPUTED.get(fn) if isinstance(fn, Hashable) else None
     numbers = [_number(value) for value in args]
     if computation is None or len(numbers) != len(computation.within) or None in numbers:
@@ -237,7 +255,14 @@ def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
     return symbol_value(tx, made) if isinstance(made, NUMBERS) else None
 
 
-_TO_INTEGER = (int, math.floor, math.ceil, math.trunc)
+_TO_INTEGER = (int, round, math.floor, math.ceil, math.trunc)
+
+
+def _divided(tx: Tracer, left: Value, right: Value) -> Value | None:
+    from flambeau_capture.values.tuples import TupleValue  # it is made of values itself
+
+    parts = [symbol_operator(tx, symbol, left, right) for symbol in ("//", "%")]
+    return None if None in parts else TupleValue([part for part in parts if part is not None])
 
 
 def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:

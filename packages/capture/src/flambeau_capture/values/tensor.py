@@ -79,9 +79,13 @@ class TensorValue(Value):
         raise Break("FB0001", f"truth of {self.describe()}")
 
     def length(self, tx: Tracer) -> int:
+        return int(self.first_size(tx))
+
+    def first_size(self, tx: Tracer) -> int | torch.SymInt:
+        """`len()` of the tensor, which may be a symbol."""
         if self.fake.dim() == 0:
             tx.raise_error(TypeError, "len() of a 0-d tensor")
-        return int(self.fake.shape[0])
+        return self.fake.shape[0]
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         return tx.binary("getitem", self, key)
@@ -334,7 +338,11 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     by_fake = {id(value.fake): value for value in values.values()}
     versions = [(value.fake, _version(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
-    result = _run(tx, op, target, node_args, node_kwargs)
+    try:
+        result = tx.graph.run(op, target, node_args, node_kwargs)
+    except Exception:  # with numbers in place of symbols the operator may do
+        node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
+        result = _run(tx, op, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, _PLAIN):
@@ -403,7 +411,23 @@ def _run(tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[s
     except Break:
         raise
     except Exception as error:
+        if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
+            raise RuntimeError(f"{_name(target)} takes no symbols: {error}") from error
         raise _as_break(_name(target), error) from error
+
+
+_ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
+
+
+def fixed_numbers(tx: Tracer, arguments: Any) -> Any:
+    """Arguments of a node with numbers where symbols were, which a guard then fixes."""
+
+    def fix(node: fx.Node) -> Any:
+        number = node.meta["val"]
+        is_number = isinstance(number, torch.SymInt | torch.SymFloat)
+        return tx.shapes.value(number) if is_number else node
+
+    return fx.node.map_arg(arguments, fix)
 
 
 def _as_break(name: str, error: Exception) -> Break:
