@@ -36,9 +36,48 @@ def _doctor(arguments: Sequence[str]) -> int:
     return doctor.main()
 
 
+def _minify(arguments: Sequence[str]) -> int:
+    """the graph of a script that fails becomes smaller"""
+    from flambeau.repro.minify import minify
+
+    parser = argparse.ArgumentParser("python -m flambeau minify", description=_minify.__doc__)
+    parser.add_argument("script", type=Path, help="what FLAMBEAU_REPRO_AFTER left")
+    chosen = parser.parse_args(arguments)
+    made = minify(chosen.script)
+    if made is None:
+        print("it does not fail (any more)")
+        return 1
+    print(f"{made.path}: {made.operations} operations, {made.failure}")
+    return 0
+
+
+def _replay(arguments: Sequence[str]) -> int:
+    """a frame that capture failed on is captured again"""
+    import traceback
+
+    import flambeau_capture
+
+    parser = argparse.ArgumentParser("python -m flambeau replay", description=_replay.__doc__)
+    parser.add_argument("record", type=Path, help="what FLAMBEAU_RECORD_FAILURES left")
+    parser.add_argument("--backend", default="eager")
+    chosen = parser.parse_args(arguments)
+    try:
+        result = flambeau_capture.replay(str(chosen.record), chosen.backend)
+    except flambeau_capture.ReplayError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except Exception:  # to show it is what a replay is for
+        traceback.print_exc()
+        return 1
+    print(f"it is captured and runs; its result: {result!r}")
+    return 0
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "doctor": _doctor,
+    "minify": _minify,
+    "replay": _replay,
 }
 
 

@@ -141,7 +141,7 @@ class Watch:
         return any(each.every_stage for group in (self.own, EVERYTHING) for each in group)
 
     def __bool__(self) -> bool:
-        return bool(self.own) or bool(EVERYTHING)
+        return self.tailor is not None or bool(self.own) or bool(EVERYTHING)
 
     def tell(self, kind: str, product: object) -> None:
         """Hand a product on."""

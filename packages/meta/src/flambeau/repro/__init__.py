@@ -1,0 +1,19 @@
+"""From a graph that fails to a stand-alone script of a few nodes."""
+
+from flambeau.repro.check import Failure, GraphCheck
+from flambeau.repro.script import Script, drawn, read_script, run_script, write_script
+from flambeau.repro.settings import Settings
+from flambeau.repro.shrink import first_bad_node, shrink
+
+__all__ = [
+    "Failure",
+    "GraphCheck",
+    "Script",
+    "Settings",
+    "drawn",
+    "first_bad_node",
+    "read_script",
+    "run_script",
+    "shrink",
+    "write_script",
+]

@@ -1,0 +1,143 @@
+"""Whether one graph goes wrong.
+
+In: a graph, inputs, the name of a backend. Out: a `Failure`, or None. Invariant: a graph is held
+against itself, run by torch: what it computes has no part in the judgement.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import flambeau_inductor
+import torch
+from torch import fx
+
+from flambeau.backends import resolve
+from flambeau.backends.request import Request
+from flambeau.choices import Choices
+from flambeau.errors import StageError
+from flambeau.judging import Difference, difference
+from flambeau.records import Recorder
+from flambeau.running import copied, in_double, observe
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a graph fails: `kind` is `wrong`, or the class of what was raised."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
+@dataclass(frozen=True)
+class GraphCheck:
+    """Compiles graphs in one way, and holds what they give against running them by torch.
+
+    backend: a name, or a callable; `inductor half` gives the graph to the inductor alone, as
+    ahead-of-time autograd would. accuracy: compare results too, not only whether it compiles.
+    """
+
+    backend: str | Callable[..., Any]
+    accuracy: bool = True
+    choices: Choices = field(default_factory=Choices)
+
+    def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        """Compile from nothing, raising what goes wrong."""
+        if self.backend == HALF:
+            return _half(gm, inputs, self.choices)
+        recorder = Recorder()
+        recorder.watch.tailor = lambda options, graph, half: options  # nothing from the disk
+        request = Request(self.choices, recorder, strict=True)
+        made = resolve(found_backend(self.backend), request)
+        compiled: Callable[..., Any] = made(gm, list(inputs))
+        return compiled
+
+    def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Failure | None:
+        """How the graph fails, or None."""
+        try:
+            compiled = self.compile(gm, copied(list(inputs)))
+        except Exception as error:  # what a compiler raises is what is looked for
+            return failure_of(error)
+        return self.of_compiled(gm, compiled, inputs) if self.accuracy else None
+
+    def of_compiled(
+        self, gm: fx.GraphModule, compiled: Callable[..., Any], inputs: Sequence[Any]
+    ) -> Failure | None:
+        """Hold a compiled graph against the graph, on these inputs."""
+        found = compared(gm, compiled, inputs, backward=self.backend != HALF)
+        return None if found is None else Failure("wrong", str(found))
+
+
+HALF = "inductor half"
+
+
+def spelled(backend: str | Callable[..., Any]) -> str:
+    """A backend's name, or `module:name` for a callable; a script can find it by that."""
+    if isinstance(backend, str):
+        return backend
+    module = getattr(backend, "__module__", type(backend).__module__)
+    return f"{module}:{getattr(backend, '__qualname__', type(backend).__qualname__)}"
+
+
+def found_backend(backend: str | Callable[..., Any]) -> str | Callable[..., Any]:
+    """What a spelling stands for. Raises what importing it raises."""
+    if not isinstance(backend, str) or ":" not in backend:
+        return backend
+    module, _, name = backend.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found  # type: ignore[no-any-return]
+
+
+def compared(
+    gm: fx.GraphModule,
+    compiled: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    backward: bool = True,
+) -> Difference | None:
+    """The first difference between a compiled graph and the graph run by torch."""
+    expected = observe(gm, inputs, modules=[gm], backward=backward)
+    got = observe(compiled, inputs, modules=[gm], backward=backward)
+    exact = in_double(gm, inputs, modules=[gm]) if backward else None
+    return difference(expected, got, exact)
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The failure that an exception is: of its cause, where a stage only passed it on."""
+    cause = error.failure.error if isinstance(error, StageError) else error
+    return Failure(type(cause).__name__, str(cause)[:400])
+
+
+def _half(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Callable[..., Any]:
+    with_values(gm, inputs)
+    info = SimpleNamespace(name="repro", kind="inference", static_inputs=(), saved_outputs=())
+    compiled = flambeau_inductor.compile(gm, list(inputs), info, choices.inductor)
+
+    def call(*given: Any) -> Any:
+        return compiled(list(given))
+
+    return call
+
+
+class _Values(fx.Interpreter):
+    """Notes each node's value, real, under `val`."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        n.meta["val"] = value
+        return value
+
+
+def with_values(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Give each node the value that it has for these inputs as its metadata."""
+    with torch.no_grad():
+        _Values(gm).run(*copied(list(inputs)))

@@ -1,0 +1,229 @@
+"""A graph as a Python script that fails when it is run.
+
+In: a graph, inputs, how it fails. Out: a file, with tensors beside it where drawn numbers do not
+do; and the graph again from such a file. Invariant: what a script shows was seen to fail with just
+the inputs that the script makes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau.errors import FlambeauError
+from flambeau.repro.check import Failure, GraphCheck
+from flambeau.repro.shrink import Test
+
+SEED = 0
+TENSORS = "_tensors.pt"
+
+
+class CannotWrite(FlambeauError):
+    """A graph that has no form as a script."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A script on disk. `saved`: the inputs are in a file beside it, and not drawn."""
+
+    path: Path
+    failure: Failure
+    operations: int
+    saved: bool
+
+
+def write_script(
+    path: Path,
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    failure: Failure,
+    backend: str,
+    test: Test | None = None,
+    command: str = "",
+) -> Script:
+    """Write the script; where `test` fails with drawn inputs too, they are drawn, else saved."""
+    values = [*inputs]
+    names = [node.target for node in gm.graph.nodes if node.op == "get_attr"]
+    held = {str(name): _attribute(gm, str(name)) for name in dict.fromkeys(names)}
+    saved = True
+    if test is not None:
+        drawn = [_like(value, number) for number, value in enumerate(values)]
+        found = test(gm, drawn)
+        saved = found is None or found.kind != failure.kind
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tensors = path.with_name(path.stem + TENSORS)
+    if saved or held:
+        kept = values if saved else []
+        named = {name: _plain(value) for name, value in held.items()}
+        torch.save({"inputs": [_plain(value) for value in kept], "held": named}, tensors)
+    text = _text(gm, values, held, failure, backend, tensors.name, saved, command)
+    path.write_text(text, encoding="utf-8")
+    operations = sum(n.op in ("call_function", "call_method") for n in gm.graph.nodes)
+    return Script(path, failure, operations, saved)
+
+
+def _text(
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    held: dict[str, Any],
+    failure: Failure,
+    backend: str,
+    tensors: str,
+    saved: bool,
+    command: str,
+) -> str:
+    code = gm.graph.python_code("self")
+    lines = ['"""A graph that fails.', "", *(f"{line}" for line in _quoted(str(failure)))]
+    lines += ["", "Run it to see: it exits with 1 while the graph fails, with 0 once it does not."]
+    lines += [command] if command else []
+    lines += ['"""', "", "import sys", "from pathlib import Path", "", "import torch"]
+    lines += sorted(_imports(code.globals))
+    lines += ["", "from flambeau.repro import drawn, run_script", "", f"BACKEND = {backend!r}"]
+    lines += [f"FAILURE = {failure.kind!r}"]
+    if saved or held:
+        lines += [f"TENSORS = torch.load(Path(__file__).with_name({tensors!r}))"]
+    lines += ["", "", "class Graph(torch.nn.Module):", "    def __init__(self):"]
+    lines += ["        super().__init__()"]
+    for name, value in held.items():
+        lines.append(f"        {_registered(name, value)}")
+    lines += ["", *(f"    {line}".rstrip() for line in code.src.strip().splitlines()), ""]
+    lines += ["", "def inputs():"]
+    if saved:
+        lines += ['    return TENSORS["inputs"]']
+    else:
+        lines += ["    return ["]
+        for number, value in enumerate(inputs):
+            lines.append(f"        {_drawing(value, number)},")
+        lines += ["    ]"]
+    lines += ["", "", 'if __name__ == "__main__":']
+    lines += ["    sys.exit(run_script(Graph(), inputs(), BACKEND, FAILURE))", ""]
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> list[str]:
+    return text.replace("\\", "\\\\").replace('"""', "'''").splitlines()
+
+
+def _imports(names: dict[str, Any]) -> list[str]:
+    """How a script gets the names that the graph's code uses."""
+    found = []
+    for name, value in names.items():
+        if name == "torch" or (name.startswith("_") and value is None):
+            continue
+        if isinstance(value, float):
+            found.append(f"from math import {'nan' if math.isnan(value) else 'inf'}")
+        elif value is type(None):
+            found.append(f"{name} = type(None)")
+        elif isinstance(value, type(torch)):
+            found.append(f"import {value.__name__} as {name}")
+        elif getattr(torch, name, None) is value:
+            found.append(f"from torch import {name}")
+        else:
+            found.append(_import_of(name, value))
+    return found
+
+
+def _import_of(name: str, value: Any) -> str:
+    module = str(getattr(value, "__module__", "") or "")
+    own = str(getattr(value, "__qualname__", ""))
+    try:
+        there: Any = importlib.import_module(module)
+        for part in own.split("."):
+            there = getattr(there, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise CannotWrite(f"{value!r} cannot be imported by name: {error}") from error
+    if there is not value:
+        raise CannotWrite(f"{module}.{own} is not {value!r}")
+    root, _, rest = own.partition(".")
+    line = f"from {module} import {root} as {name}"
+    return f"{line}; {name} = {name}.{rest}" if rest else line
+
+
+def _registered(name: str, value: Any) -> str:
+    if "." in name:
+        raise CannotWrite(f"the attribute {name} is inside of another module")
+    loaded = f'TENSORS["held"][{name!r}]'
+    if isinstance(value, torch.nn.Parameter):
+        return f"self.{name} = torch.nn.Parameter({loaded}, requires_grad={value.requires_grad})"
+    if isinstance(value, torch.Tensor):
+        return f"self.register_buffer({name!r}, {loaded})"
+    raise CannotWrite(f"the attribute {name} is a {type(value).__name__}, not a tensor")
+
+
+def _attribute(gm: fx.GraphModule, name: str) -> Any:
+    value: Any = gm
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def drawn(
+    shape: Sequence[int],
+    stride: Sequence[int],
+    dtype: torch.dtype,
+    seed: int,
+    device: str = "cpu",
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """A tensor of normal numbers, or of small integers, from a seed."""
+    generator = torch.Generator().manual_seed(SEED + seed)
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = torch.complex128 if dtype.is_complex else torch.float64
+        values = torch.randn(tuple(shape), generator=generator, dtype=wide)
+    else:
+        values = torch.randint(0, 2, tuple(shape), generator=generator)
+    made = torch.empty_strided(tuple(shape), tuple(stride), dtype=dtype, device=device)
+    return made.copy_(values).requires_grad_(requires_grad)
+
+
+def _like(value: Any, seed: int) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    place = str(value.device)
+    return drawn(value.shape, value.stride(), value.dtype, seed, place, value.requires_grad)
+
+
+def _drawing(value: Any, seed: int) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    given = [str(tuple(value.shape)), str(tuple(value.stride())), str(value.dtype), str(seed)]
+    if value.device.type != "cpu":
+        given.append(f"device={str(value.device)!r}")
+    if value.requires_grad:
+        given.append("requires_grad=True")
+    return f"drawn({', '.join(given)})"
+
+
+def read_script(path: Path) -> tuple[fx.GraphModule, list[Any], str]:
+    """The graph, the inputs and the backend of a script. It is run: read only your own."""
+    spec = importlib.util.spec_from_file_location("flambeau_repro_script", path)
+    if spec is None or spec.loader is None:
+        raise CannotWrite(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return fx.symbolic_trace(module.Graph()), list(module.inputs()), str(module.BACKEND)
+
+
+def run_script(module: torch.nn.Module, inputs: Sequence[Any], backend: str, failure: str) -> int:
+    """What a script does: 1 and the failure while it fails as it did, 0 once it does not."""
+    gm = fx.symbolic_trace(module)
+    found = GraphCheck(backend, accuracy=failure == "wrong")(gm, inputs)
+    if found is None:
+        print("it does not fail any more")
+        return 0
+    print(found if found.kind == failure else f"it fails in another way: {found}")
+    return 1

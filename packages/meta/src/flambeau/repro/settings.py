@@ -1,0 +1,56 @@
+"""Whether failures become scripts, which, and where.
+
+In: variables of the environment. Out: `Settings`. Invariant: nothing is written unless
+FLAMBEAU_REPRO_AFTER asks for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from flambeau.errors import FlambeauError, UnknownName
+
+AFTER = "FLAMBEAU_REPRO_AFTER"
+LEVEL = "FLAMBEAU_REPRO_LEVEL"
+DIR = "FLAMBEAU_REPRO_DIR"
+STAGES = ("capture", "aot")
+
+
+class BadSetting(FlambeauError, ValueError):
+    """A variable of the environment that cannot be what it is."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What becomes a script.
+
+    after: `capture`: graphs as they were captured, for any backend; `aot`: the halves that the
+    inductor is given. level: 1: a graph that cannot be compiled is written as it is; 2: and shrunk
+    (the default); 3: every graph is written before it is compiled, for what ends the process, and
+    removed when that went well; 4: what compiled code gives is held against eager and double
+    precision, and a wrong graph is written and shrunk. folder: where scripts go.
+    """
+
+    after: str
+    level: int = 2
+    folder: Path = Path("flambeau-repro")
+
+    @staticmethod
+    def from_environment(environment: Mapping[str, str] | None = None) -> Settings | None:
+        """The settings, or None where FLAMBEAU_REPRO_AFTER is not set.
+
+        Raises BadSetting and UnknownName for values that mean nothing.
+        """
+        env = os.environ if environment is None else environment
+        after = env.get(AFTER, "")
+        if not after:
+            return None
+        if after not in STAGES:
+            raise UnknownName(AFTER, after, STAGES)
+        level = env.get(LEVEL, "") or "2"
+        if level not in ("1", "2", "3", "4"):
+            raise BadSetting(f"{LEVEL} is 1, 2, 3 or 4, not {level!r}")
+        return Settings(after, int(level), Path(env.get(DIR) or "flambeau-repro"))

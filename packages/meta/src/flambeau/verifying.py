@@ -1,0 +1,119 @@
+"""Compiled graphs are checked while the program runs.
+
+In: a backend. Out: a backend whose graphs are held against eager, and against double precision, in
+their first calls. Invariant: a graph that was seen to be wrong is not used again, and the call in
+which it was seen gives what eager gives.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from flambeau.backends.fallback import graph_name
+from flambeau.backends.request import Backend
+from flambeau.choices import Choices
+from flambeau.errors import FlambeauWarning, StageFailure
+from flambeau.products import user_line
+from flambeau.records import Recorder
+from flambeau.repro.check import GraphCheck, compared
+from flambeau.repro.shrink import first_bad_node
+from flambeau.running import copied
+
+CALLS = 3
+"""Calls of each graph that are checked, unless another number is asked for."""
+
+STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
+
+
+class WrongAnswer(FlambeauWarning):
+    """A compiled graph gave something else than eager; eager is used from now on."""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """What was found: the first stage after which it is wrong, and the user's line."""
+
+    graph: str
+    stage: str
+    difference: str
+    line: str
+
+    def __str__(self) -> str:
+        text = f"{self.graph} is wrong after {self.stage}: {self.difference}"
+        return f"{text}\n  it starts at {self.line}" if self.line else text
+
+
+def verified(
+    backend: Backend, by: str | Callable[..., Any], choices: Choices, recorder: Recorder, calls: int
+) -> Backend:
+    """The backend; its graphs are checked in their first calls. `by`: what the user named it."""
+
+    def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return Verified(gm, backend(gm, example_inputs), by, choices, recorder, calls)
+
+    checked.__name__ = getattr(backend, "__name__", "backend")
+    checked.__dict__.update(getattr(backend, "__dict__", {}))
+    return checked
+
+
+class Verified:
+    """A compiled graph that is checked in its first calls."""
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        compiled: Callable[..., Any],
+        by: str | Callable[..., Any],
+        choices: Choices,
+        recorder: Recorder,
+        calls: int,
+    ) -> None:
+        self.gm = gm
+        self.by = by
+        self.choices = choices
+        self.recorder = recorder
+        self.left = calls
+        self.found: Wrong | None = None
+        self._run = compiled
+        self._lock = threading.Lock()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if self.left <= 0:
+            return self._run(*inputs)
+        with self._lock:
+            if self.left > 0:
+                self.left -= 1
+                self._check(inputs)
+        return self._run(*inputs)
+
+    def _check(self, inputs: Sequence[Any]) -> None:
+        found = compared(self.gm, self._run, inputs)
+        if found is None:
+            return
+        self._run, self.left = self.gm.forward, 0
+        stage, line = self._place(inputs)
+        self.found = Wrong(graph_name(self.gm), stage, str(found), line)
+        failure = StageFailure(stage, graph_name(self.gm), WrongAnswer(str(found)), line)
+        self.recorder.fall_back(failure)
+        said = f"{self.found}\nThis graph runs eagerly from now on."
+        warnings.warn(said, WrongAnswer, stacklevel=3)
+
+    def _place(self, inputs: Sequence[Any]) -> tuple[str, str]:
+        """The first stage after which it is wrong, and the line of the first wrong value."""
+        given = copied(list(inputs))
+        own = isinstance(self.by, str) and self.by in dict(STAGES).values()
+        stages: Sequence[tuple[str, Any]] = STAGES if own else [("the backend", self.by)]
+        for stage, backend in stages:
+            check = GraphCheck(backend, choices=self.choices)
+            if check(self.gm, given) is not None:
+                node = first_bad_node(self.gm, given, check)
+                return stage, "" if node is None else user_line(node)
+            if backend == self.by:
+                break
+        return "compiling (it is right when it is compiled again)", ""

@@ -1,0 +1,260 @@
+"""Bugs are planted; scripts of a few nodes come out that fail in the same way."""
+
+import os
+import subprocess
+import sys
+
+import flambeau_prims
+import pytest
+import torch
+from torch import fx
+
+import flambeau
+from flambeau.repro import GraphCheck, Settings, first_bad_node, read_script, shrink
+from flambeau.repro.settings import BadSetting
+
+
+def model(x, w, deep=6):
+    for step in range(deep):
+        x = torch.relu(x @ w) + step
+        x = x - x.mean(-1, keepdim=True)
+    y = torch.sin(x) * 0.5
+    for _ in range(deep // 2):
+        y = torch.tanh(y @ w) + y
+    return y.sum(0), y.amax(1)
+
+
+def shallow(x, w):
+    return model(x, w, 2)
+
+
+def arguments():
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(6, 8, generator=generator)
+    return x, torch.randn(8, 8, generator=generator) / 3
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLAMBEAU_REPRO_DIR", str(tmp_path / "repro"))
+    return tmp_path / "repro"
+
+
+def scripts(folder):
+    return sorted(folder.glob("*.py")) if folder.is_dir() else []
+
+
+def operations(path):
+    gm, _, _ = read_script(path)
+    return [n for n in gm.graph.nodes if n.op in ("call_function", "call_method")]
+
+
+def test_nothing_is_written_unless_it_is_asked_for(folder):
+    flambeau.compile(model, backend="eager")(*arguments())
+    assert not folder.exists()
+
+
+def test_settings():
+    assert Settings.from_environment({}) is None
+    found = Settings.from_environment({"FLAMBEAU_REPRO_AFTER": "aot", "FLAMBEAU_REPRO_LEVEL": "4"})
+    assert (found.after, found.level) == ("aot", 4)
+    with pytest.raises(BadSetting):
+        Settings.from_environment({"FLAMBEAU_REPRO_AFTER": "aot", "FLAMBEAU_REPRO_LEVEL": "5"})
+    with pytest.raises(ValueError, match="capture"):
+        Settings.from_environment({"FLAMBEAU_REPRO_AFTER": "dynamo"})
+
+
+def refuses_sine(gm, inputs):
+    """A backend with a bug."""
+    if any(node.target is torch.sin for node in gm.graph.nodes):
+        raise KeyError("no sine")
+    return gm.forward
+
+
+def wrong_sine(gm, inputs):
+    """A backend that gives wrong answers."""
+
+    def run(*given):
+        swapped = fx.GraphModule(gm, gm.graph.__class__())
+        graph = fx.Graph()
+        graph.output(graph.graph_copy(gm.graph, {}))
+        for node in graph.nodes:
+            if node.target is torch.sin:
+                node.target = torch.cos
+        swapped = fx.GraphModule(gm, graph)
+        return swapped(*given)
+
+    return run
+
+
+def test_a_backend_that_raises(folder, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    with pytest.warns(UserWarning, match="no sine"):
+        flambeau.compile(model, backend=refuses_sine)(*arguments())
+    (path,) = scripts(folder)
+    assert [node.target for node in operations(path)] == [torch.sin]
+    assert "KeyError" in path.read_text()
+
+
+def test_level_1_writes_the_graph_as_it_is(folder, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "1")
+    with pytest.warns(UserWarning, match="no sine"):
+        flambeau.compile(model, backend=refuses_sine)(*arguments())
+    (path,) = scripts(folder)
+    assert len(operations(path)) > 25
+    assert "python -m flambeau minify" in path.read_text()
+
+
+def test_a_backend_that_is_wrong(folder, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
+    with pytest.warns(UserWarning, match="wrong"):
+        flambeau.compile(model, backend=wrong_sine)(*arguments())
+    (path,) = scripts(folder)
+    assert torch.sin in [node.target for node in operations(path)]
+    assert len(operations(path)) <= 2
+
+
+def test_a_decomposition(folder, monkeypatch):
+    real = flambeau_prims.decompositions
+
+    def planted(*given, **named):
+        table = dict(real(*given, **named))
+        op = torch.ops.aten.tanh.default
+        rule = table.get(op, op)
+        table[op] = lambda x: rule(x) * 1.01
+        return table
+
+    monkeypatch.setattr(flambeau_prims, "decompositions", planted)
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
+    with pytest.warns(UserWarning, match="wrong"):
+        flambeau.compile(shallow)(*arguments())
+    (path,) = scripts(folder)
+    assert [node.target for node in operations(path)] == [torch.tanh]
+
+
+@pytest.mark.parametrize("after", ["capture", "aot"])
+def test_a_lowering(folder, monkeypatch, after):
+    from flambeau_inductor.lowering.registry import RULES
+
+    monkeypatch.setitem(RULES, "sin", RULES["cos"])
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", after)
+    monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
+    with pytest.warns(UserWarning, match="wrong"):
+        flambeau.compile(shallow)(*arguments())
+    (path,) = scripts(folder)
+    (left,) = operations(path)
+    sine = torch.sin if after == "capture" else torch.ops.flambeau_prims.sin.default
+    assert left.target is sine
+
+
+PLANTED = """
+from flambeau_inductor.lowering.registry import RULES
+RULES["sin"] = RULES["cos"]
+"""
+
+
+def test_the_script_fails_alone_and_passes_when_the_bug_is_gone(folder, monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    with monkeypatch.context() as patch:
+        patch.setitem(RULES, "sin", RULES["cos"])
+        patch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+        patch.setenv("FLAMBEAU_REPRO_LEVEL", "4")
+        with pytest.warns(UserWarning, match="wrong"):
+            flambeau.compile(shallow)(*arguments())
+    (path,) = scripts(folder)
+    clean = {k: v for k, v in os.environ.items() if k != "FLAMBEAU_REPRO_AFTER"}
+    well = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=clean)
+    assert well.returncode == 0 and "does not fail any more" in well.stdout, well.stderr
+    text = path.read_text()
+    planted = folder / "planted.py"
+    planted.write_text(text.replace("import sys\n", f"import sys\n{PLANTED}", 1))
+    for tensors in folder.glob("*_tensors.pt"):
+        tensors.rename(folder / "planted_tensors.pt")
+        planted.write_text(planted.read_text().replace(tensors.name, "planted_tensors.pt"))
+    ill = subprocess.run([sys.executable, str(planted)], capture_output=True, text=True, env=clean)
+    assert ill.returncode == 1 and "wrong" in ill.stdout, ill.stderr
+
+
+def ends_the_process(gm, inputs):
+    """A backend that crashes on a sine."""
+    if any(node.target is torch.sin for node in gm.graph.nodes):
+        os.kill(os.getpid(), 11)
+    return gm.forward
+
+
+CRASH = """
+import sys
+sys.path.insert(0, {here!r})
+import test_repro as t, flambeau
+flambeau.compile(t.small, backend=t.ends_the_process)(*t.arguments())
+"""
+
+
+def small(x, w):
+    return torch.sin(torch.relu(x @ w)) + 1
+
+
+def test_a_process_that_ends_leaves_a_script_that_can_be_shrunk(folder):
+    here = os.path.dirname(__file__)
+    paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
+    environment = {
+        **os.environ, "FLAMBEAU_REPRO_AFTER": "capture", "FLAMBEAU_REPRO_LEVEL": "3",
+        "PYTHONPATH": paths,
+    }  # fmt: skip
+    program = CRASH.format(here=here)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
+    assert done.returncode == -11, done.stderr
+    (path,) = scripts(folder)
+    del environment["FLAMBEAU_REPRO_AFTER"]
+    command = [sys.executable, "-m", "flambeau", "minify", str(path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ": 1 operations" in done.stdout and "signal 11" in done.stdout
+
+
+def graph_of(fn, *args):
+    seen = []
+    flambeau.compile(fn, backend=lambda gm, inputs: seen.append(gm) or gm.forward)(*args)
+    return seen[0]
+
+
+def test_shrinking_keeps_the_kind_of_failure():
+    gm = graph_of(model, *arguments())
+    shrunk = shrink(gm, list(arguments()), GraphCheck(refuses_sine))
+    assert shrunk.operations == 1 and shrunk.failure.kind == "KeyError"
+    assert shrunk.tests < 100
+    assert shrink(gm, list(arguments()), GraphCheck("eager")) is None
+
+
+def test_two_nodes_that_fail_only_together_stay_together():
+    def both(gm, inputs):
+        targets = {node.target for node in gm.graph.nodes}
+        if {torch.sin, torch.tanh} <= targets:
+            raise KeyError("both")
+        return gm.forward
+
+    shrunk = shrink(graph_of(model, *arguments()), list(arguments()), GraphCheck(both))
+    left = {node.target for node in shrunk.gm.graph.nodes}
+    assert {torch.sin, torch.tanh} <= left and shrunk.operations <= 3
+
+
+def test_the_first_bad_node():
+    gm = graph_of(model, *arguments())
+    node = first_bad_node(gm, list(arguments()), GraphCheck(wrong_sine))
+    assert node.target is torch.sin
+
+
+def test_a_graph_with_parameters(folder, monkeypatch):
+    layer = torch.nn.Linear(8, 8)
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "1")
+    with pytest.warns(UserWarning, match="no sine"):
+        flambeau.compile(lambda x: torch.sin(layer(x)), backend=refuses_sine)(torch.randn(2, 8))
+    (path,) = scripts(folder)
+    gm, inputs, _ = read_script(path)
+    torch.testing.assert_close(gm(*inputs)[0].shape, torch.Size([2, 8]))
