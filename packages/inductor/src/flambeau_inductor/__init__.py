@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         InductorError,
     )
     from flambeau_inductor.options import Options
+    from flambeau_inductor.passes.prepare import prepare
     from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
@@ -40,6 +41,7 @@ _HOMES = {
     "load_artifact": "runtime.artifact",
     "KEPT_WHOLE": "passes.recurrent",
     "keep_recurrent": "passes.recurrent",
+    "prepare": "passes.prepare",
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
     "Report": "runtime.report",
@@ -63,6 +65,7 @@ __all__ = [
     "compile",
     "keep_recurrent",
     "load_artifact",
+    "prepare",
 ]
 
 

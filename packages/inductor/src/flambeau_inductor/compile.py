@@ -23,6 +23,7 @@ from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import LoweringError, lower_graph
+from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
@@ -81,9 +82,12 @@ def _rewrite(work: Compilation) -> None:
 
 def _lower(work: Compilation) -> None:
     fuel = work.options.fuel.lowerings
+    ordered = work.options.deterministic
     work.tensors = lower_graph(
-        work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes
+        work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes, ordered
     )
+    if ordered:
+        refuse_unordered(work.tensors)
 
 
 def _schedule(work: Compilation) -> None:

@@ -60,6 +60,19 @@ class Options:
     autotune_seconds: float = 20.0
     """Seconds that the measurements of one graph may take."""
 
+    freezing: bool = False
+    """Inference (gradients off): parameters and buffers are read once, while compiling, and batch
+    norms are folded into the convolutions and linear maps before them. Later changes of the
+    weights are not seen."""
+
+    channels_last: bool = True
+    """Networks of depthwise and 1 x 1 convolutions on a CPU keep images channels-last inside."""
+
+    deterministic: bool = False
+    """Refuse library calls whose result depends on the order in which threads arrive
+    (`torch.use_deterministic_algorithms` asks for the same). Generated kernels always give the
+    same bits for the same inputs and number of threads."""
+
     cuda_graphs: bool = False
     """Record a graph on a GPU after a few calls, and replay it as one launch (see
     `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call)."""

@@ -61,6 +61,7 @@ class Context:
     counter: int = 0
     seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
     sizes: Sizes = field(default_factory=Sizes)
+    deterministic: bool = False
 
     def node(
         self,

@@ -52,6 +52,7 @@ def lower_graph(
     info: object = None,
     fuel: int | None = None,
     open_sizes: Sizes | None = None,
+    deterministic: bool = False,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
     assumed about sizes that are left open is noted in `open_sizes`.
@@ -59,7 +60,7 @@ def lower_graph(
     At most `fuel` operations are lowered by a rule, where that is not None: see `Fuel`.
     """
     graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
-    ctx = Context(graph)
+    ctx = Context(graph, deterministic=deterministic or torch.are_deterministic_algorithms_enabled())
     if open_sizes is not None:
         ctx.sizes = open_sizes
     env: dict[fx.Node, Any] = {}

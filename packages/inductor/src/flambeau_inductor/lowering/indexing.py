@@ -85,7 +85,7 @@ def index_put(
 ) -> Lowered:
     rows = indices[0]
     by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
-    if accumulate and by_rows and rows is not None and _adds_by_atomics(a, rows, values):
+    if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
         size = ctx.like(a.shape[0], rows)
         wrapped = ctx.point("add", (rows, size))
         negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
@@ -94,14 +94,14 @@ def index_put(
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
 
 
-def _adds_by_atomics(a: Node, rows: Node, values: Node) -> bool:
+def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
     """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
 
     Half precision would round after each addition; the program may ask for a fixed order.
     """
     whole = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
-    fixed = torch.are_deterministic_algorithms_enabled()
-    return a.device.type == "cuda" and a.dtype == torch.float32 and whole and not fixed
+    atomic = a.device.type == "cuda" and a.dtype == torch.float32 and whole
+    return atomic and not ctx.deterministic
 
 
 def whole(ctx: Context, index: Node) -> Node:

@@ -1,0 +1,36 @@
+"""The rewrites of a captured graph, in order, before autograd is traced.
+
+In: an FX graph of torch functions with fake values. Out: the same graph module, rewritten in place.
+Invariant: each pass leaves a graph that runs as it is, so that whoever falls back to it gets the
+answer too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import fx
+
+from flambeau_inductor.options import Options
+from flambeau_inductor.passes.freezing import fold_batch_norms
+from flambeau_inductor.passes.image_layout import channels_last
+from flambeau_inductor.passes.recurrent import keep_recurrent
+
+DEFAULT = Options()
+
+PREPARATIONS: tuple[tuple[str, Callable[[fx.GraphModule], int], str | None], ...] = (
+    ("keep_recurrent", keep_recurrent, None),
+    ("fold_batch_norms", fold_batch_norms, "freezing"),
+    ("channels_last", channels_last, "channels_last"),
+)
+"""Name, function, and the option that asks for it (None: always)."""
+
+
+def prepare(gm: fx.GraphModule, options: Options = DEFAULT) -> dict[str, int]:
+    """Rewrite `gm` in place; how often each pass did something."""
+    done: dict[str, int] = {}
+    for name, rewrite, option in PREPARATIONS:
+        asked = option is None or getattr(options, option)
+        if asked and name not in options.skip_passes:
+            done[name] = rewrite(gm)
+    return done
