@@ -29,6 +29,8 @@ TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.o
 TEST_TOOLS = ("pytest", "hypothesis")
 #: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
 KERNEL_TOOLS = ("triton", "mpmath")
+#: engines that a backend runs on: its tests are skipped where they are not installed
+ENGINES = ("onnxruntime", "onnx")
 #: what the integration tests, the demo and the benchmarks run on besides the packages
 MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 #: installed without what they declare: that would bring another torch or a tree of no use here
@@ -107,7 +109,7 @@ def _tested(session: nox.Session) -> str:
     python = _workspace(session)
     if "tested" not in _prepared:
         model_files = ("pillow", "pyyaml", "huggingface_hub", "safetensors")
-        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, *model_files)
+        _pip(session, python, *TEST_TOOLS, *KERNEL_TOOLS, *ENGINES, *model_files)
         _pip(session, python, "--no-deps", *VISION)
         _prepared.add("tested")
     return python
