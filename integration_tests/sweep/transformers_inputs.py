@@ -25,6 +25,7 @@ def candidates(module: torch.nn.Module, config: Any) -> Iterator[Any]:
     needed = [name for name, one in known.items() if one.default is inspect.Parameter.empty
               and one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]  # fmt: skip
     main = getattr(module, "main_input_name", "input_ids")
+    main = main if isinstance(main, str) else main[0]
     main = main if main in known or not needed else needed[0]
     decoder = "decoder_input_ids" in known and getattr(config, "is_encoder_decoder", False)
     images = [name for name in ("pixel_values",) if name in known and name != main]

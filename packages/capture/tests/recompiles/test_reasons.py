@@ -30,6 +30,17 @@ def test_each_object_tells_both_values(capture):
     assert "\n" not in str(record)
 
 
+def test_tensors_are_told_by_their_sizes(capture):
+    state = {}
+    fn = capture(lambda x: x * len(state) + sum(state.values()))
+    fn(torch.ones(2))
+    state[torch.nn.Parameter(torch.ones(30, 30))] = 1
+    fn(torch.ones(2))
+    text = str(records(fn)[0])
+    assert "\n" not in text
+    assert text.endswith("expected keys (), got keys (Parameter of sizes (30, 30),)")
+
+
 def test_the_newest_entry_is_told_first(capture):
     def scaled(x, mode):
         return x * len(mode)

@@ -47,10 +47,19 @@ def register(kind: Kind) -> Kind:
 def shown(value: Any) -> str:
     """The value in one short line; a `repr` of the user's that fails is no reason to fail here."""
     try:
-        text = repr(value)
+        text = " ".join(_text(value).split())
     except Exception as error:
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _text(value: Any) -> str:
+    if type(value) is tuple:
+        parts = ", ".join(shown(part) for part in value[:8]) + (", ..." if len(value) > 8 else "")
+        return f"({parts},)" if len(value) == 1 else f"({parts})"
+    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "layout"):
+        return f"{type(value).__name__} of sizes {tuple(value.shape)}"  # not what it holds
+    return repr(value)
 
 
 def _show_param(params: Params) -> str:
