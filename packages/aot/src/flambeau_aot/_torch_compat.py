@@ -23,7 +23,11 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
+)
 
 __all__ = [
     "DATA_DEPENDENT_ERRORS",
@@ -61,6 +65,26 @@ def beside_tracing() -> Iterator[None]:
             yield
         finally:
             torch._enable_functionalization(reapply_views=True)
+
+
+def flattens(value: object) -> bool:
+    """Whether a value is a tensor subclass that consists of other tensors."""
+    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+
+
+def has_subclass(types: Sequence[type]) -> bool:
+    """Whether an operator's tensors are in part of a subclass that consists of other tensors."""
+    return any(hasattr(item, "__tensor_flatten__") for item in types)
+
+
+@contextmanager
+def functionalized_again() -> Iterator[None]:
+    """Functionalization inside an operator that functionalization has handed on."""
+    key = torch._C.DispatchKey.Functionalize
+    included = torch._C._dispatch_tls_local_include_set() | torch._C.DispatchKeySet(key)
+    excluded = torch._C._dispatch_tls_local_exclude_set().remove(key)
+    with torch._C._ForceDispatchKeyGuard(included, excluded):
+        yield
 
 
 def left_alone(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -363,6 +387,20 @@ def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
     known = expression.xreplace(values)
     hint = int(known) if known.is_Integer else None
     return environment.create_symintnode(expression, hint=hint)
+
+
+def symbolic_number(expression: Any, like: Any) -> Any:
+    """A symbolic number, an integer where the expression is one, of `like`'s environment."""
+    if expression.is_integer:
+        return symbolic_integer(expression, like)
+    environment = environment_of(like)
+    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    return environment.create_symfloatnode(expression, hint=float(expression.xreplace(values)))
+
+
+def python_dispatcher() -> Any:
+    """Context in which composite operators on symbolic sizes run their Python forms."""
+    return torch._C._EnablePythonDispatcher()
 
 
 def hint(number: Any) -> int:

@@ -9,13 +9,13 @@ by the value it has in this compile.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import expression_of, symbolic_integer
+from flambeau_aot._torch_compat import expression_of, symbolic_integer, symbolic_number
 from flambeau_aot.errors import NotYetSymbolic
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -30,6 +30,10 @@ _CALLS: dict[str, tuple[Callable[..., Any], str]] = {
     "PythonMod": (operator.mod, "{} % {}"),
     "Max": (max, "max({}, {})"),
     "Min": (min, "min({}, {})"),
+    "FloatTrueDiv": (operator.truediv, "{} / {}"),
+    "IntTrueDiv": (operator.truediv, "{} / {}"),
+    "FloatPow": (operator.pow, "{} ** {}"),
+    "PowByNatural": (operator.pow, "{} ** {}"),
 }
 
 ARITHMETIC = frozenset(call for call, _ in _CALLS.values())
@@ -49,29 +53,31 @@ def has_symbols(value: object) -> bool:
 
 
 def symbols_of(values: Iterable[object]) -> list[Any]:
-    """The symbols in the sizes and strides of tensors and in numbers, in the order of their names.
-
-    Raises `NotYetSymbolic` for numbers that are not integers.
-    """
+    """The symbols in the sizes and strides of tensors and in numbers, in the order of their names."""
     found: dict[Any, None] = {}
-    for value in values:
-        parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
-        for part in parts:
-            if isinstance(part, torch.SymInt):
-                found.update(dict.fromkeys(expression_of(part).free_symbols))
-            elif is_symbolic(part):
-                raise NotYetSymbolic(f"the symbolic number {part} is not an integer")
+    for part in _parts(values):
+        found.update(dict.fromkeys(expression_of(part).free_symbols))
     return sorted(found, key=lambda symbol: (len(symbol.name), symbol.name))
 
 
-def numbers_of(values: Iterable[object], symbols: Sequence[Any]) -> list[torch.SymInt]:
+def numbers_of(values: Iterable[object], symbols: Sequence[Any]) -> list[Any]:
     """The symbols as numbers of the environment that those in `values` belong to."""
+    parts = list(_parts(values))
+    floats = {expression_of(part): part for part in parts if isinstance(part, torch.SymFloat)}
+    return [
+        floats[symbol] if symbol in floats else symbolic_integer(symbol, parts[0])
+        for symbol in symbols
+    ]
+
+
+def _parts(values: Iterable[object]) -> Iterator[Any]:
     for value in values:
         parts = (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else (value,)
         for part in parts:
-            if isinstance(part, torch.SymInt):
-                return [symbolic_integer(symbol, part) for symbol in symbols]
-    return []
+            if isinstance(part, torch.SymBool):
+                raise NotYetSymbolic(f"the symbolic truth {part} is no number")
+            if is_symbolic(part):
+                yield part
 
 
 class SizeNodes:
@@ -85,15 +91,17 @@ class SizeNodes:
         """Note that `node` is the value of a symbol."""
         self._known[symbol] = node
 
-    def node(self, number: Any) -> fx.Node | int:
+    def node(self, number: Any) -> fx.Node | int | float:
         """The node that computes a number, or the number that it is known to be."""
-        if not isinstance(number, torch.SymInt):
-            raise NotYetSymbolic(f"the symbolic number {number} is not an integer")
+        if isinstance(number, torch.SymBool):
+            raise NotYetSymbolic(f"the symbolic truth {number} is no number")
         return self._node(expression_of(number), number)
 
-    def _node(self, expression: Any, like: torch.SymInt) -> fx.Node | int:
+    def _node(self, expression: Any, like: Any) -> fx.Node | int | float:
         if expression.is_Integer:
             return int(expression)
+        if expression.is_Float:
+            return float(expression)
         known = self._known.get(expression)
         if known is not None:
             return known
@@ -104,7 +112,7 @@ class SizeNodes:
         for part in parts[1:]:
             whole = expression if part is parts[-1] else expression.func(whole, part)
             made = self._graph.call_function(call, (made, self._node(part, like)))
-            made.meta["val"] = symbolic_integer(whole, like)
+            made.meta["val"] = symbolic_number(whole, like)
         assert isinstance(made, fx.Node)
         self._known[expression] = made
         return made
@@ -124,6 +132,8 @@ def text_of(expression: Any, names: Mapping[Any, str]) -> str:
     """An expression as Python, over the names of its symbols."""
     if expression.is_Integer:
         return str(int(expression))
+    if expression.is_Float:
+        return repr(float(expression))
     if expression.is_Symbol:
         if expression not in names:
             raise NotYetSymbolic(f"the symbol {expression} is not a size of an input")
@@ -145,10 +155,10 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
     names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
 
     def text(part: Any) -> str:
-        if isinstance(part, torch.SymInt):
+        if isinstance(part, torch.SymInt | torch.SymFloat):
             return text_of(expression_of(part), names)
         if is_symbolic(part):
-            raise NotYetSymbolic(f"the symbolic number {part} is not an integer")
+            raise NotYetSymbolic(f"the symbolic truth {part} is no number")
         if isinstance(part, (tuple, torch.Size)) and not hasattr(part, "_fields"):
             return f"({''.join(f'{text(item)}, ' for item in part)})"
         if type(part) is list:

@@ -111,7 +111,7 @@ def _symbol_places(symbolic: Sequence[Any]) -> tuple[SymbolPlace, ...]:
                     if isinstance(size, torch.SymInt):
                         place = SymbolPlace(position, dim, stride)
                         places.setdefault(expression_of(size), place)
-        elif isinstance(value, torch.SymInt):
+        elif isinstance(value, torch.SymInt | torch.SymFloat):
             places[expression_of(value)] = SymbolPlace(position, None)
     wanted = symbols_of(symbolic)
     missing = [symbol for symbol in wanted if symbol not in places]

@@ -232,8 +232,8 @@ class FakeValues:
             raise TypeError("a real tensor has no metadata key")
         if isinstance(value, (list, tuple)):
             return tuple([self._arg_key(item, devices) for item in value])
-        if isinstance(value, torch.SymInt):
-            return _keyed(value)
+        if isinstance(value, torch.SymInt | torch.SymFloat):
+            return _Symbolic(value)
         return (type(value), value)
 
     def _describe(self, result: Any) -> Any:
@@ -258,7 +258,7 @@ class _Symbolic:
 
     __slots__ = ("expression", "number")
 
-    def __init__(self, number: torch.SymInt) -> None:
+    def __init__(self, number: torch.SymInt | torch.SymFloat) -> None:
         self.number = number
         self.expression = expression_of(number)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from flambeau_aot._torch_compat import (
     functionalization,
     made_without_grad,
     no_saved_tensor_hooks,
+    python_dispatcher,
     pytree,
 )
 from flambeau_aot.analyze import analyze
@@ -164,7 +166,7 @@ def _trace(
         stand_in(value, tensor.requires_grad, tensor.is_leaf, made_without_grad(tensor))
         for value, tensor in zip(values, primals, strict=True)
     ]
-    with functionalization(), tracer:
+    with functionalization(), tracer, _python_forms(bool(numbers)):
         parts = parts_of(input_plan, stand_ins)
         sparse = SparseUses()
         results = run_program(program, stand_ins, input_plan, len(inputs), tracer, parts, sparse)
@@ -181,9 +183,10 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
-    tangents, grads, rows, sparse_grads = _backward(
-        tracer, effects, differentiable, stand_ins, accumulate, sparse
-    )
+    with _python_forms(bool(numbers)):
+        tangents, grads, rows, sparse_grads = _backward(
+            tracer, effects, differentiable, stand_ins, accumulate, sparse
+        )
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
@@ -220,6 +223,11 @@ def _trace(
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
     )
+
+
+def _python_forms(symbolic: bool) -> AbstractContextManager[Any]:
+    """The Python forms of composite operators where sizes are symbolic."""
+    return python_dispatcher() if symbolic else nullcontext()
 
 
 def _sized_views(item: OutputPlan, symbols: Sequence[Any]) -> OutputPlan:

@@ -23,6 +23,8 @@ from flambeau_aot._torch_compat import (
     current_backward_sequence,
     decomposes_itself,
     expression_of,
+    functionalized_again,
+    has_subclass,
     is_conj_or_neg,
     is_view_op,
     sequence_number,
@@ -88,7 +90,7 @@ class Tracer(TorchDispatchMode):
         """Keeps torch from loading and wrapping its own graph capture around this mode."""
         return False
 
-    def symbol(self, number: torch.SymInt) -> fx.Node:
+    def symbol(self, number: torch.SymInt | torch.SymFloat) -> fx.Node:
         """A new input of the graph that is the value of a symbol."""
         node = self.placeholder(str(number), number)
         self.sizes.given(node, expression_of(number))
@@ -116,6 +118,10 @@ class Tracer(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        if has_subclass(types):
+            with functionalized_again(), self:
+                owner = next(item for item in types if has_subclass((item,)))
+                return owner.__torch_dispatch__(func, types, args, kwargs)
         if func is DEVICE_QUERY:
             return args[0].fake_device
         if func is torch.ops.aten.lift_fresh.default:
