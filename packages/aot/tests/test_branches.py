@@ -1,4 +1,4 @@
-"""`cond` and `while_loop` inside programs: decided at every call, differentiated where they can be."""
+"""`cond` and `while_loop` inside programs: decided at every call, and differentiated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -144,5 +144,5 @@ def test_refused_by_name(program: Callable[..., Any], message: str) -> None:
 def test_there_is_no_second_derivative() -> None:
     x, w = torch.randn(3, 3, requires_grad=True), torch.randn(3, 3)
     loss = aot.aot_function(one_result, aot.run_as_is)(torch.tensor(True), x, w)
-    with pytest.raises(aot.DoubleBackwardError, match="torch.where"):
+    with pytest.raises(aot.DoubleBackwardError, match=r"torch\.where"):
         torch.autograd.grad(loss, x, create_graph=True)

@@ -34,6 +34,7 @@ from flambeau_aot.runtime.check import Checked
 from flambeau_aot.runtime.function import Crossing, HigherOrder
 from flambeau_aot.saved import Contract, Higher, Stored, contract_of
 from flambeau_aot.simplify import simplify
+from flambeau_aot.subclasses import unwrapped
 
 Partition = Callable[[Joint, Options], Sequence[fx.Node]]
 """From a joint graph to the values to save."""
@@ -104,6 +105,13 @@ def compile_program(
     options: Options,
 ) -> Compiled:
     """The passes of `PASSES` on any program."""
+    plain = unwrapped(program, inputs)
+    if plain is not None:
+        inner = compile_program(
+            plain.program, plain.inputs, compilers, decompositions, partition, options
+        )
+        parts = (inner.report, inner.joint, inner.halves, inner.forward, inner.backward)
+        return Compiled(plain.around(inner), *parts)
 
     def again(others: Sequence[Any]) -> Compiled:
         static = replace(program, symbolic=())

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import pytree
+from flambeau_aot._torch_compat import flattens, pytree
 from flambeau_aot.compile import Compilers, Partition, compile_program
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.info import GraphCompiler
@@ -24,6 +24,7 @@ from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.program import Program, of_callable, of_graph_module, of_module_call
 from flambeau_aot.recent import Predicate, like
 from flambeau_aot.runtime.call import Compiled
+from flambeau_aot.subclasses import spec_of, taken_apart
 
 
 def aot_function(
@@ -69,7 +70,8 @@ def aot_function(
             )
             compiled[key] = entry
         if key not in predicates:
-            predicates[key] = like(args) if not kwargs and len(flat) == len(args) else None
+            usual = not kwargs and len(flat) == len(args) and not any(map(flattens, flat))
+            predicates[key] = like(args) if usual else None
         predicate = predicates[key]
         last = None if predicate is None else (predicate, entry)
         return entry(*flat)
@@ -196,7 +198,9 @@ def metadata_of(values: list[Any]) -> tuple[Any, ...]:
     first: dict[int, int] = {}
     parts: list[Any] = [torch.is_grad_enabled(), torch.is_inference_mode_enabled()]
     for place, value in enumerate(values):
-        if isinstance(value, torch.Tensor):
+        if flattens(value):
+            parts.append(_metadata_of_subclass(value))
+        elif isinstance(value, torch.Tensor):
             if value.layout != torch.strided:
                 raise Unsupported(f"a tensor of layout {value.layout} as an input")
             same = first.setdefault(id(value), place)
@@ -217,3 +221,16 @@ def metadata_of(values: list[Any]) -> tuple[Any, ...]:
         else:
             parts.append((type(value), value))
     return tuple(parts)
+
+
+def _metadata_of_subclass(value: torch.Tensor) -> tuple[Any, ...]:
+    """The same of a tensor that consists of others, by them."""
+    spec = spec_of(value)
+    try:
+        hash(spec)
+    except TypeError as error:
+        raise Unsupported(
+            f"the context that {spec.cls.__name__}.__tensor_flatten__ gives cannot be hashed, so "
+            "that a change of it would go unnoticed; let it consist of hashable values"
+        ) from error
+    return spec, value.requires_grad, value.is_leaf, metadata_of(list(taken_apart(value, spec)))

@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import current_value, is_functional
+from flambeau_aot._torch_compat import current_value, flattens, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.runtime.sparse import SparseGrad
@@ -123,7 +123,13 @@ def nodes_of(found: Found, node_of: Any) -> tuple[list[fx.Node | None], list[fx.
     """The nodes of gradients and of indices."""
 
     def node(value: torch.Tensor) -> fx.Node:
-        made: fx.Node = node_of(current_value(value) if is_functional(value) else value)
+        plain = current_value(value) if is_functional(value) else value
+        if flattens(plain):
+            raise Unsupported(
+                f"the gradient of a plain tensor is a {type(plain).__name__}, a tensor subclass; "
+                "make the tensor one too, or detach it"
+            )
+        made: fx.Node = node_of(plain)
         return made
 
     return [None if g is None else node(g) for g in found.grads], [node(r) for r in found.rows]

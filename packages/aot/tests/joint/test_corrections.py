@@ -11,7 +11,9 @@ def linear(norm: torch.nn.Module) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(3, 4), norm, torch.nn.ReLU())
 
 
-@pytest.mark.parametrize("options", [{}, {"affine": False}, {"track_running_stats": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"affine": False}, {"track_running_stats": False}], ids=str
+)
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 def test_batch_norm_under_autocast(options: dict, training: bool) -> None:
     x = torch.randn(8, 3)

@@ -15,7 +15,6 @@ from .statements import FAMILIES
 SHAPES = ((3, 3), (2, 3), (3,), (2, 3, 2), (), (1, 3), (0, 3))
 
 
-
 def whole(least: int, most: int) -> st.SearchStrategy:
     """A number, drawn alike whatever else is in the code: hypothesis' own integers come now and
     then from the constants of the modules that are loaded."""

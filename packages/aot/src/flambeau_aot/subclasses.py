@@ -1,0 +1,259 @@
+"""Tensor subclasses that flatten, taken apart before a program and put together after it.
+
+What comes in: a program with inputs or parameters that have `__tensor_flatten__`. What goes out: a
+program of their inner tensors; around its compiled form, what takes arguments apart and puts
+results together.
+Invariant: the subclass's own `__torch_dispatch__` says what every operator does, in the forward and
+in the backward pass, while the program is traced; a gradient is of the subclass, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    current_value,
+    flattens,
+    is_functional,
+    pytree,
+    version,
+)
+from flambeau_aot.errors import DoubleBackwardError, Unsupported
+from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.program import Program
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a subclass is put together: its class, the names and specs of its parts, its context.
+
+    A part that is a plain tensor has no spec.
+    """
+
+    cls: type
+    names: tuple[str, ...]
+    parts: tuple[Spec | None, ...]
+    context: Any
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many plain tensors there are in it."""
+        return sum(1 if part is None else part.count for part in self.parts)
+
+
+def spec_of(value: torch.Tensor) -> Spec:
+    """The spec of a subclass."""
+    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    inner = [getattr(value, name) for name in names]
+    parts = tuple(spec_of(item) if flattens(item) else None for item in inner)
+    size, stride = tuple(value.shape), tuple(value.stride())
+    return Spec(type(value), tuple(names), parts, context, size, stride)
+
+
+def taken_apart(value: Any, spec: Spec) -> list[torch.Tensor]:
+    """The plain tensors in a subclass, in order."""
+    if is_functional(value):
+        # An operator of a subclass and a plain tensor was functionalized around the subclass.
+        value = current_value(value)
+    if type(value) is not spec.cls:
+        raise Unsupported(
+            f"a {spec.cls.__name__} has a gradient or a result of another class, "
+            f"{type(value).__name__}; let its __torch_dispatch__ return its own class"
+        )
+    found: list[torch.Tensor] = []
+    for name, part in zip(spec.names, spec.parts, strict=True):
+        inner = getattr(value, name)
+        found.extend([inner] if part is None else taken_apart(inner, part))
+    return found
+
+
+def put_together(spec: Spec, inner: Sequence[torch.Tensor]) -> Any:
+    """A subclass of these plain tensors."""
+    remaining = list(inner)
+    made: dict[str, Any] = {}
+    for name, part in zip(spec.names, spec.parts, strict=True):
+        count = 1 if part is None else part.count
+        own, remaining = remaining[:count], remaining[count:]
+        made[name] = own[0] if part is None else put_together(part, own)
+    build: Any = spec.cls
+    return build.__tensor_unflatten__(made, spec.context, spec.size, spec.stride)
+
+
+def _refuse_differentiating(spec: Spec) -> None:
+    if torch.is_grad_enabled():
+        raise DoubleBackwardError(
+            f"backward with create_graph=True through a compiled program of {spec.cls.__name__}, "
+            "a tensor subclass; run this part of the program uncompiled"
+        )
+
+
+class _Together(torch.autograd.Function):
+    """Plain tensors as a subclass."""
+
+    @staticmethod
+    def forward(ctx: Any, spec: Spec, *inner: torch.Tensor) -> Any:
+        """The subclass."""
+        ctx.spec, ctx.floats = spec, [item.is_floating_point() for item in inner]
+        return put_together(spec, [item.detach() for item in inner])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradient, taken apart."""
+        _refuse_differentiating(ctx.spec)
+        found = taken_apart(grads[0], ctx.spec)
+        return None, *(g if wanted else None for g, wanted in zip(found, ctx.floats, strict=True))
+
+
+class _Apart(torch.autograd.Function):
+    """A subclass as plain tensors."""
+
+    @staticmethod
+    def forward(ctx: Any, spec: Spec, value: Any) -> tuple[torch.Tensor, ...]:
+        """The plain tensors."""
+        inner = taken_apart(value, spec)
+        ctx.spec = spec
+        ctx.save_for_backward(*(item.detach() for item in inner))
+        results = tuple(item.detach() for item in inner)
+        ctx.mark_non_differentiable(*(x for x in results if not x.is_floating_point()))
+        ctx.set_materialize_grads(False)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        """The gradients, put together; what has none is zero, or what it was if it is no float."""
+        _refuse_differentiating(ctx.spec)
+        if all(grad is None for grad in grads):
+            return None, None
+        inner = [
+            grad if grad is not None else torch.zeros_like(x) if x.is_floating_point() else x
+            for grad, x in zip(grads, ctx.saved_tensors, strict=True)
+        ]
+        return None, put_together(ctx.spec, inner)
+
+
+def together(spec: Spec, inner: Sequence[torch.Tensor]) -> Any:
+    """A subclass of these tensors, as part of the autograd graph."""
+    return _Together.apply(spec, *inner)  # type: ignore[no-untyped-call]
+
+
+def apart(spec: Spec, value: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a subclass, as part of the autograd graph."""
+    made: tuple[torch.Tensor, ...] = _Apart.apply(spec, value)  # type: ignore[no-untyped-call]
+    return made
+
+
+@dataclass
+class Unwrapped:
+    """A program of plain tensors, and what a call of it needs.
+
+    statics: those of the program that are subclasses; they come before the arguments. specs: of
+    these and of the arguments, None for what is plain. results: what each result is: the spec of
+    a subclass, the place of an argument that it is, or None.
+    """
+
+    program: Program
+    statics: tuple[torch.Tensor, ...]
+    specs: list[Spec | None]
+    inputs: list[Any]
+    results: list[Spec | int | None] = field(default_factory=list)
+    structure: Any = None
+
+    def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """A call of the program, given a call of its plain form."""
+
+        def call(*args: Any) -> Any:
+            given = (*self.statics, *args)
+            values = iter(run(*flat(self.specs, given)))
+            made: list[Any] = []
+            for item in self.results:
+                if isinstance(item, int):
+                    made.append(given[item])
+                elif item is None:
+                    made.append(next(values))
+                else:
+                    made.append(together(item, [next(values) for _ in range(item.count)]))
+            return pytree.tree_unflatten(made, self.structure)
+
+        return call
+
+
+def flat(specs: Sequence[Spec | None], values: Sequence[Any]) -> list[Any]:
+    """The values with every subclass in its place taken apart."""
+    found: list[Any] = []
+    for spec, value in zip(specs, values, strict=True):
+        found.extend([value] if spec is None else apart(spec, value))
+    return found
+
+
+def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
+    """The program on plain tensors; None where everything is plain already."""
+    if not any(flattens(value) for value in (*program.static, *inputs)):
+        return None
+    subclass = [flattens(tensor) for tensor in program.static]
+    statics = tuple(t for t, is_one in zip(program.static, subclass, strict=True) if is_one)
+    given = [*statics, *inputs]
+    specs = [spec_of(value) if flattens(value) else None for value in given]
+    plain = [t for t, is_one in zip(program.static, subclass, strict=True) if not is_one]
+    names = [n for n, is_one in zip(program.static_names, subclass, strict=True) if not is_one]
+
+    def run(params: Sequence[torch.Tensor], args: Sequence[Any], tracer: Tracer) -> Any:
+        values, remaining = list[Any](), list(args)
+        for spec in specs:
+            count = 1 if spec is None else spec.count
+            own, remaining = remaining[:count], remaining[count:]
+            values.append(own[0] if spec is None else together(spec, own))
+        before = [version(v) if s is not None else 0 for s, v in zip(specs, values, strict=True)]
+        own_static, own_params = iter(values[: len(statics)]), iter(params)
+        static = [next(own_static) if is_one else next(own_params) for is_one in subclass]
+        results = program.run(static, values[len(statics) :], tracer)
+        for spec, value, count in zip(specs, values, before, strict=True):
+            if spec is not None and version(value) != count:
+                raise Unsupported(
+                    f"a {spec.cls.__name__}, a tensor subclass, is an input and is written to in "
+                    "place; return a new one"
+                )
+        leaves, made.structure = pytree.tree_flatten(results)
+        made.results.clear()
+        flattened: list[Any] = []
+        for leaf in leaves:
+            kind = _kind(leaf, values, specs)
+            made.results.append(kind)
+            if isinstance(kind, Spec):
+                flattened.extend(apart(kind, leaf))
+            elif kind is None:
+                flattened.append(leaf)
+        return flattened
+
+    inputs_now = flat(specs, given)
+    named = tuple(f"part_{place}" for place in range(len(inputs_now)))
+    made = Unwrapped(
+        replace(
+            program,
+            static=tuple(plain),
+            static_names=tuple(names),
+            input_names=named,
+            run=run,
+        ),
+        statics,
+        specs,
+        inputs_now,
+    )
+    return made
+
+
+def _kind(leaf: Any, values: Sequence[Any], specs: Sequence[Spec | None]) -> Spec | int | None:
+    """What a result is: an argument of a subclass, another of a subclass, or neither."""
+    for place, (value, spec) in enumerate(zip(values, specs, strict=True)):
+        if spec is not None and leaf is value:
+            return place
+    if flattens(leaf):
+        return spec_of(leaf)
+    if is_functional(leaf) and flattens(current_value(leaf)):
+        return spec_of(current_value(leaf))
+    return None

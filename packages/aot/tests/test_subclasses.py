@@ -1,0 +1,152 @@
+"""Tensor subclasses that flatten: inputs, parameters, results and gradients as eager's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+
+class Pair(torch.Tensor):
+    """Two tensors on which everything is done; `scale` is context."""
+
+    @staticmethod
+    def __new__(cls, a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> Pair:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, a.shape, strides=a.stride(), dtype=a.dtype, device=a.device
+        )
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor, scale: float = 1.0) -> None:
+        self.a, self.b, self.scale = a, b, scale
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["a", "b"], self.scale
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Pair:
+        return Pair(inner["a"], inner["b"], context)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        pairs = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, Pair)]
+        results = []
+        for name in ("a", "b"):
+            own, named = pytree.tree_map(
+                lambda x, name=name: getattr(x, name) if isinstance(x, Pair) else x,
+                (args, kwargs or {}),
+            )
+            results.append(func(*own, **named))
+        if func is torch.ops.aten.mul_.Tensor:
+            return args[0]
+
+        def both(one: Any, other: Any) -> Any:
+            return Pair(one, other, pairs[0].scale) if isinstance(one, torch.Tensor) else one
+
+        return pytree.tree_map(both, *results)
+
+
+def pair(seed: int, grad: bool = True, scale: float = 1.0) -> Pair:
+    generator = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(3, 3, generator=generator) for _ in range(2)]
+    return Pair(*parts, scale).requires_grad_(grad)
+
+
+def same(given: Any, expected: Any) -> None:
+    assert type(given) is type(expected)
+    if isinstance(given, Pair):
+        assert given.scale == expected.scale
+        for name in ("a", "b"):
+            same(getattr(given, name), getattr(expected, name))
+    elif expected is not None:
+        torch.testing.assert_close(given, expected)
+
+
+def chain(x: Pair, y: Pair) -> Any:
+    return (x * 2).sin() @ y + x
+
+
+def mixed(x: Pair, y: torch.Tensor) -> Any:
+    return (x @ y.sin()).tanh() * y
+
+
+def several(x: Pair, y: torch.Tensor) -> Any:
+    return {"pair": x.exp(), "plain": y.cos(), "same": x, "none": None}
+
+
+@pytest.mark.parametrize("program", [chain, mixed, several], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("grad", [True, False])
+def test_as_eager(program: Callable[..., Any], grad: bool) -> None:
+    compiled = aot.aot_function(program, aot.run_as_is)
+    for seed in (0, 1):
+        seen = []
+        for call in (program, compiled):
+            x = pair(seed, grad)
+            y: Any = (
+                pair(7, grad)
+                if program is chain
+                else torch.ones(3, 3).requires_grad_(grad and program is several)
+            )
+            results = call(x, y)
+            leaves = pytree.tree_leaves(results)
+            if grad:
+                ends = [leaf for leaf in leaves if leaf is not None and leaf is not x]
+                torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+            same_object = [leaf is x for leaf in leaves]
+            values = [pytree.tree_map(lambda t: t.detach(), r) for r in leaves if r is not None]
+            seen.append((values, same_object, x.grad, y.grad))
+        (expected, own, *grads), (given, also, *given_grads) = seen
+        assert own == also
+        for one, other in zip([*given, *given_grads], [*expected, *grads], strict=True):
+            same(one, other)
+    assert len(compiled.compiled) == 1
+
+
+def test_the_graph_is_of_plain_tensors() -> None:
+    compiled: Any = aot.aot_function(chain, aot.run_as_is)
+    compiled(pair(0), pair(1))
+    (entry,) = compiled.compiled.values()
+    assert len(entry.joint.primals) == 4
+    kinds = {type(node.meta["val"]).__name__ for node in entry.joint.graph.nodes}
+    assert kinds == {"FakeTensor"}
+    assert sum("mm" in str(node.target) for node in entry.forward.graph.nodes) == 2
+
+
+def test_another_context_is_another_compile() -> None:
+    compiled: Any = aot.aot_function(lambda x: x.sin(), aot.run_as_is)
+    assert compiled(pair(0, scale=1.0)).scale == 1.0
+    assert compiled(pair(0, scale=2.0)).scale == 2.0
+    assert len(compiled.compiled) == 2
+
+
+def test_a_parameter() -> None:
+    seen = []
+    for wrap in (lambda module: module, lambda module: aot.aot_module(module, aot.run_as_is)):
+        module = torch.nn.Linear(3, 3, bias=False)
+        module.weight = torch.nn.Parameter(pair(3))
+        call: Any = wrap(module)
+        out = call(torch.ones(2, 3))
+        out.backward(torch.ones_like(out))
+        seen.append((out.detach(), module.weight.grad))
+    for one, other in zip(*seen, strict=True):
+        same(other, one)
+
+
+def test_refused_by_name() -> None:
+    def write(x: Pair) -> Any:
+        return x.mul_(2)
+
+    with pytest.raises(aot.Unsupported, match="written to in place"):
+        aot.aot_function(write, aot.run_as_is)(pair(0, grad=False))
+    with pytest.raises(aot.Unsupported, match="gradient of a plain tensor is a Pair"):
+        aot.aot_function(mixed, aot.run_as_is)(pair(0), torch.ones(3, 3, requires_grad=True))
+
+
+def test_there_is_no_second_derivative() -> None:
+    x = pair(0)
+    out = aot.aot_function(lambda v: v.sin(), aot.run_as_is)(x)
+    with pytest.raises(aot.DoubleBackwardError, match="Pair"):
+        torch.autograd.grad(out, x, torch.ones_like(out), create_graph=True)
