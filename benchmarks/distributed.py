@@ -1,0 +1,241 @@
+"""Data-parallel training beside eager and the incumbent: losses, and samples per second.
+
+    python benchmarks/distributed.py --ranks 2 [--device cpu|cuda] [--json file]
+
+In: a number of processes. Out: a table: for each way to wrap (DDP, FSDP2) and each system the
+median step, the losses' distance from eager's, the first step, the peak memory of rank 0.
+Invariant: all systems train the same weights on the same batches, in the same processes, one after
+the other; a system that fails is a row that says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as processes
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.systems import systems
+
+
+@dataclass(frozen=True)
+class Size:
+    """Of the decoder that is trained, and of its batches on each rank."""
+
+    layers: int
+    width: int
+    heads: int
+    words: int
+    length: int
+    batch: int
+
+
+SIZES = {"cpu": Size(2, 64, 4, 512, 32, 4), "cuda": Size(12, 768, 12, 16384, 512, 8)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one system did under one way to wrap. Times in seconds, memory in bytes."""
+
+    wrap: str
+    system: str
+    step: float | None = None
+    first: float | None = None
+    peak: int | None = None
+    loss_distance: float | None = None
+    error: str | None = None
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block with causal attention."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.heads = size.heads
+        self.norms = nn.ModuleList(nn.LayerNorm(size.width) for _ in range(2))
+        self.qkv = nn.Linear(size.width, 3 * size.width)
+        self.out = nn.Linear(size.width, size.width)
+        self.up = nn.Linear(size.width, 4 * size.width)
+        self.down = nn.Linear(4 * size.width, size.width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(batch, length, width) in, the same out."""
+        qkv = self.qkv(self.norms[0](x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2], is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.down(F.gelu(self.up(self.norms[1](x)), approximate="tanh"))
+
+
+class Decoder(nn.Module):
+    """A small language model; returns the loss of predicting the next word."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        self.words = nn.Embedding(size.words, size.width)
+        self.places = nn.Embedding(size.length, size.width)
+        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.norm = nn.LayerNorm(size.width)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """(batch, length) word numbers in, a scalar out."""
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        logits = self.norm(x) @ self.words.weight.T
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+
+
+def ddp(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """The model under DistributedDataParallel, compiled around it."""
+    return compile_it(DistributedDataParallel(Decoder(size).to(device)))
+
+
+def fsdp2(size: Size, device: torch.device, compile_it: Callable[[Any], Any]) -> Any:
+    """Every block compiled and sharded by itself, then what is left."""
+    model = Decoder(size).to(device)
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    for block in model.blocks:
+        block.forward = compile_it(block.forward)
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+WRAPS: dict[str, Callable[..., Any]] = {"ddp": ddp, "fsdp2": fsdp2}
+
+
+def _train(
+    wrap: str, compile_it: Callable[[Any], Any], size: Size, device: torch.device, steps: int
+) -> tuple[list[float], list[float], int]:
+    """Losses, seconds of each step, peak bytes."""
+    torch.manual_seed(0)
+    model = WRAPS[wrap](size, device, compile_it)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    made = torch.Generator().manual_seed(1 + dist.get_rank())
+    half = torch.bfloat16 if device.type == "cuda" else torch.float32
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    losses, seconds = [], []
+    for _ in range(steps):
+        ids = torch.randint(size.words, (size.batch, size.length), generator=made).to(device)
+        _wait(device)
+        started = time.perf_counter()
+        with torch.autocast(device.type, half, enabled=half != torch.float32):
+            loss = model(ids)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        _wait(device)
+        seconds.append(time.perf_counter() - started)
+        losses.append(loss.item())
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else 0
+    return losses, seconds, peak
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _rank(rank: int, ranks: int, kind: str, steps: int, meeting: str, results: Any) -> None:
+    device = torch.device(kind, rank) if kind == "cuda" else torch.device("cpu")
+    if kind == "cuda":
+        torch.cuda.set_device(device)
+        os.environ["NCCL_NVLS_ENABLE"] = "0"
+    else:
+        torch.set_num_threads(1)
+    backend = "nccl" if kind == "cuda" else "gloo"
+    dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    for wrap in WRAPS:
+        expected: list[float] = []
+        for name, compile_it in systems().items():
+            try:
+                losses, seconds, peak = _train(wrap, compile_it, SIZES[kind], device, steps)
+            except Exception as error:  # whatever a system raises is its result
+                results.put((rank, Row(wrap, name, error=f"{type(error).__name__}: {error}"[:300])))
+                continue
+            expected = expected or losses
+            distance = max(abs(a - b) for a, b in zip(losses, expected, strict=True))
+            middle = statistics.median(seconds[len(seconds) // 2 :])
+            results.put((rank, Row(wrap, name, middle, seconds[0], peak, distance)))
+            dist.barrier()
+    dist.destroy_process_group()
+
+
+def table(rows: list[Row], ranks: int, kind: str) -> str:
+    """The rows as Markdown; samples per second over all ranks."""
+    batch = SIZES[kind].batch * ranks
+    lines = [
+        f"| {ranks} x {kind} | system | step ms | samples/s | over eager | first step s | "
+        "peak GB | largest distance of a loss |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    eager = {row.wrap: row.step for row in rows if row.system == "eager"}
+    for row in rows:
+        if row.step is None or row.first is None:
+            lines.append(f"| {row.wrap} | {row.system} | failed: {row.error} | | | | | |")
+            continue
+        base = eager.get(row.wrap)
+        ratio = f"{base / row.step:.3f}" if base else ""
+        speed = f"{row.step * 1e3:.2f} | {batch / row.step:.1f} | {ratio}"
+        lines.append(
+            f"| {row.wrap} | {row.system} | {speed} | {row.first:.2f} | "
+            f"{(row.peak or 0) / 1e9:.2f} | {row.loss_distance:.1e} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--json", type=Path)
+    chosen = parser.parse_args()
+    context = processes.get_context("spawn")
+    results = context.Queue()
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = (chosen.ranks, chosen.device, chosen.steps, f"{folder}/meeting", results)
+        started = [
+            context.Process(target=_rank, args=(rank, *arguments)) for rank in range(chosen.ranks)
+        ]
+        for each in started:
+            each.start()
+        while any(each.is_alive() for each in started) or not results.empty():
+            while not results.empty():
+                rank, row = results.get()
+                print(f"rank {rank}: {row}", flush=True)
+                rows += [row] if rank == 0 else []
+            time.sleep(0.1)
+    print(table(rows, chosen.ranks, chosen.device))
+    if chosen.json:
+        record = {
+            "command": " ".join(sys.argv), "torch": torch.__version__, "ranks": chosen.ranks,
+            "rows": [asdict(row) for row in rows],
+        }  # fmt: skip
+        chosen.json.write_text(json.dumps(record, indent=1), encoding="utf-8")
+    return int(any(row.error for row in rows if row.system == "flambeau") or not rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
