@@ -1,199 +1,116 @@
-"""Check generated Triton kernels on a real GPU and measure the bytes they move.
+"""Build, check and time everything that runs on a GPU, in under ten minutes.
 
-Runs every class of hand-made loop against float64 references, then times the classes that only
-move memory on large sizes beside a plain copy. Prints a table and writes JSON:
+Runs the other `gpu_*` tools and the prims' conformance kit one after the other, each within its
+share of the time, and writes one page of tables. The exit status is 1 where something is wrong;
+a goal that is missed is listed with what the figures say of it.
 
-    bash tools/gpu.sh python3 tools/gpu_check.py --json OUT.json
+    bash tools/gpu.sh python3 tools/gpu_check.py --out FOLDER
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import platform
+import shutil
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
-import torch
-
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "packages" / "inductor"))
-
-from flambeau_inductor.codegen.triton import generate
-from flambeau_inductor.codegen.triton.build import build
-from flambeau_inductor.codegen.triton.module import HEADER
-from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.runtime.gpu_launch import Launcher
-from tests.codegen import loops
-from tests.codegen.triton.compile_classes import dtypes_of
-
-BF16, F32 = torch.bfloat16, torch.float32
 
 
-def launcher(loop: Loop, folder: Path) -> tuple[Launcher, tuple[str, ...]]:
-    """The loop's kernel, compiled for this GPU, and its argument order."""
-    dtypes = dtypes_of(loop)
-    kernel = generate(loop, dtypes, dict.fromkeys(dtypes, 1 << 20))
-    path = folder / f"{loop.name}_{abs(hash(kernel.source))}.py"
-    path.write_text(HEADER + "\n\n" + kernel.source)
-    return build(path, [kernel])[kernel.name], kernel.arguments
+@dataclass(frozen=True)
+class Part:
+    """A command, the seconds that it may take, and what it is for."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    seconds: int
+    optional: bool = False
 
 
-def milliseconds(fn: Callable[[], object], budget: float = 0.3) -> float:
-    """Median time of a call by events, with the L2 cache overwritten before each."""
-    flush = torch.empty(64 * 1024 * 1024, dtype=torch.int32, device="cuda")
-    fn()
-    torch.cuda.synchronize()
-    times: list[float] = []
-    started = time.perf_counter()
-    while len(times) < 10 or (time.perf_counter() - started < budget and len(times) < 100):
-        flush.zero_()
-        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        before.record()
-        fn()
-        after.record()
-        torch.cuda.synchronize()
-        times.append(before.elapsed_time(after))
-    return sorted(times)[len(times) // 2]
+def parts(out: Path) -> list[Part]:
+    """What is run, in order."""
+    python = sys.executable
+    tools = ROOT / "tools"
+    kit = ("-m", "flambeau_prims.conformance", "inductor_backend:backend", "--device", "cuda")
+    found = [
+        Part("classes", "Kernel classes against float64",
+             (python, str(tools / "gpu_classes.py"), "--json", str(out / "classes.json")), 60),
+        Part("kernels", "Memory-bound kernels",
+             (python, str(tools / "gpu_kernels.py"), "--json", str(out / "kernels.json")), 90),
+        Part("products", "Matrix products: library and template",
+             (python, str(tools / "gpu_products.py"), "--json", str(out / "products.json")), 90),
+        Part("models", "Models in bfloat16",
+             (python, str(tools / "gpu_models.py"), "--json", str(out / "models.json")), 240),
+        Part("conformance", "The prims' conformance kit",
+             (python, *kit, "--dtype", "float32", "--random-graphs", "10"), 90),
+    ]  # fmt: skip
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is not None:
+        small = (sanitizer, "--tool", "memcheck", python, str(tools / "gpu_classes.py"), "--small")
+        found.append(Part("memcheck", "compute-sanitizer, memcheck", small, 60, optional=True))
+    return found
 
 
-def check_classes(folder: Path) -> list[dict[str, object]]:
-    """Numbers of each class against float64 arithmetic."""
-    generator = torch.Generator("cuda").manual_seed(0)
-
-    def randn(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
-        return torch.randn(shape, device="cuda", generator=generator).to(dtype)
-
-    def empty(*shape: int, dtype: torch.dtype = F32) -> torch.Tensor:
-        return torch.full(shape, 77, device="cuda", dtype=dtype)
-
-    a, b = randn(300, 4096), randn(500, 1000)
-    long, wide = randn(3, 70001), randn(700, 300)
-    index = torch.randint(0, 300, (64,), device="cuda", generator=generator)
-    cases: list[tuple[Loop, dict[str, torch.Tensor], torch.Tensor]] = [
-        (loops.softmax(300, 4096), {"in0": a, "out": empty(300, 4096)}, a.double().softmax(-1)),
-        (loops.softmax(3, 70001), {"in0": long, "out": empty(3, 70001)}, long.double().softmax(-1)),
-        (
-            loops.reduction("argmax", 500, 1000, F32, torch.int64),
-            {"in0": b, "out": empty(500, dtype=torch.int64)},
-            b.argmax(-1),
-        ),
-        (loops.reduction("max", 500, 1000, F32, F32), {"in0": b, "out": empty(500)}, b.amax(-1)),
-        (loops.column_sum(700, 300), {"in0": wide, "out": empty(300)}, wide.double().sum(0)),
-        (
-            loops.transpose_add(300, 700),
-            {"in0": wide, "in1": randn(300, 700), "out": empty(300, 700)},
-            torch.empty(0),
-        ),
-        (loops.embedding(64, 4096), {"table": a, "index": index, "out": empty(64, 4096)}, a[index]),
-        (loops.total(300 * 4096), {"in0": a, "out": empty(1)}, a.double().sum()[None]),
-    ]
-    for op in ("exp", "erf", "tanh", "log1p", "sin", "rsqrt", "sigmoid", "atan", "round"):
-        x = randn(5000)
-        cases.append(
-            (
-                loops.pointwise(op, 1, 5000, F32, F32),
-                {"in0": x, "out": empty(5000)},
-                getattr(torch, op)(x.double()),
-            )
-        )
-    x, y = randn(5000), randn(5000)
-    for op in ("pow", "div", "maximum", "atan2", "fmod", "remainder"):
-        cases.append(
-            (
-                loops.pointwise(op, 2, 5000, F32, F32),
-                {"in0": x, "in1": y, "out": empty(5000)},
-                getattr(torch, op)(x.double(), y.double()),
-            )
-        )
-    rows: list[dict[str, object]] = []
-    for loop, buffers, expected in cases:
-        if loop.name == "transpose_add":
-            expected = buffers["in0"].double().T + buffers["in1"].double()
-        launch, names = launcher(loop, folder)
-        launch(*(buffers[name] for name in names))
-        got = buffers["out"].double()
-        error = (got - expected).abs().nan_to_num(0) / (1 + expected.abs().nan_to_num(0))
-        agree = torch.equal(got.isnan(), expected.isnan())
-        worst = float(error.max())
-        name = loop.body[-2].op if loop.name == "pointwise" else loop.name  # type: ignore[union-attr]
-        rows.append({"class": name, "error": worst, "right": agree and worst < 1e-5})
-        print(
-            f"  {name:20s} error {worst:.1e} {'ok' if rows[-1]['right'] else 'WRONG'}", flush=True
-        )
-    return rows
-
-
-def measure(folder: Path) -> list[dict[str, object]]:
-    """Terabytes a second of the classes that move memory, and host time of a launch."""
-    n, m = 65536, 4096
-    a = torch.randn(n, m, device="cuda").to(BF16)
-    out = torch.empty_like(a)
-    rows: list[dict[str, object]] = []
-
-    def report(name: str, moved: int, fn: Callable[[], object]) -> None:
-        ms = milliseconds(fn)
-        rows.append({"kernel": name, "ms": ms, "TB/s": moved / ms / 1e9})
-        print(f"  {name:28s} {ms:8.3f} ms {moved / ms / 1e9:6.2f} TB/s", flush=True)
-
-    both = 2 * a.nbytes
-    report("copy", both, lambda: out.copy_(a))
-    launch, names = launcher(loops.softmax(n, m, BF16), folder)
-    given = {"in0": a, "out": out}
-    report("softmax bf16", both, lambda: launch(*(given[k] for k in names)))
-    report("softmax bf16, eager", both, lambda: torch.softmax(a, -1))
-    for op in ("erf", "tanh", "exp"):
-        chain, order = launcher(loops.pointwise(op, 1, n * m, BF16, BF16), folder)
-        report(f"{op} bf16", both, lambda c=chain, o=order: c(*(given[k] for k in o)))
-
-    f, g, h = (torch.randn(n // 4, m, device="cuda") for _ in range(3))
-    w, mean = torch.randn(m, device="cuda"), torch.empty(n // 4, device="cuda")
-    norm, order = launcher(loops.layernorm(n // 4, m), folder)
-    named = {"in0": f, "out": g, "weight": w, "mean": mean}
-    report("layernorm fp32", 2 * f.nbytes, lambda: norm(*(named[k] for k in order)))
-    turned, order2 = launcher(loops.transpose_add(n // 4, m), folder)
-    named2 = {"in0": f.view(m, n // 4), "in1": h, "out": g}
-    report("transpose+add fp32", 3 * f.nbytes, lambda: turned(*(named2[k] for k in order2)))
-    columns, order3 = launcher(loops.column_sum(n // 4, m), folder)
-    named3 = {"in0": f, "out": torch.empty(m, device="cuda")}
-    report("column sums fp32", f.nbytes, lambda: columns(*(named3[k] for k in order3)))
-    small, order4 = launcher(loops.pointwise("add", 2, 1024, F32, F32), folder)
-    tiny = [torch.randn(1024, device="cuda") for _ in range(3)]
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    for _ in range(2000):
-        small(*tiny)
-    host = (time.perf_counter() - started) / 2000 * 1e6
-    torch.cuda.synchronize()
-    rows.append({"kernel": "launch", "us": host})
-    print(f"  host time of a launch {host:.2f} us ({len(order4)} buffers)", flush=True)
-    return rows
+def versions() -> dict[str, str]:
+    """What was run."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "triton", "transformers", "timm", "torchvision"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False)
+    found["gpu"] = (done.stdout.strip().splitlines() or ["none"])[0]
+    return found
 
 
 def main() -> int:
-    """Run all; the exit status is 1 when a number is wrong."""
+    """Run all parts and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path, default=None)
-    arguments = parser.parse_args()
-    import triton  # reported only
-
-    versions = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-    }
-    print(versions, flush=True)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        classes = check_classes(folder)
-        speed = measure(folder)
-    if arguments.json is not None:
-        result = {"versions": versions, "classes": classes, "speed": speed}
-        arguments.json.write_text(json.dumps(result, indent=1))
-    return 0 if all(row["right"] for row in classes) else 1
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parts", nargs="*", help="only these")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    extra = os.pathsep.join([str(ROOT / "integration_tests"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": extra}
+    command = " ".join(["python", "tools/gpu_check.py", *sys.argv[1:]])
+    page = [f"`{command}`", "", ", ".join(f"{k} {v}" for k, v in versions().items()), ""]
+    wrong: list[str] = []
+    started = time.perf_counter()
+    for part in parts(given.out):
+        if given.parts and part.name not in given.parts:
+            continue
+        begun = time.perf_counter()
+        try:
+            done = subprocess.run(
+                part.command, env=environment, capture_output=True, text=True, timeout=part.seconds
+            )
+            text, status = done.stdout, done.returncode
+            if status:
+                text += done.stderr[-2000:]
+        except subprocess.TimeoutExpired as error:
+            text = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+            status = -1
+        took = time.perf_counter() - begun
+        state = {0: "right", -1: f"not done in {part.seconds} s"}.get(status, "WRONG")
+        if status and not part.optional:
+            wrong.append(part.name)
+        page += [f"## {part.title}: {state}, {took:.0f} s", "", "```", text.strip(), "```", ""]
+        print(f"=== {part.name}: {state}, {took:.0f} s\n{text.strip()[-3500:]}", flush=True)
+    page.append(f"All of it took {time.perf_counter() - started:.0f} s.")
+    (given.out / "gpu.md").write_text("\n".join(page) + "\n")
+    (given.out / "gpu.json").write_text(json.dumps({"wrong": wrong, **versions()}, indent=1))
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -13,6 +13,7 @@ from flambeau_inductor.codegen.triton.pointwise import (
     INTEGER,
     supports,
 )
+from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 
 from .. import loops
 from ..operations import (
@@ -42,6 +43,24 @@ def check(op: str, operands: list[torch.Tensor], folder: Path, tolerance: float)
     if expected.is_floating_point() and op not in ("fmax", "fmin"):  # of -0 and 0, either is right
         zeros = (out == 0) & (expected == 0)
         assert torch.equal(out[zeros].signbit(), expected[zeros].signbit())
+
+
+@pytest.mark.parametrize("op", ["erf", "tanh"])
+def test_one_plus_a_function_that_ends_at_minus_one(op: str, tmp_path: Path) -> None:
+    """Written in fewer instructions than apart; what is far to the left goes to zero."""
+    values = torch.cat([torch.linspace(-20, 20, 4001), torch.tensor([1e-30, -1e-30, -1e30, 1e30])])
+    a = torch.cat([values, torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0])])
+    out = poisoned(len(a))
+    body = (
+        Load("in0", loops.x(), torch.float32),
+        Point(op, (0,), torch.float32),
+        Const(1.0, torch.float32),
+        Point("add", (2, 1), torch.float32),
+        Store("out", loops.x(), 3),
+    )
+    run_loop(Loop("sum", (Axis("x0", len(a)),), (), body), {"in0": a, "out": out}, tmp_path)
+    exact = (1 + getattr(torch, op)(a.double())).float()
+    torch.testing.assert_close(out, exact, rtol=0, atol=2.5e-7, equal_nan=True)
 
 
 LIMITS = torch.tensor([0.0, -0.0, 1.5, -1.5, float("inf"), float("-inf"), float("nan"), -3.4e38])

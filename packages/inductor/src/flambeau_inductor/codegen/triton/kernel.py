@@ -311,9 +311,9 @@ class Writer:
                 return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
-            argument = _one_plus_erf(self.loop, instr)
-            if argument is not None:
-                return f"fm.one_plus_erf({self.ready[argument]})"
+            function = _one_plus(self.loop, instr)
+            if function is not None:
+                return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
             if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
                 return f"fm.summed_exp({self.ready[instr.args[0]]})"
             args = [self.ready[arg] for arg in instr.args]
@@ -411,16 +411,16 @@ def _only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
     return frozenset(by_such - otherwise)
 
 
-def _one_plus_erf(loop: Loop, add: Point) -> int | None:
-    """The operand of erf where `add` is 1 + erf(it) in float32: that sum needs no more accuracy
-    near zero than it keeps, which makes it cheaper than the two apart."""
+def _one_plus(loop: Loop, add: Point) -> Point | None:
+    """erf or tanh where `add` is 1 + that in float32: the sum needs no more accuracy near zero
+    than it keeps, which makes it cheaper than the two apart."""
     if add.op != "add" or add.dtype != torch.float32:
         return None
-    for erf, one in (add.args, add.args[::-1]):
-        function, constant = loop.body[erf], loop.body[one]
+    for left, right in (add.args, add.args[::-1]):
+        function, constant = loop.body[left], loop.body[right]
         if isinstance(constant, Const) and constant.value == 1.0:
-            if isinstance(function, Point) and function.op == "erf":
-                return function.args[0]
+            if isinstance(function, Point) and function.op in ("erf", "tanh"):
+                return function
     return None
 
 

@@ -1,0 +1,198 @@
+"""Models in bfloat16 on a GPU: eager, Flambeau and the incumbent, several compiled at a time.
+
+Compiling takes the processors and measuring takes the GPU: cases are processes that compile side
+by side and take a lock to be timed, so that one is timed at a time.
+
+    bash tools/gpu.sh python3 tools/gpu_models.py --jobs 8 --json OUT.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.systems import SYSTEMS, cache_environment, systems
+from benchmarks.zoo import MODELS
+
+Row = dict[str, Any]
+
+
+@contextmanager
+def alone(path: str) -> Iterator[None]:
+    """Hold the lock at `path`."""
+    with Path(path).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> Row:
+    """One case in this process."""
+    import torch  # the parent process needs no torch
+
+    from benchmarks import case
+
+    work = case.build(name, "cuda", training, False)
+    exact = case.reference(name, "cuda", training, False)
+    if work.module is not None:
+        work.module.bfloat16()
+    work.inputs = tuple(
+        v.bfloat16() if isinstance(v, torch.Tensor) and v.is_floating_point() else v
+        for v in work.inputs
+    )
+    rows: Row = {}
+    ready: dict[str, Callable[..., Any]] = {}
+    for system, wrap in systems(mode).items():
+        try:
+            fn = wrap(work.fn)
+            torch.manual_seed(case.SEED)
+            started = time.perf_counter()
+            found = work.observed(fn)
+            rows[system] = {"first": time.perf_counter() - started}
+            rows[system]["error"] = case.rmse(found, exact)
+            del found
+            ready[system] = fn
+        except Exception as error:  # a failing system is a result
+            rows[system] = {"failed": f"{type(error).__name__}: {error}"[:200]}
+            traceback.print_exc()
+    del exact
+    with alone(lock):
+        for fn in ready.values():
+            for _ in range(4):  # a mode that records does so after two or three calls
+                work.step(fn)
+        times: dict[str, list[float]] = {system: [] for system in ready}
+        started = time.perf_counter()
+        while len(times["eager"]) < 7 or time.perf_counter() - started < seconds:
+            for system, fn in ready.items():
+                times[system].append(case.once(work, fn, "cuda"))
+        for system, samples in times.items():
+            rows[system]["ms"] = statistics.median(samples)
+            rows[system]["mib"] = case.device_peak(work, ready[system], "cuda")
+    report = case.flambeau_report(ready)
+    return {"systems": rows, "report": {k: report.get(k) for k in ("fallbacks", "externs")}}
+
+
+def run(name: str, training: bool, mode: str, lock: str, seconds: float, timeout: float) -> Row:
+    """One case in a process of its own."""
+    command = [sys.executable, __file__, "--case", name, "--mode", mode, "--lock", lock]
+    command += ["--seconds", str(seconds)] + ["--training"] * training
+    found: Row = {"name": name, "training": training}
+    with tempfile.TemporaryDirectory() as caches:
+        environment = os.environ | cache_environment(caches) | {"OMP_NUM_THREADS": "2"}
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            return found | {"failed": f"no result in {timeout:.0f} s"}
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return found | {"failed": f"exit {done.returncode}: {last}"[:300]}
+    return found | dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def line(row: Row) -> str:
+    """A row of the table."""
+    name = f"{row['name']} {'training' if row['training'] else 'inference'}"
+    if "failed" in row:
+        return f"| {name} | {row['failed']} |"
+    parts = [name]
+    eager = row["systems"]["eager"]
+    for system in SYSTEMS:
+        own = row["systems"].get(system, {})
+        if "ms" not in own:
+            parts.append(str(own.get("failed", "-")).replace("|", "/")[:80])
+            continue
+        error = own["error"]
+        parts.append(
+            f"{own['ms']:.3f} ms {eager['ms'] / own['ms']:.2f}x {own['mib']:.0f} MiB"
+            f" {own['first']:.1f} s" + ("" if error is None else f" {error:.1e}")
+        )
+    return "| " + " | ".join(parts) + " |"
+
+
+def means(rows: list[Row]) -> dict[str, float]:
+    """Geometric mean of the speedup over eager, failures counted as 1.0."""
+    found = {}
+    for system in SYSTEMS:
+        ratios = []
+        for row in rows:
+            kept = row.get("systems", {})
+            eager, own = kept.get("eager", {}).get("ms"), kept.get(system, {}).get("ms")
+            ratios.append(eager / own if eager and own else 1.0)
+        found[system] = math.exp(sum(map(math.log, ratios)) / max(1, len(ratios)))
+    return found
+
+
+def missed(row: Row) -> list[str]:
+    """The goals that a case misses."""
+    name = f"{row['name']} {'training' if row['training'] else 'inference'}"
+    kept = row.get("systems", {})
+    eager, own, other = (kept.get(s, {}) for s in ("eager", "flambeau", "incumbent"))
+    if "ms" not in own:
+        return [f"{name}: {row.get('failed') or own.get('failed') or 'no result'}"]
+    found = []
+    if "ms" in eager and own["ms"] > eager["ms"]:
+        found.append(f"{name}: slower than eager by {own['ms'] / eager['ms'] - 1:.0%}")
+    if other.get("mib") and own["mib"] > 1.02 * other["mib"] + 1:
+        found.append(f"{name}: peak {own['mib']:.0f} MiB, the incumbent's {other['mib']:.0f}")
+    if own.get("error") and eager.get("error") and own["error"] > 3 * eager["error"] + 1e-6:
+        found.append(f"{name}: error {own['error']:.1e}, eager's {eager['error']:.1e}")
+    return found
+
+
+def main() -> int:
+    """Run the cases; the exit status is 1 where Flambeau fails on one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="*", default=list(MODELS))
+    parser.add_argument("--modes", nargs="*", default=["inference", "training"])
+    parser.add_argument("--mode", default="default")
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--timeout", type=float, default=180.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--case")
+    parser.add_argument("--training", action="store_true")
+    parser.add_argument("--lock", default="")
+    a = parser.parse_args()
+    if a.case:
+        print(json.dumps(measure(a.case, a.training, a.mode, a.lock, a.seconds)))
+        return 0
+    cases = [(name, mode == "training") for mode in a.modes for name in a.models]
+    rows: list[Row] = []
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(a.jobs) as pool:
+
+        def one(case: tuple[str, bool]) -> Row:
+            row = run(*case, a.mode, lock.name, a.seconds, a.timeout)
+            print(line(row), flush=True)
+            rows.append(row)
+            if a.json is not None:  # what there is, should the machine go away
+                a.json.write_text(json.dumps({"mode": a.mode, "rows": rows}, indent=1))
+            return row
+
+        list(pool.map(one, cases))
+    average = means(rows)
+    print("geometric mean over eager:", {k: round(v, 3) for k, v in average.items()}, flush=True)
+    for text in (text for row in rows for text in missed(row)):
+        print("missed:", text, flush=True)
+    return 1 if any("ms" not in r.get("systems", {}).get("flambeau", {}) for r in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
