@@ -69,3 +69,33 @@ def test_values_that_share_memory_are_not_offered_for_reuse() -> None:
     total.backward()
     assert not y.isnan().any()
     assert offered
+
+
+def test_a_saved_copy_of_a_written_input_keeps_its_gaps() -> None:
+    def program(x):
+        # What is kept is another tensor: a write to `x` is no write to that.
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t + 0, lambda t: t + 0):
+            result = x.sin() * x
+        with torch.no_grad():
+            x.add_(0.5)
+        return result
+
+    compiled = aot.aot_function(program, aot.run_as_is, partition=saving_inputs)
+    grads = []
+    for call in (program, compiled):
+        torch.manual_seed(0)
+        x = torch.randn(3, 6)[:, ::2].requires_grad_()
+        call(x).sum().backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(grads[1], grads[0])
+    (entry,) = compiled.compiled.values()
+    (saved,) = [n for n in entry.backward.graph.nodes if n.op == "placeholder"][:1]
+    (output,) = [n for n in entry.forward.graph.nodes if n.op == "output"]
+    copies = [n for n in output.args[0] if n.target is torch.ops.aten.as_strided.default]
+    assert copies and {tuple(n.meta["val"].stride()) for n in copies} == {(6, 2)}
+    assert tuple(saved.meta["val"].stride()) == (6, 2)
+
+
+def saving_inputs(joint, options):
+    """Nothing but inputs crosses."""
+    return list(joint.primals)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint
@@ -24,6 +25,7 @@ from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.plan import Saved
+from flambeau_aot.writes import has_gaps
 
 
 @dataclass(frozen=True)
@@ -228,9 +230,28 @@ def _extract(
         _put(node, made, graph, needed)
     results: list[Any] = [made[node] for node in outputs]
     for index in copies:
-        clone = graph.call_function(torch.ops.aten.clone.default, (results[index],))
-        clone.meta = dict(results[index].meta)
-        results[index] = clone
+        results[index] = _copy(graph, results[index])
     end = graph.output(tuple(results))
     end.meta["val"] = tuple(node.meta["val"] for node in results)
     return graph, needed
+
+
+def _copy(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """A copy of a value with the same strides, gaps included: the backward part counts on them."""
+    aten = torch.ops.aten
+    value: FakeTensor = node.meta["val"]
+    numbers = (*value.shape, *value.stride())
+    if not all(isinstance(number, int) for number in numbers) or not has_gaps(value):
+        clone = graph.call_function(aten.clone.default, (node,))
+        clone.meta = dict(node.meta)
+        return clone
+    size, stride = list(value.shape), list(value.stride())
+    reach = 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    memory = graph.call_function(aten.new_zeros.default, (node, [reach]))
+    filled = graph.call_function(aten.as_strided_scatter.default, (memory, node, size, stride, 0))
+    laid = graph.call_function(aten.as_strided.default, (filled, size, stride, 0))
+    laid.meta = dict(node.meta)
+    laid.meta["val"] = value.new_zeros([reach]).as_strided(size, stride, 0)
+    memory.meta, filled.meta = dict(node.meta), dict(node.meta)
+    memory.meta["val"] = filled.meta["val"] = value.new_zeros([reach])
+    return laid
