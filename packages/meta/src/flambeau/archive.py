@@ -85,7 +85,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, kind: str) -> dict[str, Any]:
         is_kind, is_format = found["kind"], found["format"]
         found["facts"], found["digests"] = dict(found["facts"]), dict(found["digests"])
     except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise Refused(f"{path}: not a file of Flambeau ({error})") from error
+        raise Refused(f"{path}: not a file of Flambeau, or cut off ({error})") from error
     if is_kind != kind:
         raise Refused(f"{path}: holds a {is_kind}, not a {kind}")
     if is_format != FORMAT:

@@ -114,7 +114,9 @@ def load_export(path: str | Path) -> Exported:
                 out_spec=pytree.treespec_loads(data["result"]),
                 examples=tuple(_example_from(each) for each in data["examples"]),
             )
-        except (KeyError, TypeError, ValueError, LookupError, NotImplementedError) as error:
+        except (
+            AttributeError, LookupError, NotImplementedError, TypeError, ValueError,
+        ) as error:  # fmt: skip
             raise Refused(f"{file}: {type(error).__name__}: {error}") from error
 
 

@@ -103,7 +103,8 @@ class Lookup:
             except CannotSave as error:
                 self.reason = str(error)
                 return
-            self.fault = self.store.put(self.key, files)
+            fault = self.store.put(self.key, files)
+            self.fault = self.fault or fault
 
 
 def _large(artifact: Any) -> bool:

@@ -1,0 +1,115 @@
+"""A function as one graph: in memory, as text, in a file."""
+
+import zipfile
+
+import pytest
+import torch
+from flambeau_capture import TensorForm
+
+import flambeau
+from flambeau import CannotPackage, Refused
+
+linear = torch.nn.Linear(4, 4)
+
+
+def nested(d, k=2, *, flag=True):
+    z = torch.nn.functional.silu(linear(d["x"]))[:, 1:] + d["y"].reshape(-1, 3) * k
+    return {"a": z, "b": (d["x"].mean(dim=(0, 1)), 7), "c": [d["y"], None]}
+
+
+@pytest.fixture
+def inputs():
+    return {"x": torch.randn(2, 4), "y": torch.randn(6)}
+
+
+def test_saved_and_loaded(inputs, tmp_path):
+    exported = flambeau.export(nested, inputs, flag=True)
+    loaded = flambeau.load_export(exported.save(tmp_path / "graph.flambeau"))
+    for each in (exported, loaded):
+        result, expected = each(inputs, flag=True), nested(inputs)
+        torch.testing.assert_close(result["a"], expected["a"])
+        torch.testing.assert_close(result["b"], expected["b"])
+        assert result["c"][0] is inputs["y"] and result["c"][1] is None
+    assert loaded.examples == exported.examples and loaded.in_spec == exported.in_spec
+
+
+def test_what_it_is_called_with_is_checked(inputs, tmp_path):
+    path = flambeau.export(nested, inputs).save(tmp_path / "graph.flambeau")
+    loaded = flambeau.load_export(path)
+    with pytest.raises(ValueError, match=r"shape \[3\] on cpu, exported for"):
+        loaded({**inputs, "y": torch.randn(3)})
+    with pytest.raises(TypeError, match="another structure"):
+        loaded(inputs["x"])
+
+
+def test_the_text_names_every_operation_and_shape(inputs, tmp_path):
+    exported = flambeau.export(nested, inputs)
+    text = str(exported)
+    for part in ("linear", "silu", "float32[2, 4]", "# argument 0", "return"):
+        assert part in text
+    path = exported.save(tmp_path / "graph.flambeau")
+    with zipfile.ZipFile(path) as packed:
+        assert packed.read("graph.txt").decode() == text
+
+
+def test_gradients_reach_the_weights(inputs, tmp_path):
+    loaded = flambeau.load_export(flambeau.export(nested, inputs).save(tmp_path / "g.flambeau"))
+    loaded(inputs)["a"].sum().backward()
+    found = {name: p.grad for name, p in loaded.graph_module.named_parameters()}
+    linear.zero_grad()
+    nested(inputs)["a"].sum().backward()
+    assert any(torch.allclose(g, linear.weight.grad) for g in found.values() if g.dim() == 2)
+
+
+def test_a_loaded_graph_is_compiled_like_any_module(inputs, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+    loaded = flambeau.load_export(flambeau.export(nested, inputs).save(tmp_path / "g.flambeau"))
+    compiled = flambeau.compile(loaded.graph_module)
+    (first, *_) = compiled(inputs["x"], inputs["y"])
+    torch.testing.assert_close(first, nested(inputs)["a"])
+
+
+def test_bodies_of_branches_are_kept(tmp_path):
+    def fn(x):
+        return torch.utils.checkpoint.checkpoint(lambda y: torch.sin(y) * 2, x, use_reentrant=False)
+
+    x = torch.randn(3, requires_grad=True)
+    loaded = flambeau.load_export(flambeau.export(fn, x).save(tmp_path / "g.flambeau"))
+    torch.testing.assert_close(loaded(x), fn(x))
+
+
+@torch.library.custom_op("flambeau_test_export::odd", mutates_args=())
+def odd(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@odd.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+def test_what_has_no_form_in_a_file_is_named(tmp_path):
+    exported = flambeau.export(lambda x: odd(x) + 1, torch.ones(2))
+    with pytest.raises(CannotPackage, match="flambeau_test_export"):
+        exported.save(tmp_path / "g.flambeau")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["os.system", "builtins.eval", "subprocess.run", "torch.nothing"])
+def test_a_name_that_no_graph_calls_is_refused(inputs, tmp_path, name):
+    """Digests are right: somebody wrote this file."""
+    from flambeau import archive
+
+    path = flambeau.export(lambda x: torch.sin(x), torch.ones(2)).save(tmp_path / "g.flambeau")
+    with zipfile.ZipFile(path) as packed:
+        files = {n: packed.read(n) for n in packed.namelist() if n != "manifest.json"}
+    assert b'"torch.sin"' in files["graph.json"]
+    files["graph.json"] = files["graph.json"].replace(b'"torch.sin"', f'"{name}"'.encode())
+    archive.write(path, "graph", {}, files)
+    with pytest.raises(Refused):
+        flambeau.load_export(path)
+
+
+def test_the_form_of_a_tensor_argument():
+    exported = flambeau.export(lambda x: x + 1, torch.ones(2, 3))
+    assert exported.examples == (TensorForm((2, 3), torch.float32, torch.device("cpu")),)

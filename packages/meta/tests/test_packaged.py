@@ -1,0 +1,206 @@
+"""A compiled function in a file: the runtime alone runs it; what does not fit is refused."""
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torch
+
+import flambeau
+from flambeau import CannotPackage, Refused, machine
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path / "cache"))
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 10)
+        self.norm = torch.nn.LayerNorm(10)
+        self.register_buffer("shift", torch.randn(10))
+
+    def forward(self, x, scale=2):
+        y = torch.softmax(self.norm(torch.nn.functional.gelu(self.linear(x))) + self.shift, -1)
+        return {"y": y * scale, "rest": [x.view(-1), 7]}
+
+
+@pytest.fixture
+def net():
+    return Net().eval()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(4, 6)
+
+
+def package(net, x, path, **more):
+    with torch.no_grad():
+        return flambeau.package(net, x, path=path, **more)
+
+
+LOAD = """
+import json, sys, time, torch
+x = torch.load(sys.argv[2])
+start = time.perf_counter()
+import flambeau
+loaded = flambeau.load(sys.argv[1])
+with torch.no_grad():
+    result = loaded(x)
+seconds = time.perf_counter() - start
+compilers = ("sympy", "networkx", "triton", "flambeau_prims", "flambeau_capture",
+    "flambeau_aot.joint", "flambeau_aot.partition", "flambeau_aot.compile",
+    "flambeau_inductor.compile", "flambeau_inductor.codegen", "flambeau_inductor.lowering",
+    "flambeau_inductor.schedule", "flambeau_inductor.ir", "flambeau_inductor.passes")
+print(json.dumps({"seconds": seconds, "y": result["y"].tolist(),
+    "there": [name for name in compilers if name in sys.modules]}))
+"""
+
+
+def test_a_process_with_the_runtime_alone(net, x, tmp_path):
+    path = package(net, x, tmp_path / "net.flambeau")
+    torch.save(x, tmp_path / "x.pt")
+    env = {**os.environ, "PATH": "", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", LOAD, str(path), str(tmp_path / "x.pt")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["there"] == []
+    torch.testing.assert_close(torch.tensor(found["y"]), net(x)["y"])
+
+
+def test_called_as_the_function(net, x, tmp_path):
+    loaded = flambeau.load(package(net, x, tmp_path / "net.flambeau"))
+    with torch.no_grad():
+        result, expected = loaded(x), net(x)
+    torch.testing.assert_close(result, expected)
+    assert result["rest"][1] == 7 and set(loaded.state_dict()) == set(net.state_dict())
+    assert loaded.guards and "net" in repr(loaded)
+
+
+def test_what_it_is_called_with_is_checked(net, x, tmp_path):
+    loaded = flambeau.load(package(net, x, tmp_path / "net.flambeau"))
+    with pytest.raises(ValueError, match=r"argument 0 is float32 \[3, 6\] on cpu, the file is"):
+        loaded(torch.randn(3, 6))
+    with pytest.raises(ValueError, match="float64"):
+        loaded(x.double())
+    with pytest.raises(TypeError, match="another structure"):
+        loaded(x, 2)
+    with pytest.raises(TypeError, match="is a int"):
+        loaded(3)
+
+
+def test_a_value_that_is_no_tensor_is_fixed(net, x, tmp_path):
+    with torch.no_grad():
+        path = flambeau.package(net, x, scale=3, path=tmp_path / "net.flambeau")
+        loaded = flambeau.load(path)
+        torch.testing.assert_close(loaded(x, scale=3), net(x, scale=3))
+    with pytest.raises(ValueError, match="argument 1 is 4, the file is made for 3"):
+        loaded(x, scale=4)
+
+
+def test_weights_of_ones_own(net, x, tmp_path):
+    path = package(net, x, tmp_path / "net.flambeau", weights=False)
+    other = Net().eval()
+    with torch.no_grad():
+        torch.testing.assert_close(flambeau.load(path, state=other)(x), other(x))
+        torch.testing.assert_close(flambeau.load(path, state=net.state_dict())(x), net(x))
+    with pytest.raises(Refused, match=r"made without weights, and state= has no"):
+        flambeau.load(path)
+    with pytest.raises(Refused, match=r"linear\.weight is torch\.float64"):
+        flambeau.load(path, state=Net().double())
+
+
+def test_trained_after_loading(net, x, tmp_path):
+    path = flambeau.package(net, x, path=tmp_path / "net.flambeau", weights=False)
+    other = Net().eval()
+    loaded = flambeau.load(path, state=other)
+    loaded(x)["y"].square().sum().backward()
+    got = other.linear.weight.grad.clone()
+    other.zero_grad()
+    other(x)["y"].square().sum().backward()
+    torch.testing.assert_close(got, other.linear.weight.grad)
+
+
+def rewritten(path, change):
+    with zipfile.ZipFile(path) as packed:
+        members = {name: packed.read(name) for name in packed.namelist()}
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, data in members.items():
+            packed.writestr(name, change(name, data))
+    return path
+
+
+@pytest.mark.parametrize("member", ["program.json", "call.json", "weights.pt", "kernels.so"])
+def test_a_changed_file_is_refused(net, x, tmp_path, member):
+    path = package(net, x, tmp_path / "net.flambeau")
+    rewritten(path, lambda n, d: d[:-1] + bytes([d[-1] ^ 1]) if n.endswith(member) else d)
+    with pytest.raises(Refused, match="digest differs"):
+        flambeau.load(path)
+
+
+def test_a_truncated_file_is_refused(net, x, tmp_path):
+    path = package(net, x, tmp_path / "net.flambeau")
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(Refused, match="cut off"):
+        flambeau.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("python", "cpython-399", "made for python cpython-399"),
+        ("torch", "1.9.0", "made with torch 1.9.0"),
+        ("machine", "vax", "made for machine vax"),
+        ("features", ["avx1024"], "lacks avx1024"),
+        ("packages", {"flambeau-aot": "9.1"}, "made with flambeau-aot 9.1"),
+    ],
+)
+def test_another_machine_is_refused(net, x, tmp_path, name, value, reason):
+    def change(member, data):
+        if member != "manifest.json":
+            return data
+        manifest = json.loads(data)
+        manifest["facts"][name] = value
+        return json.dumps(manifest).encode()
+
+    path = rewritten(package(net, x, tmp_path / "net.flambeau"), change)
+    with pytest.raises(Refused, match=reason):
+        flambeau.load(path)
+
+
+def test_here_fits_here():
+    assert machine.misfits(machine.facts()) == []
+    assert machine.features()
+
+
+class Opaque:
+    def __init__(self, y):
+        self.y = y
+
+
+torch.utils._pytree.register_pytree_node(Opaque, lambda o: ([o.y], None), lambda v, _: Opaque(*v))
+
+
+def test_what_has_no_form_in_a_file_is_named(x, tmp_path):
+    def fn(x):
+        return Opaque(x * 2)
+
+    with pytest.raises(CannotPackage, match="Opaque"):
+        flambeau.package(fn, x, path=tmp_path / "fn.flambeau")
+    assert list(tmp_path.glob("*.flambeau")) == []
+
+
+def test_a_graph_break_is_an_error_that_names_the_line(x, tmp_path):
+    def fn(x):
+        return x * int(x.sum().item() * 0 + 2)
+
+    with pytest.raises(flambeau.Unsupported, match="item"):
+        flambeau.package(fn, x, path=tmp_path / "fn.flambeau")
+    assert list(tmp_path.glob("*.flambeau")) == []
