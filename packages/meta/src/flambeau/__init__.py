@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from flambeau import cache
     from flambeau.api import compile, optimize, report
     from flambeau.backends import list_backends, register_backend
+    from flambeau.backends.autotune import Autotune
     from flambeau.bisecting import Verdict
     from flambeau.bisecting.bisect import bisect
     from flambeau.errors import (
@@ -63,6 +64,7 @@ _HOMES = {
     "report": "flambeau.api",
     "list_backends": "flambeau.backends",
     "register_backend": "flambeau.backends",
+    "Autotune": "flambeau.backends.autotune",
     "Verdict": "flambeau.bisecting",
     "bisect": "flambeau.bisecting",
     "CannotPackage": "flambeau.errors",
@@ -105,6 +107,7 @@ _HOMES = {
 _RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.loading"})
 
 __all__ = [
+    "Autotune",
     "CannotPackage",
     "CompileProfiler",
     "Explanation",

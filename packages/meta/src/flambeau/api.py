@@ -16,6 +16,8 @@ from flambeau_capture.api import compiler_of
 
 from flambeau import logs, progress, tracing
 from flambeau.backends import is_built_in, resolve
+from flambeau.backends.autotune import Autotune
+from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.copies import make_copyable
@@ -86,6 +88,7 @@ def compile(
         "dynamic": dynamic,
         "mode": mode,
         "options": given,
+        "verify": verify,
     }
     # a backend that is not ours reads its options itself, but for those of capture in full spelling
     own = given if is_built_in(backend) else of_stage(given, "capture")
@@ -94,6 +97,10 @@ def compile(
     recorder = Recorder()
     request = Request(choices, recorder, strict=fullgraph, options=theirs)
     chosen = resolve(backend, request)
+    if isinstance(backend, Autotune):
+        chosen = backend.for_request(request)
+    if mode == "never-slower":
+        chosen = never_slower(backend, request)
     settings = Settings.from_environment()
     if settings is not None:
         chosen = with_repro(chosen, backend, choices, settings)

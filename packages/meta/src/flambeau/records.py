@@ -53,7 +53,8 @@ class Report:
 
     fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
     before compiled code is used. skipped: frames left to Python, with the reason. internal_errors:
-    faults of capture itself, after which a frame ran eagerly.
+    faults of capture itself, after which a frame ran eagerly. races: which backend was chosen for
+    a graph by measurement, and by how much it won.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -62,6 +63,7 @@ class Report:
     guards: int = 0
     skipped: tuple[str, ...] = ()
     internal_errors: tuple[str, ...] = ()
+    races: tuple[str, ...] = ()
 
     @property
     def graphs(self) -> int:
@@ -122,6 +124,7 @@ class Report:
             "saved_bytes_save_all": self.saved_bytes_save_all,
             "skipped": list(self.skipped),
             "internal_errors": list(self.internal_errors),
+            "races": list(self.races),
             "seconds": self.seconds,
         }
 
@@ -135,6 +138,7 @@ class Report:
         lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
         lines += [f"  left to Python: {text}" for text in self.skipped]
         lines += [f"  fault of capture: {text}" for text in self.internal_errors]
+        lines += [f"  measured: {text}" for text in self.races]
         return "\n".join(lines)
 
 
@@ -156,6 +160,7 @@ def total(reports: Iterable[Report]) -> Report:
         sum(report.guards for report in each),
         tuple(text for report in each for text in report.skipped),
         tuple(text for report in each for text in report.internal_errors),
+        tuple(text for report in each for text in report.races),
     )
 
 
@@ -169,6 +174,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._records: list[GraphRecord] = []
         self._fallbacks: list[StageFailure] = []
+        self._races: list[str] = []
         self.watch = Watch()
 
     def add(self, record: GraphRecord) -> None:
@@ -186,6 +192,11 @@ class Recorder:
         self.watch.tell("fallback", failure)
         return first
 
+    def race(self, text: str) -> None:
+        """One more graph was given to the fastest of several backends."""
+        with self._lock:
+            self._races.append(text)
+
     def report(
         self,
         breaks: Iterable[str] = (),
@@ -196,9 +207,9 @@ class Recorder:
         """The sums so far, with what capture counted."""
         with self._lock:
             records, fallbacks = tuple(self._records), tuple(self._fallbacks)
-        return Report(
-            records, fallbacks, tuple(breaks), guards, tuple(skipped), tuple(internal_errors)
-        )
+            races = tuple(self._races)
+        found = (tuple(breaks), guards, tuple(skipped), tuple(internal_errors))
+        return Report(records, fallbacks, *found, races)
 
 
 #: the recorder of each compiled callable that is alive; it holds no choice and no compiled code

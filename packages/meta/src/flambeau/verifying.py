@@ -19,6 +19,7 @@ from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend
 from flambeau.choices import Choices
 from flambeau.errors import FlambeauWarning, StageFailure
+from flambeau.graph_copy import copied_graph
 from flambeau.products import user_line
 from flambeau.records import Recorder
 from flambeau.repro.check import GraphCheck, compared
@@ -55,7 +56,8 @@ def verified(
     """The backend; its graphs are checked in their first calls. `by`: what the user named it."""
 
     def checked(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        return Verified(gm, backend(gm, example_inputs), by, choices, recorder, calls)
+        kept, _ = copied_graph(gm)  # a backend may rewrite the graph that it is given
+        return Verified(kept, backend(gm, example_inputs), by, choices, recorder, calls)
 
     checked.__name__ = getattr(backend, "__name__", "backend")
     checked.__dict__.update(getattr(backend, "__dict__", {}))

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import torch
 
-from flambeau.backends import composed, onnx, packaged, torchscript
+from flambeau.backends import autotune, composed, onnx, packaged, torchscript
 from flambeau.backends.request import Backend, Factory, Request
 from flambeau.errors import BackendMissing
 
@@ -53,7 +53,7 @@ class Known:
 
 
 #: numbers that are not integers are constants to ahead-of-time autograd and what is behind it
-INTEGERS = frozenset({"sizes", "integers"})
+INTEGERS = frozenset({"sizes", "integers", "floats"})
 
 TABLE: dict[str, Known] = {
     "eager": Known("the captured graph as it is", composed.eager, symbols=True),
@@ -65,6 +65,10 @@ TABLE: dict[str, Known] = {
     "aot_nop": Known("another name of aot_eager", composed.aot_eager, symbols=INTEGERS),
     "aot_eager_prims": Known("the same in primitives", composed.aot_eager_prims, symbols=INTEGERS),
     "inductor": Known("fused C++ and Triton kernels", composed.inductor, symbols=INTEGERS),
+    "autotune": Known(
+        "each graph as whichever of eager, aot_eager and inductor runs it fastest",
+        autotune.autotune,
+    ),
     "cudagraphs": Known(
         "aot_eager, recorded and replayed as CUDA graphs", composed.cudagraphs, CUDA
     ),

@@ -20,6 +20,7 @@ from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import Choices
 from flambeau.errors import StageError
+from flambeau.graph_copy import copied_graph
 from flambeau.judging import Difference, difference
 from flambeau.records import Recorder
 from flambeau.running import copied, in_double, observe
@@ -50,6 +51,7 @@ class GraphCheck:
 
     def compile(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         """Compile from nothing, raising what goes wrong."""
+        gm, _ = copied_graph(gm)
         if self.backend == HALF:
             return _half(gm, inputs, self.choices)
         recorder = Recorder()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau.graph_copy import copied_graph
 from flambeau.repro.check import Failure
 from flambeau.running import copied
 
@@ -191,16 +192,6 @@ MOVES: tuple[tuple[str, Callable[[Shrunk], Iterator[Candidate]]], ...] = (
 COMPUTED = ("call_function", "call_method", "get_attr")
 
 
-def _copy(gm: fx.GraphModule) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
-    """The graph again, with the same parameters, and where each node went."""
-    graph = fx.Graph()
-    where: dict[fx.Node, fx.Node] = {}
-    output = graph.graph_copy(gm.graph, where)
-    graph.output(output)
-    made = fx.GraphModule(gm, graph, class_name=type(gm).__name__)
-    return made, where
-
-
 def _finished(gm: fx.GraphModule, inputs: Sequence[Any]) -> Candidate:
     """Drop what nothing reads, inputs too."""
     for node in reversed(gm.graph.nodes):
@@ -223,7 +214,7 @@ def _with_outputs(state: Shrunk, outputs: Sequence[fx.Node]) -> Candidate:
 
 
 def _ending_at(gm: fx.GraphModule, inputs: Sequence[Any], outputs: Sequence[fx.Node]) -> Candidate:
-    made, where = _copy(gm)
+    made, where = copied_graph(gm)
     _set_outputs(made.graph, [where[node] for node in outputs])
     return _finished(made, inputs)
 
@@ -234,7 +225,7 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> Candidate | None:
     chosen = [n for n in nodes if isinstance(values.get(n), torch.Tensor)]
     if not chosen:
         return None
-    made, where = _copy(state.gm)
+    made, where = copied_graph(state.gm)
     first = next(iter(made.graph.nodes))
     inputs = []
     for node in chosen:
@@ -251,7 +242,7 @@ def _replaced(state: Shrunk, nodes: Sequence[fx.Node]) -> Candidate | None:
 
 
 def _bypassed(state: Shrunk, node: fx.Node, source: fx.Node) -> Candidate:
-    made, where = _copy(state.gm)
+    made, where = copied_graph(state.gm)
     where[node].replace_all_uses_with(where[source])
     return _finished(made, state.inputs)
 

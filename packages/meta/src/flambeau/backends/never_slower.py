@@ -1,0 +1,114 @@
+"""`mode="never-slower"`: eager serves until something faster is ready and was seen to be faster.
+
+In: a backend. Out: a backend whose graphs run at once. Invariant: compiling, checking and measuring
+happen on another thread, on copies of the first call's inputs; a call never waits for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau.backends.fallback import graph_name
+from flambeau.backends.racing import EAGER, Race, race
+from flambeau.backends.request import Backend, Request
+from flambeau.errors import StageFailure
+from flambeau.graph_copy import copied_graph
+from flambeau.records import Recorder
+from flambeau.running import copied
+
+logger = logging.getLogger("flambeau.autotune")
+
+
+def never_slower(by: str | Callable[..., Any], request: Request) -> Backend:
+    """The backend `by`, behind eager."""
+
+    def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return Switching(gm, list(example_inputs), by, request)
+
+    backend.__name__ = by if isinstance(by, str) else getattr(by, "__name__", "backend")
+    return backend
+
+
+class Switching:
+    """A graph that runs as it is until its compiled form was measured to be faster.
+
+    race: the result, when it is there. finished: set when nothing changes any more.
+    """
+
+    def __init__(
+        self,
+        gm: fx.GraphModule,
+        inputs: list[Any],
+        by: str | Callable[..., Any],
+        request: Request,
+    ) -> None:
+        self.race: Race | None = None
+        self.finished = threading.Event()
+        self._name = graph_name(gm)
+        self._run: Callable[..., Any] = gm.forward
+        copy, _ = copied_graph(gm)
+        arguments = (copy, copied(inputs), by, request, Surroundings())
+        name = f"flambeau compiles {self._name}"
+        threading.Thread(target=self._work, args=arguments, name=name, daemon=True).start()
+
+    def __call__(self, *inputs: Any) -> Any:
+        return self._run(*inputs)
+
+    def _work(
+        self,
+        gm: fx.GraphModule,
+        inputs: list[Any],
+        by: str | Callable[..., Any],
+        request: Request,
+        surroundings: Surroundings,
+    ) -> None:
+        from flambeau.backends.registry import resolve  # the table there is made of such modules
+
+        recorder = Recorder()
+        try:
+            with surroundings.again():
+                own, _ = copied_graph(gm)
+                strict = Request(request.choices, recorder, strict=True, options=request.options)
+                compiled = resolve(by, strict)(own, inputs)
+                name = by if isinstance(by, str) else getattr(by, "__name__", "backend")
+                self.race = race(gm, {name: compiled}, inputs, {})
+            if self.race.winner != EAGER:
+                for record in recorder.report().records:
+                    request.recorder.add(record)
+                self._run = compiled
+            request.recorder.race(str(self.race))
+            logger.info("%s", self.race)
+        except Exception as error:  # the program does not wait for this, and goes on without it
+            request.recorder.fall_back(StageFailure("never-slower", self._name, error, ""))
+        finally:
+            self.finished.set()
+
+
+class Surroundings:
+    """The modes of a thread that decide what a graph is compiled to."""
+
+    def __init__(self) -> None:
+        self.grad = torch.is_grad_enabled()
+        self.inference = torch.is_inference_mode_enabled()
+        self.casts = [
+            (device, torch.get_autocast_dtype(device))
+            for device in ("cpu", "cuda")
+            if torch.is_autocast_enabled(device)
+        ]
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """The same modes on this thread."""
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(self.inference))
+            stack.enter_context(torch.set_grad_enabled(self.grad))
+            for device, dtype in self.casts:
+                stack.enter_context(torch.autocast(device, dtype))
+            yield
