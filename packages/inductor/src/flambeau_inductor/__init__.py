@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CompilerNotFound,
         InductorError,
     )
+    from flambeau_inductor.fuel import Fuel
     from flambeau_inductor.options import Options
     from flambeau_inductor.passes.prepare import prepare
     from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
@@ -35,6 +36,7 @@ _HOMES = {
     "CompilerFailed": "errors",
     "CompilerNotFound": "errors",
     "InductorError": "errors",
+    "Fuel": "fuel",
     "Options": "options",
     "Artifact": "runtime.artifact",
     "CannotLoad": "runtime.artifact",
@@ -57,6 +59,7 @@ __all__ = [
     "CompilerNotFound",
     "KEPT_WHOLE",
     "Fallback",
+    "Fuel",
     "InductorError",
     "Limits",
     "Options",

@@ -21,7 +21,7 @@ from flambeau_aot import GraphInfo
 from flambeau_inductor.runtime.cuda_graphs import CudaRecorder, Recorded
 from torch import fx
 
-from flambeau.backends.fallback import graph_name, has_open_sizes, marked, with_fallback
+from flambeau.backends.fallback import graph_name, marked, with_fallback
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.tally import Tally, operations
 from flambeau.cache.graphs import GraphCache
@@ -182,9 +182,7 @@ def _through_aot(
                 ),
             )
 
-        # what a compile assumed about open sizes is known to their environment alone
-        kept = cache is not None and not has_open_sizes(gm)
-        lookup = cache.lookup(gm, example_inputs) if cache is not None and kept else None
+        lookup = None if cache is None else cache.lookup(gm, example_inputs)
         found = None
         if lookup is not None and not request.recorder.watch.every_stage:
             found = lookup.find(gm, example_inputs, compile_now)

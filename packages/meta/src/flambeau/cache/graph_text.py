@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from flambeau_aot.sizes import has_symbols
 from torch import fx
 
 from flambeau._torch_compat import is_overload
@@ -59,6 +60,9 @@ def _lines(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[str]:
     lines: list[str] = []
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
+        if has_symbols(node.meta.get("val")):
+            # what a compile learns about a size is known to its environment alone
+            raise CannotKey("sizes that are left open")
         if node.op == "placeholder":
             lines.append(f"%{numbers[node]} = input")
             continue
