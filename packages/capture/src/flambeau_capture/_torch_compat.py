@@ -258,6 +258,15 @@ def loops() -> tuple[Any, ...]:
     return (while_loop,)
 
 
+def associative_scans() -> tuple[Any, ...]:
+    """`associative_scan`, where torch has it."""
+    try:
+        from torch._higher_order_ops.associative_scan import associative_scan
+    except ImportError:
+        return ()
+    return (associative_scan,)
+
+
 def function_applies() -> tuple[Any, ...]:
     """`torch.autograd.Function.apply`, as the function that its class method is made of."""
     found: Any = torch.autograd.Function.__dict__["apply"]

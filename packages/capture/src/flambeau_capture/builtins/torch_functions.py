@@ -61,8 +61,7 @@ def _answer(value: Any, *fns: Any) -> None:
 
 _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
 _answer(
-    False, *compat.SCRIPTING_QUESTIONS, torch.onnx.is_in_onnx_export,
-    *compat.never_under_capture(),
+    False, *compat.SCRIPTING_QUESTIONS, *compat.never_under_capture(),
 )  # fmt: skip
 _answer(None, *compat.nothing_under_capture())
 _answer(0, *compat.zero_under_capture())

@@ -14,7 +14,13 @@ from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call, is_graph_function
+from flambeau_capture.values.callables import (
+    BREAKS,
+    HANDLERS,
+    describe_call,
+    evaluate_call,
+    is_graph_function,
+)
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.tensor import graph_call
@@ -83,6 +89,10 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     if hidden is not None:
         return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
     module = real.__module__ or ""
+    if module == "importlib.metadata" and real.__name__ in ("version", "packages_distributions"):
+        return evaluate_call(tx, real, args, kwargs)  # what is installed stays for a process
+    if real.__name__ == "is_in_onnx_export" and module == "torch.onnx":
+        return Constant(False)  # known by name: torch imports its exporter when it is asked for
     if real.__name__ == "expect_true" and module == compat.SYMBOLIC_SHAPES:
         return Constant(args[0].truth(tx))
     if module == "numpy":

@@ -130,7 +130,12 @@ class Session(Tracer):
         if step == self.stop_at:
             frame.current = frame.prepared.body.instructions[frame.position]
             raise Reached(self.chain())
-        self._limit_steps()
+        try:
+            self._limit_steps()
+        except Break as error:
+            frame.current = frame.prepared.body.instructions[frame.position]
+            self.locate(error)
+            raise
 
     def _unreadable(self, code: CodeType, error: UnknownOpcode) -> Exception:
         if self.frames:

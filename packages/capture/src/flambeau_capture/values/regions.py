@@ -16,6 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import checkpoint_call, cond_call, select, while_call
+from flambeau_capture.polyfills import scanning
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.bodies import Captured, capture_body
 from flambeau_capture.values.callables import handles
@@ -111,6 +112,11 @@ def _while(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     tensors = [*nodes, *sides[0].lifted, *sides[1].lifted]
     head = (sides[0].node, sides[1].node, counts)
     return record_result(tx, while_call, (*head, *tensors), result)
+
+
+@handles(*compat.associative_scans())
+def _associative_scan(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(scanning.associative_scan, args, kwargs)
 
 
 def _writes(body: Captured) -> bool:

@@ -1,0 +1,412 @@
+"""Every break reason: a program that breaks for it, and the edit of its hint, with a graph fewer.
+
+`EDITS` holds the pairs; `NO_EDIT` the reasons for which there is none, which their text says.
+"""
+
+import logging
+import re
+import threading
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from flambeau_capture import graph_break
+from flambeau_capture.breaks import REASONS
+from flambeau_capture.explaining import explain
+
+EDITS = {}
+SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025"}
+LOG = logging.getLogger("flambeau.tests.hints")
+ITEMS = {"f": (n for n in ())}
+
+
+def pair(id):
+    def register(make):
+        EDITS[id] = make()
+        return make
+
+    return register
+
+
+@pair("FB0001")
+def _():
+    def broken(t):
+        t = t + 1
+        if t.sum() > 0:
+            return t * 2
+        return t * 3
+
+    def edited(t):
+        t = t + 1
+        return torch.where(t.sum() > 0, t * 2, t * 3)
+
+    return broken, edited
+
+
+@pair("FB0002")
+def _():
+    def broken(t):
+        return (t + 1) * float((t * 2).sum())
+
+    def edited(t):
+        return (t + 1) * (t * 2).sum()
+
+    return broken, edited
+
+
+@pair("FB0003")
+def _():
+    def broken(t):
+        t = t + 1
+        return t * len(t.tolist())
+
+    def edited(t):
+        t = t + 1
+        return t * t.shape[0]
+
+    return broken, edited
+
+
+@pair("FB0004")
+def _():
+    def broken(t):
+        t = t + 1
+        return t[t > 2].sum() + 1
+
+    def edited(t):
+        t = t + 1
+        return torch.where(t > 2, t, 0).sum() + 1
+
+    return broken, edited
+
+
+@pair("FB0005")
+def _():
+    def broken(t):
+        t = t + 1
+        return t * eval("3")
+
+    factor = eval("3")
+
+    def edited(t):
+        t = t + 1
+        return t * factor
+
+    return broken, edited
+
+
+@pair("FB0006")
+def _():
+    def broken(t):
+        t = t + 1
+        graph_break()
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        return t * 2
+
+    return broken, edited
+
+
+@pair("FB0007")
+def _():
+    leaf = torch.ones(3, requires_grad=True)
+
+    def broken(t):
+        loss = (leaf * t).sum()
+        loss.backward()
+        return loss.detach() + 1
+
+    def edited(t):
+        loss = (leaf * t).sum()
+        return loss.detach() + 1
+
+    return broken, edited
+
+
+@pair("FB0008")
+def _():
+    def broken(t):
+        t = t + 1
+        try:
+            raise ValueError("a")
+        except* ValueError:
+            t = t * 2
+        return t
+
+    def edited(t):
+        t = t + 1
+        try:
+            raise ValueError("a")
+        except ValueError:
+            t = t * 2
+        return t
+
+    return broken, edited
+
+
+@pair("FB0009")
+def _():
+    def broken(t):
+        t = t + 1
+        return t * len(dir(LOG))
+
+    size = len(dir(LOG))
+
+    def edited(t):
+        t = t + 1
+        return t * size
+
+    return broken, edited
+
+
+@pair("FB0012")
+def _():
+    def broken(t):
+        t = t + 1
+        return t * torch.Tensor([1.0, 2.0, 3.0])
+
+    def edited(t):
+        t = t + 1
+        return t * torch.tensor([1.0, 2.0, 3.0])
+
+    return broken, edited
+
+
+@pair("FB0013")
+def _():
+    def broken(t):
+        t = t + 1
+        with torch.cpu.amp.autocast(enabled=False):
+            t = t * 2
+        return t
+
+    def edited(t):
+        t = t + 1
+        with torch.autocast("cpu", enabled=False):
+            t = t * 2
+        return t
+
+    return broken, edited
+
+
+@pair("FB0014")
+def _():
+    def broken(t):
+        t = t + 1
+        for n in ITEMS["f"]:
+            t = t * n
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        for n in []:
+            t = t * n
+        return t * 2
+
+    return broken, edited
+
+
+@pair("FB0015")
+def _():
+    generator = torch.Generator()
+
+    def broken(t):
+        t = t + 1
+        return t + torch.rand(3, generator=generator)
+
+    def edited(t):
+        t = t + 1
+        return t + torch.rand(3)
+
+    return broken, edited
+
+
+@pair("FB0016")
+def _():
+    def broken(t):
+        a = (t + 1).reshape(3, 1)
+        a.t_()
+        return a * 2
+
+    def edited(t):
+        a = (t + 1).reshape(3, 1)
+        a = a.t()
+        return a * 2
+
+    return broken, edited
+
+
+@pair("FB0017")
+def _():
+    def broken(t):
+        t = t + 1
+        return t * len(threading.enumerate())
+
+    count = len(threading.enumerate())
+
+    def edited(t):
+        t = t + 1
+        return t * count
+
+    return broken, edited
+
+
+@pair("FB0019")
+def _():
+    class Counted:
+        calls = 0
+
+    def broken(t):
+        t = t + 1
+        Counted.calls = 3
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        return t * 2, 3
+
+    return broken, edited
+
+
+class Made:
+    def double(self, t):
+        return t * 2
+
+
+@pair("FB0020")
+def _():
+    def broken(t):
+        t = t + 1
+
+        class Inside:
+            def double(self, t):
+                return t * 2
+
+        return Inside().double(t)
+
+    def edited(t):
+        t = t + 1
+        return Made().double(t)
+
+    return broken, edited
+
+
+@pair("FB0021")
+def _():
+    async def later():
+        return 1
+
+    def broken(t):
+        t = t + 1
+        later().close()
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        return t * 2
+
+    return broken, edited
+
+
+@pair("FB0023")
+def _():
+    def broken(t):
+        t = t + 1
+        print(end="", sep="", *[t.sum() for _ in range(0)], file=None)
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        print(end="")
+        return t * 2
+
+    return broken, edited
+
+
+@pair("FB0024")
+def _():
+    def broken(t):
+        t = t + 1
+        torch.manual_seed(0)
+        return t * 2
+
+    def edited(t):
+        t = t + 1
+        return t * 2
+
+    return broken, edited
+
+
+def reasons(fn):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = explain(fn, torch.arange(3.0) + 1)
+    return [report.reason.id for report in found.break_reasons], len(found.graphs)
+
+
+@pytest.mark.parametrize("id", sorted(EDITS))
+def test_the_edit_removes_the_break(id):
+    broken, edited = EDITS[id]
+    before, graphs = reasons(broken)
+    after, fewer = reasons(edited)
+    assert id in before
+    assert after == [] and fewer < graphs
+
+
+def test_every_reason_is_here_or_says_that_no_edit_helps():
+    assert set(EDITS) | SPECIAL == set(REASONS)
+    for id in ("FB0010", "FB0011"):
+        assert REASONS[id].hint.startswith("nothing")
+    for reason in REASONS.values():
+        assert reason.hint and re.fullmatch(r"FB\d{4}", reason.id)
+
+
+def test_a_recursion_becomes_a_loop():
+    def deep(t, n):
+        return t if n == 0 else deep(t + 1, n - 1)
+
+    def loop(t, n):
+        for _ in range(n):
+            t = t + 1
+        return t
+
+    assert "FB0018" in reasons(lambda t: deep(t, 400))[0]
+    assert reasons(lambda t: loop(t, 400)) == ([], 1)
+
+
+def test_a_loop_without_tensors_is_left_outside():
+    def body(t):
+        return t + 1
+
+    def broken(t):
+        t = t + 1
+        total = 0
+        for n in range(10**6):
+            total += n % 3
+        return t + total
+
+    assert "FB0022" in reasons(broken)[0]
+    assert reasons(body) == ([], 1)
+
+
+def test_a_mapped_function_returns_what_it_would_write():
+    kept = []
+
+    def writes(x):
+        kept.append(x * 2)
+        return x
+
+    def returns(x):
+        return x, x * 2
+
+    assert "FB0025" in reasons(lambda t: torch.vmap(writes)(t) + 1)[0]
+    assert reasons(lambda t: torch.vmap(returns)(t)[0] + 1) == ([], 1)
+
+
+def test_modules_are_no_reason():
+    module = nn.Linear(3, 3)
+    assert reasons(lambda t: module(t)) == ([], 1)
