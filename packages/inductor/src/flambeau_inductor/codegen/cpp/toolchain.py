@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ FLAGS = (
     "-Wno-psabi",
 )
 NATIVE = ("-march=native",)
+HUGE = 1 << 20
+"""Characters of a unit (thousands of kernels) from which the compiler spends less on each."""
+
 LIBRARY = re.compile(r"\s(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)")
 
 
@@ -144,6 +148,20 @@ def header_digest() -> str:
     return digest.hexdigest()
 
 
+def _lighter(flag: str) -> str:
+    return "-O1" if flag == "-O3" else flag
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"failed (exit {code})"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
 def build(toolchain: Toolchain, text: str, folder: Path) -> Path:
     """Compile `text` into a shared object in `folder`; raises `CompilerFailed`.
 
@@ -154,7 +172,8 @@ def build(toolchain: Toolchain, text: str, folder: Path) -> Path:
     with os.fdopen(descriptor, "w") as file:
         file.write(text)
     unit, result = source.with_suffix(".o"), source.with_suffix(".so")
-    compile_ = [toolchain.compiler, *toolchain.flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
+    flags = toolchain.flags if len(text) < HUGE else tuple(map(_lighter, toolchain.flags))
+    compile_ = [toolchain.compiler, *flags, f"-I{INCLUDE}", "-c", name, "-o", str(unit)]
     link = [
         toolchain.compiler,
         "-shared",
@@ -172,7 +191,7 @@ def build(toolchain: Toolchain, text: str, folder: Path) -> Path:
             run = subprocess.run(command, capture_output=True, text=True, check=False)
             if run.returncode:
                 first = "\n".join(run.stderr.splitlines()[:20])
-                raise CompilerFailed(f"{' '.join(command[:1])} failed:\n{first}")
+                raise CompilerFailed(f"{command[0]} {_ending(run.returncode)}:\n{first}")
     finally:
         source.unlink(missing_ok=True)
         unit.unlink(missing_ok=True)
