@@ -383,7 +383,7 @@ def environment_of(number: Any) -> Any:
 def symbolic_integer(expression: Any, like: torch.SymInt) -> Any:
     """A symbolic integer for an expression over the symbols of `like`'s environment."""
     environment = environment_of(like)
-    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    values = values_of(environment)
     known = expression.xreplace(values)
     hint = int(known) if known.is_Integer else None
     return environment.create_symintnode(expression, hint=hint)
@@ -394,7 +394,7 @@ def symbolic_number(expression: Any, like: Any) -> Any:
     if expression.is_integer:
         return symbolic_integer(expression, like)
     environment = environment_of(like)
-    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    values = values_of(environment)
     return environment.create_symfloatnode(expression, hint=float(expression.xreplace(values)))
 
 
@@ -409,3 +409,9 @@ def hint(number: Any) -> int:
         known = number.node.hint
         return 0 if known is None else int(known)
     return int(number)
+
+
+def values_of(environment: Any) -> Any:
+    """The values of symbols in this compile; 2.13 has another name for them than 2.11."""
+    name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"
+    return getattr(environment, name)

@@ -25,6 +25,7 @@ from flambeau_aot.joint.ambient import ambient
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
 from flambeau_aot.options import Options
+from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
 from flambeau_aot.program import Program, of_graph_module
@@ -136,7 +137,8 @@ def compile_program(
         compiled.again = again
         return compiled
     with clock.timed("partition"):
-        halves = split(joint, partition(joint, options), options.classify)
+        saved = checked_cut(joint, partition(joint, options))
+        halves = split(joint, saved, options.classify)
 
     def compile_derivative(of: Program, examples: Sequence[Any]) -> Compiled:
         own = replace(options, name=of.name)
@@ -278,7 +280,11 @@ def _compiled(
     roots: frozenset[int] = frozenset(),
 ) -> Checked:
     examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
-    call = compiler(gm, examples, info)
+    try:
+        call = compiler(gm, examples, info)
+    except Exception as error:
+        error.add_note(f"while the compiler of {info.name} (the {info.kind} graph) was at work")
+        raise
     if not callable(call):
         raise AotError(f"the compiler of {info.name} returned {call!r}, which cannot be called")
     checked = Checked(

@@ -133,7 +133,8 @@ def derivative(
             if joint.grads[index] is not None
         ]
         leaves = [leaf for leaf in wanted if leaf is not None]
-        if len(outputs) != len(tangents) or len(leaves) != len(wanted):
+        shapes = [tuple(item.shape) for item in outputs] == [tuple(t.shape) for t in tangents]
+        if not shapes or len(leaves) != len(wanted):
             raise DoubleBackwardError(
                 f"{program.name} does not do what it did when it was first traced; what a "
                 "function reads besides its arguments must not change between calls"

@@ -79,7 +79,7 @@ def of_callable(fn: Callable[..., Any], count: int, name: str) -> Program:
         try:
             return fn(*args)
         except Exception as error:
-            raise _explained(error, name, lines.current.get("stack_trace", "")) from error
+            raise _explained(error, name, lines.of_error(error)) from error
 
     names = tuple(f"arg_{index}" for index in range(count))
     return Program(name, (), (), names, run, True)
@@ -97,7 +97,7 @@ def of_module_call(
         try:
             return fn(dict(zip(names, params, strict=True)), *args)
         except Exception as error:
-            raise _explained(error, name, lines.current.get("stack_trace", "")) from error
+            raise _explained(error, name, lines.of_error(error)) from error
 
     inputs = tuple(f"arg_{index}" for index in range(count))
     return Program(name, tuple(static.values()), names, inputs, run, True)
@@ -173,4 +173,8 @@ def _explained(error: Exception, what: str, lines: str | None) -> AotError:
     for words, meaning in _TORCH_SAYS.items():
         if words in str(error):
             return Unsupported(f"{what}: {meaning}", lines or "")
-    return TraceError(f"{what}: {type(error).__name__}: {error}", lines or "")
+    return TraceError(
+        f"{what}: {type(error).__name__}: {error}\n(the program was run on tensors that have "
+        "shapes and no values; if it runs in eager, keep this line out of the compiled region)",
+        lines or "",
+    )

@@ -53,7 +53,7 @@ def has_symbols(value: object) -> bool:
 
 
 def symbols_of(values: Iterable[object]) -> list[Any]:
-    """The symbols in the sizes and strides of tensors and in numbers, in the order of their names."""
+    """The symbols in sizes and strides of tensors and in numbers, in the order of their names."""
     found: dict[Any, None] = {}
     for part in _parts(values):
         found.update(dict.fromkeys(expression_of(part).free_symbols))

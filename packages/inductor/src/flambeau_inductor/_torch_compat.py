@@ -94,7 +94,7 @@ def expression_of(number: Any) -> Any:
 def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
     """The value that a symbol has in this compile, and its range (None: no upper end)."""
     environment = like.node.shape_env
-    values = getattr(environment, "backed_var_to_val", None) or environment.var_to_val
+    values = values_of(environment)
     if symbol not in values:
         # what runs compiled graphs imports this module, and starts without the primitives
         from flambeau_prims import NotYetSymbolic
@@ -109,3 +109,9 @@ def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
 def symbolic_integer(symbol: Any, value: int, like: Any) -> Any:
     """A symbol as a number of the environment that `like` belongs to."""
     return like.node.shape_env.create_symintnode(symbol, hint=value)
+
+
+def values_of(environment: Any) -> Any:
+    """The values of symbols in this compile; 2.13 has another name for them than 2.11."""
+    name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"
+    return getattr(environment, name)

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.lowering.sizes import Sizes
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.schedule import Merge, Refusal

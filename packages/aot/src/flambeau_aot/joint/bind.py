@@ -147,7 +147,10 @@ def _refuse_kind(tensor: torch.Tensor) -> None:
         raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
     plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
     if type(tensor) not in plain:
-        raise Unsupported(f"a tensor subclass as an input: {type(tensor).__name__}")
+        raise Unsupported(
+            f"a tensor subclass as an input: {type(tensor).__name__}; give it __tensor_flatten__ "
+            "and __tensor_unflatten__, or pass what it holds as a plain tensor"
+        )
 
 
 def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:

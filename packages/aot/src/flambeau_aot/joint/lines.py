@@ -59,13 +59,28 @@ class Lines:
             if frame.f_back is None:
                 return {}
             frame = frame.f_back
-        code = linecache.getline(path, frame.f_lineno).strip()
-        text = f'  File "{path}", line {frame.f_lineno}, in {frame.f_code.co_name}\n    {code}'
+        text = _text(path, frame.f_lineno, frame.f_code.co_name)
         self.current = {"stack_trace": text}
         self._mark(max(sequence - 1, 0))
         return self.current
+
+    def of_error(self, error: BaseException) -> str:
+        """The user's innermost line that an error came from; where there is none, the line of the
+        last operator."""
+        found = ""
+        step = error.__traceback__
+        while step is not None:
+            code = step.tb_frame.f_code
+            if not code.co_filename.startswith((_TORCH_DIR, _OWN_DIR, "<")):
+                found = _text(code.co_filename, step.tb_lineno, code.co_name)
+            step = step.tb_next
+        return found or str(self.current.get("stack_trace", ""))
 
     def of_backward(self, sequence: int) -> dict[str, Any]:
         """Metadata of the forward operator whose autograd node has this number."""
         index = bisect.bisect_right(self._starts, sequence) - 1
         return self._metas[index] if index >= 0 else {}
+
+
+def _text(path: str, line: int, name: str) -> str:
+    return f'  File "{path}", line {line}, in {name}\n    {linecache.getline(path, line).strip()}'

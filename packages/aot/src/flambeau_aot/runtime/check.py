@@ -83,7 +83,13 @@ class Checked:
         ]
         given = [value for value in args if isinstance(value, torch.Tensor)]
         layouts = self.layouts(args) if self.layouts is not None else []
-        outputs = list(self.call(args))
+        returned = self.call(args)
+        if not isinstance(returned, (list, tuple)):
+            raise CompilerContractError(
+                f"the compiled {self.name} returned a {type(returned).__name__}; it has to return "
+                f"a list or tuple of {len(self.nodes)} outputs, in the order of the graph's"
+            )
+        outputs = list(returned)
         if self.compare:
             self._check(outputs, layouts)
         copies: list[int] = []
@@ -130,7 +136,7 @@ class Checked:
         if len(outputs) != len(self.nodes):
             raise CompilerContractError(
                 f"the compiled {self.name} returned {len(outputs)} outputs instead of "
-                f"{len(self.nodes)}"
+                f"{len(self.nodes)}; return one for each output of the graph, in its order"
             )
         for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
             if node is None:

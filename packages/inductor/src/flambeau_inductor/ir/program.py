@@ -49,6 +49,13 @@ class SymbolSource:
 
 
 @dataclass(frozen=True, slots=True)
+class Computed:
+    """A number that is known when the program runs, as Python."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Buffer:
     """A named piece of memory. An input's data pointer is the tensor's own (offset included)."""
 
@@ -66,6 +73,7 @@ class Ref:
 
 Argument = (
     Ref
+    | Computed
     | Scalar
     | str
     | None
@@ -151,7 +159,8 @@ Step = Alloc | Reuse | RunLoop | Extern | CheckIndex | Free
 class Program:
     """`inputs` in the order of the boxed list; `outputs` as (buffer or literal, view layout).
 
-    `numbers` are the positions of the boxed list that are no tensors; `symbols` the open sizes.
+    `numbers` are the positions of the boxed list that are no tensors; `symbols` the open sizes;
+    `scalars` the buffers that hold numbers which are not integers, each with its value.
     """
 
     name: str
@@ -162,3 +171,4 @@ class Program:
     constants: tuple[tuple[str, torch.Tensor], ...] = ()
     numbers: tuple[int, ...] = ()
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
+    scalars: tuple[tuple[str, Computed], ...] = ()

@@ -17,7 +17,7 @@ import torch
 
 from flambeau_inductor.indexing import Expr, Ranges, Var, add, as_expr, hint, simplify
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.program import SymbolSource
+from flambeau_inductor.ir.program import Computed, SymbolSource
 
 Shape = tuple[int, ...]
 """Sizes, spelled as ints for the type checker; an `Expr` of symbols is taken wherever an int is."""
@@ -165,8 +165,18 @@ class Node:
         return f"<{self.name}: {str(self.dtype).removeprefix('torch.')}{list(self.shape)}>"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Number:
+    """A number known when the program runs: a tensor of it, and itself for library calls."""
+
+    node: Node
+    value: Computed
+
+
 Argument = (
     Node
+    | Number
+    | Computed
     | Scalar
     | str
     | None
@@ -236,6 +246,7 @@ class TensorGraph:
     numbers: list[int] = field(default_factory=list)
     donated: frozenset[int] = frozenset()
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
+    scalars: list[Number] = field(default_factory=list)
 
     def stride_of(self, node: Node) -> Shape:
         """Strides of the memory that `node` gets, if it gets any."""

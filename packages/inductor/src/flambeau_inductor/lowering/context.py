@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, plain, same_sizes, simplify
 from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.program import Computed
 from flambeau_inductor.ir.tensors import (
     Argument,
     Call,
@@ -20,9 +22,11 @@ from flambeau_inductor.ir.tensors import (
     Definition,
     Gather,
     Index,
+    Input,
     Literal,
     Lookup,
     Node,
+    Number,
     Pointwise,
     Position,
     Result,
@@ -94,6 +98,10 @@ class Context:
         self, value: Scalar, shape: Sequence[int], dtype: torch.dtype, device: torch.device
     ) -> Node:
         """A constant tensor; a size that is left open is one too."""
+        if isinstance(value, Number):
+            if device.type != "cpu":
+                raise NotYetSymbolic("a number that varies in a kernel of a GPU")
+            return self.view(self.cast(value.node, dtype), shape, ())
         if isinstance(value, Expr):
             kind = torch.float64 if dtype == torch.float64 else torch.int64
             if dtype == torch.bool:
@@ -137,6 +145,17 @@ class Context:
                 return self.gather(base.define.base, shape, carried)
         return self.node(shape, base.dtype, base.device, Gather(base, index))
 
+    def number(self, text: str) -> Number:
+        """A float that is known when the program runs."""
+        for known in self.graph.scalars:
+            if known.value.text == text:
+                return known
+        position = -1 - len(self.graph.scalars)
+        node = self.node((), torch.float64, torch.device("cpu"), Input(position))
+        made = Number(node, Computed(text))
+        self.graph.scalars.append(made)
+        return made
+
     def check(self, node: Node, size: int, wrap: bool, error: str, message: str) -> None:
         """Ask that every element of `node` be a valid position before anyone reads through it."""
         key = (id(node), size, wrap)
@@ -161,8 +180,8 @@ class Context:
         made = Call(
             self.origin,
             target,
-            tuple(args),
-            tuple(kwargs),
+            tuple(map(_as_argument, args)),
+            tuple((key, _as_argument(value)) for key, value in kwargs),
             out,
             any_strides,
             impure,
@@ -181,9 +200,15 @@ class Context:
         return results
 
 
+def _as_argument(value: Argument) -> Argument:
+    if isinstance(value, tuple):
+        return tuple(map(_as_argument, value))
+    return value.value if isinstance(value, Number) else value
+
+
 def convert(value: Scalar, dtype: torch.dtype) -> Scalar:
     """A Python number as the kind of number that `dtype` holds."""
-    if isinstance(value, Expr):
+    if isinstance(value, Expr | Number):
         return value
     if isinstance(value, complex) or dtype.is_complex:
         raise LoweringError("complex numbers have no kernels")

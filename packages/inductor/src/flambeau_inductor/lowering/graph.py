@@ -60,7 +60,9 @@ def lower_graph(
     At most `fuel` operations are lowered by a rule, where that is not None: see `Fuel`.
     """
     graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
-    ctx = Context(graph, deterministic=deterministic or torch.are_deterministic_algorithms_enabled())
+    ctx = Context(
+        graph, deterministic=deterministic or torch.are_deterministic_algorithms_enabled()
+    )
     if open_sizes is not None:
         ctx.sizes = open_sizes
     env: dict[fx.Node, Any] = {}
@@ -95,6 +97,10 @@ def _given_at(made: Node) -> int | None:
 
 def _placeholder(ctx: Context, node: fx.Node, position: int) -> Any:
     value = value_of(node)
+    if isinstance(value, torch.SymFloat):
+        ctx.graph.numbers.append(position)
+        ctx.sizes.named(value, f"number{position}")
+        return ctx.number(f"number{position}")
     if isinstance(value, SYMBOLIC):
         number = ctx.sizes.size(value)
         ctx.sizes.given(number, SymbolSource(position))
@@ -131,13 +137,16 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
         operands: Any = fx.node.map_arg(node.args, env.__getitem__)
         return operands[0][operands[1]]
     if isinstance(node.meta.get("val"), SYMBOLIC):
-        return ctx.sizes.size(node.meta["val"])
+        value = node.meta["val"]
+        if isinstance(value, torch.SymFloat):
+            return ctx.number(ctx.sizes.text(value))
+        return ctx.sizes.size(value)
     prim = prim_of(node.target)
     name = prim.name if prim is not None else str(node.target)
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
-    args = fx.node.map_arg(node.args, env.__getitem__)
-    kwargs = fx.node.map_arg(node.kwargs, env.__getitem__)
+    args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
+    kwargs = _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
@@ -159,6 +168,17 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _with_sizes(ctx: Context, value: Any) -> Any:
+    """Arguments with expressions in the place of symbols that are written out in the graph."""
+    if isinstance(value, torch.SymInt):
+        return ctx.sizes.size(value)
+    if isinstance(value, list | tuple):
+        return type(value)([_with_sizes(ctx, item) for item in value])
+    if isinstance(value, dict):
+        return {key: _with_sizes(ctx, item) for key, item in value.items()}
+    return value
 
 
 def _unheld(ctx: Context, node: fx.Node) -> str | None:

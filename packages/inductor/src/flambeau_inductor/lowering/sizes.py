@@ -29,6 +29,19 @@ from flambeau_inductor.indexing import (
 )
 from flambeau_inductor.ir.program import SymbolSource
 
+_OPERATORS = {
+    "Add": " + ",
+    "Mul": " * ",
+    "Pow": " ** ",
+    "FloatPow": " ** ",
+    "PowByNatural": " ** ",
+    "FloatTrueDiv": " / ",
+    "IntTrueDiv": " / ",
+    "FloorDiv": " // ",
+    "PythonMod": " % ",
+}
+"""How Python spells what floats are made of."""
+
 _FUNCTIONS = {"FloorDiv": floordiv, "CleanDiv": floordiv, "Mod": mod, "PythonMod": mod}
 
 
@@ -41,6 +54,7 @@ class Sizes:
         self._numbers: dict[str, torch.SymInt] = {}
         self._known: dict[Any, int | Expr] = {}
         self._sources: dict[str, SymbolSource] = {}
+        self._floats: dict[Any, str] = {}
 
     def size(self, number: Any) -> Any:
         """A size as `int | Expr`, spelled Any since shapes are spelled as tuples of int.
@@ -89,6 +103,28 @@ class Sizes:
             found = self._symbols[expression] = Symbol(name, value, self.decisions, **bounds)
             self._numbers[name] = compat.symbolic_integer(expression, value, number)
         return found
+
+    def named(self, number: torch.SymFloat, name: str) -> None:
+        """Note the name that a float has when the program runs."""
+        self._floats[compat.expression_of(number)] = name
+
+    def text(self, number: torch.SymFloat) -> str:
+        """A float as Python, over the names of floats and of open sizes."""
+        return self._text(compat.expression_of(number), number)
+
+    def _text(self, expression: Any, number: Any) -> str:
+        if expression in self._floats:
+            return self._floats[expression]
+        if expression.is_Integer:
+            return str(int(expression))
+        if expression.is_Float:
+            return repr(float(expression))
+        if expression.is_Symbol:
+            return self._symbol(expression, number).name
+        sign = _OPERATORS.get(type(expression).__name__)
+        if sign is None:
+            raise NotYetSymbolic(f"the symbolic number {expression}")
+        return f"({sign.join(self._text(arg, number) for arg in expression.args)})"
 
     def given(self, size: object, source: SymbolSource) -> None:
         """Note where a symbol's value is found when the program runs: the first place counts, but

@@ -59,7 +59,9 @@ def same_meta(a: fx.Node, b: fx.Node) -> bool:
     x, y = a.meta.get("val"), b.meta.get("val")
     if x is None or y is None or isinstance(x, tuple | list) or isinstance(y, tuple | list):
         return False
-    return bool(x.shape == y.shape and x.dtype == y.dtype and strides(x) == strides(y))
+    if x.dtype != y.dtype or len(x.shape) != len(y.shape):
+        return False
+    return bool(x.shape == y.shape and strides(x) == strides(y))
 
 
 def strides(value: Any) -> tuple[int, ...]:

@@ -19,6 +19,11 @@ def seen_as(tensor: Tensor, shape: Sizes, stride: Sizes, offset: int) -> Tensor:
     return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 
+def scalar(value: float) -> Tensor:
+    """A number where kernels can read it."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
 def reuse(old: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> Tensor:
     """A tensor of `dtype` (as wide as the old one's) over the memory of `old`."""
     same = old if old.dtype == dtype else old.view(dtype)

@@ -24,7 +24,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
-from flambeau_inductor.ir.tensors import Attribute, Call, Node, Shape, flat_strides
+from flambeau_inductor.ir.tensors import Attribute, Call, Node, Number, Shape, flat_strides
 from flambeau_inductor.schedule.checks import check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.limits import Limits
@@ -91,6 +91,8 @@ def assemble(
     made = _Assembly(plan)
     for position, node in enumerate(plan.graph.inputs):
         made.add_input(position, node)
+    for number, scalar in enumerate(plan.graph.scalars):
+        made._add(f"scalar{number}", scalar.node)
     stored = _stored(plan, steps)
     loops = 0
     for step in steps:
@@ -110,7 +112,9 @@ def assemble(
     outputs = tuple(_output(made, o) for o in plan.outputs)
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
+    scalars = tuple((made.names[s.node], s.value) for s in plan.graph.scalars)
     given = frozenset(b.name for b in inputs) | {n for n, _ in made.constants}
+    given |= {name for name, _ in scalars}
     bare = frozenset(made.name_of(n) for n in made.bare)
     donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
     owned = Owned(given | bare, kept, frozenset(made.shared), donated)
@@ -126,6 +130,7 @@ def assemble(
         tuple(made.constants),
         tuple(plan.graph.numbers),
         plan.graph.symbols,
+        scalars,
     )
 
 
@@ -196,8 +201,8 @@ def _argument(made: _Assembly, argument: PlannedArgument) -> Argument:
         return tuple(_argument(made, a) for a in argument)
     if isinstance(argument, Operand):
         return Ref(made.name_of(argument.node), argument.layout)
-    if isinstance(argument, Node):
-        raise TypeError(f"{argument.name} was not planned as an operand")
+    if isinstance(argument, Node | Number):
+        raise TypeError(f"{argument} was not planned as an operand")
     return argument
 
 

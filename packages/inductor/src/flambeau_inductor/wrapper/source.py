@@ -90,7 +90,7 @@ def generate(
         "from torch import device, empty_strided, inf, nan",
         "",
         "from flambeau_inductor.runtime.checks import check_index, check_input",
-        "from flambeau_inductor.runtime.memory import laid_out, reuse, seen_as",
+        "from flambeau_inductor.runtime.memory import laid_out, reuse, scalar, seen_as",
         "from flambeau_inductor.runtime.pages import empty_large",
         "",
     ]
@@ -126,6 +126,8 @@ def _receive(p: _Printer, program: Program, check: bool) -> None:
         if source.dim is not None:
             read = "stride" if source.stride else "size"
             p(f"{name} = {given[source.position]}.{read}({source.dim})")
+    for name, value in program.scalars:
+        p(f"{name} = scalar({value.text})")
     if not check:
         return
     places = [k for k in range(len(given)) if k not in program.numbers]

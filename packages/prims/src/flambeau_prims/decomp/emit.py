@@ -55,6 +55,11 @@ def is_symbolic(value: object) -> bool:
     return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
+def is_one(value: object) -> bool:
+    """Whether a number is 1; one that is not known yet is taken for another."""
+    return not is_symbolic(value) and value == 1
+
+
 def is_number(value: object) -> bool:
     """A Python number or a symbolic one, as opposed to a tensor."""
     return isinstance(value, NUMBERS)

@@ -45,7 +45,7 @@ def _blend(x: Tensor, a: Tensor, b: Tensor, beta: Number, alpha: Number) -> Tens
         shape = [*a.shape[:-1], b.shape[-1]]
         return whole(e.expand(e.cast(x, a.dtype), shape), a, b, beta, alpha)
     product_ = multiply(a, b)
-    total = product_ if alpha == 1 else e.mul(product_, _exact(alpha, a.dtype))
+    total = product_ if e.is_one(alpha) else e.mul(product_, _exact(alpha, a.dtype))
     if beta != 0:
         added = e.cast(x, a.dtype)
         total = e.add(total, added if beta == 1 else e.mul(added, _exact(beta, a.dtype)))
@@ -151,7 +151,7 @@ def addr(x: Tensor, u: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1
         if y.dtype == torch.bool:
             both = p.logical_and(left, right) if alpha else e.const(False, left)
             return p.logical_or(both, y) if beta else both
-        outer = p.mul(left if alpha == 1 else e.mul(left, _exact(alpha, y.dtype)), right)
+        outer = p.mul(left if e.is_one(alpha) else e.mul(left, _exact(alpha, y.dtype)), right)
         if beta == 0:
             return outer
         return p.add(y if beta == 1 else e.mul(y, _exact(beta, y.dtype)), outer)

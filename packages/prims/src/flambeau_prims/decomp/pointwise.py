@@ -125,21 +125,21 @@ _register_tables()
 
 @decomposition(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
-    if alpha == 1:
+    if e.is_one(alpha):
         return elementwise(p.add, (a, b))
     return elementwise(lambda x, y: p.add(x, e.mul(y, alpha)), (a, b))
 
 
 @decomposition(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
-    if alpha == 1:
+    if e.is_one(alpha):
         return elementwise(p.sub, (a, b))
     return elementwise(lambda x, y: p.sub(x, e.mul(y, alpha)), (a, b))
 
 
 @decomposition(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
-    return elementwise(lambda x, y: p.sub(y, x if alpha == 1 else e.mul(x, alpha)), (a, b))
+    return elementwise(lambda x, y: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), (a, b))
 
 
 @decomposition(aten.div.Tensor, aten.div.Scalar)
@@ -303,7 +303,7 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
 @decomposition(aten.addcmul.default)
 def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return p.add(y, p.mul(s if value == 1 else e.mul(s, value), t))
+        return p.add(y, p.mul(s if e.is_one(value) else e.mul(s, value), t))
 
     return elementwise(combine, (x, a, b))
 
@@ -314,7 +314,7 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
         return NotImplemented
 
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return p.add(y, p.div(s if value == 1 else e.mul(s, value), t))
+        return p.add(y, p.div(s if e.is_one(value) else e.mul(s, value), t))
 
     return elementwise(combine, (x, a, b))
 
