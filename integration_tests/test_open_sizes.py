@@ -1,0 +1,226 @@
+"""One compiled function, many sizes: results, gradients, effects and the number of graphs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import flambeau
+
+Make = Callable[..., Sequence[Any]]
+
+BATCHES = [(4,), (7,), (2,), (64,), (13,), (5,), (128,), (3,)]
+PAIRS = [(2, 9), (3, 17), (5, 4), (3, 33), (9, 64), (8, 11), (4, 4), (17, 2)]
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.norm, self.out = nn.Linear(32, 64), nn.LayerNorm(64), nn.Linear(64, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(self.out(F.gelu(self.norm(self.into(x)))), -1)
+
+
+class Encoder(nn.Module):
+    """A layer of a transformer with padding masked, and a mean over the tokens."""
+
+    def __init__(self, width: int = 32, heads: int = 4) -> None:
+        super().__init__()
+        self.heads = heads
+        self.words, self.places = nn.Embedding(100, width), nn.Embedding(64, width)
+        self.qkv, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+
+    def forward(self, words: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        batch, length = words.shape
+        x = self.words(words) + self.places(torch.arange(length))
+        bias = (1.0 - mask[:, None, None, :].to(x.dtype)) * -1e4
+        parts = self.qkv(self.first(x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        weights = torch.softmax(q @ k.transpose(-1, -2) / 8**0.5 + bias, -1)
+        x = x + self.merge((weights @ v).transpose(1, 2).reshape(batch, length, -1))
+        x = x + self.down(F.gelu(self.up(self.second(x))))
+        return x, (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def rows(batch: int) -> Sequence[Any]:
+    return (torch.randn(batch, 32),)
+
+
+def tokens(batch: int, length: int) -> Sequence[Any]:
+    mask = torch.ones(batch, length, dtype=torch.long)
+    mask[0, length // 2 :] = 0
+    return torch.randint(0, 100, (batch, length)), mask
+
+
+def same(got: Any, wanted: Any) -> None:
+    torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-4)
+
+
+def _flat(value: Any) -> tuple[Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["inductor", "aot_eager", "aot_eager_prims"])
+@pytest.mark.parametrize(
+    ("model", "make", "sizes"), [(Mlp, rows, BATCHES), (Encoder, tokens, PAIRS)]
+)
+def test_models(
+    model: type[nn.Module],
+    make: Make,
+    sizes: Sequence[Sequence[int]],
+    backend: str,
+    dynamic: bool | None,
+) -> None:
+    torch.manual_seed(0)
+    module = model()
+    compiled = flambeau.compile(module, backend=backend, dynamic=dynamic, fullgraph=True)
+    for number, size in enumerate(sizes):
+        inputs = make(*size)
+        if number % 2 == 0:
+            with torch.no_grad():
+                same(compiled(*inputs), module(*inputs))
+            continue
+        gradients = []
+        for fn in (module, compiled):
+            module.zero_grad(set_to_none=True)
+            results = _flat(fn(*inputs))
+            sum((result * result).sum() for result in results).backward()
+            gradients.append(
+                [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+            )
+        same(gradients[1], gradients[0])
+    # of each of the two grad modes: a constant graph and an open one, or the open one alone
+    assert flambeau.report(compiled).graphs <= (2 if dynamic else 4)
+
+
+def test_sizes_of_one_are_another_graph() -> None:
+    compiled = flambeau.compile(lambda x: (x * 2).sum(0), fullgraph=True)
+    for size in (4, 1, 7, 1, 9, 1, 30):
+        x = torch.randn(size, 3)
+        same(compiled(x), (x * 2).sum(0))
+    assert flambeau.report(compiled).graphs == 3
+
+
+def test_writes_views_and_results_that_are_inputs() -> None:
+    def step(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x.mul_(2)
+        flat = y.view(-1)
+        return flat, x[:, : x.shape[1] // 2], x, (y + x).t()
+
+    compiled = flambeau.compile(step, dynamic=True, fullgraph=True)
+    for size in [(4, 6), (3, 10), (100, 2), (7, 8)]:
+        x, y = torch.randn(size), torch.randn(size)
+        x2, y2 = x.clone(), y.clone()
+        got, wanted = compiled(x, y), step(x2, y2)
+        same(got, wanted)
+        same(x, x2)
+        assert [g.stride() for g in got] == [w.stride() for w in wanted]
+        assert got[2] is x and got[0].data_ptr() == y.data_ptr()
+        got[0].zero_()
+        assert not y.any()
+    assert flambeau.report(compiled).graphs == 1
+
+
+def test_inputs_that_begin_to_share_memory() -> None:
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return x + y
+
+    compiled = flambeau.compile(step, dynamic=True)
+    for size in (4, 9, 4, 17):
+        apart = [torch.randn(size), torch.randn(size)]
+        kept = [t.clone() for t in apart]
+        same(compiled(*apart), step(*kept))
+        whole = torch.randn(size + 1)
+        again = whole.clone()
+        same(compiled(whole[:-1], whole[1:]), step(again[:-1], again[1:]))
+        same(whole, again)
+
+
+def test_derivatives_of_second_order() -> None:
+    def penalty(x: Tensor, w: Tensor) -> Tensor:
+        return (torch.tanh(x @ w) ** 2).sum()
+
+    compiled = flambeau.compile(penalty, dynamic=True)
+    w = torch.randn(5, 3, requires_grad=True)
+    for size in (4, 9, 2, 33):
+        x = torch.randn(size, 5, requires_grad=True)
+        found = []
+        for fn in (penalty, compiled):
+            (first,) = torch.autograd.grad(fn(x, w), x, create_graph=True)
+            found.append(torch.autograd.grad((first**2).sum(), (x, w)))
+        same(found[1], found[0])
+
+
+def test_numbers_that_vary() -> None:
+    compiled = flambeau.compile(lambda x, n: x * n + x.shape[0] - n, fullgraph=True)
+    for size, n in [(4, 3), (4, 5), (9, 7), (9, 11), (30, -2), (31, 0)]:
+        x = torch.randn(size)
+        same(compiled(x, n), x * n + size - n)
+    assert flambeau.report(compiled).graphs <= 3
+
+
+def test_what_a_stage_must_have_constant_is_made_again() -> None:
+    """The number of rows that `bincount` gives depends on data: torch runs it, sizes or not."""
+
+    def function(x: Tensor) -> Tensor:
+        return torch.linalg.qr(x).R.abs() + x.shape[1]
+
+    compiled = flambeau.compile(function, dynamic=True)
+    for size in [(6, 4), (9, 4), (12, 7)]:
+        x = torch.randn(size)
+        same(compiled(x), function(x))
+
+
+OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "exp": lambda x, w: torch.tanh(x).exp(),
+    "softmax": lambda x, w: torch.softmax(x, -1),
+    "normalise": lambda x, w: F.layer_norm(x, (x.shape[-1],)),
+    "columns": lambda x, w: x - x.mean(0),
+    "rows": lambda x, w: x / (1 + x.abs().amax(-1, keepdim=True)),
+    "product": lambda x, w: x @ w,
+    "flat": lambda x, w: (x.reshape(-1) * 1.5).reshape(x.shape),
+    "turned": lambda x, w: (x.t().contiguous() + 1).t(),
+    "flipped": lambda x, w: x.flip(0),
+    "shifted": lambda x, w: torch.cat([x[1:], x[:1]], 0),
+    "doubled": lambda x, w: torch.cat([x, x], 0)[: x.shape[0]],
+    "placed": lambda x, w: x + torch.arange(x.shape[0])[:, None] * 0.01,
+    "masked": lambda x, w: torch.where(x > 0, x, x.shape[0] * 0.1 * x),
+    "stacked": lambda x, w: torch.stack([x, x * 2], 1).sum(1),
+    "padded": lambda x, w: F.pad(x, (0, 0, 1, 1))[1:-1],
+    "cumulated": lambda x, w: x.cumsum(0) * 0.1,
+    "scaled": lambda x, w: x * (2.0 / x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs(seed: int) -> None:
+    draw = random.Random(seed)
+    names = [draw.choice(sorted(OPERATIONS)) for _ in range(7)]
+
+    def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        for name in names:
+            x = OPERATIONS[name](x, w)
+        return x, x.sum(0)
+
+    compiled = flambeau.compile(program, dynamic=draw.choice([None, True]))
+    w = torch.randn(12, 12, requires_grad=True)
+    for _ in range(7):
+        x = torch.randn(draw.choice([2, 3, 5, 16, 31, 64, 200]), 12, requires_grad=True)
+        found = []
+        for fn in (program, compiled):
+            results = fn(x, w)
+            total = results[0].sin().sum() + results[1].sum()
+            found.append((*results, *torch.autograd.grad(total, (x, w), allow_unused=True)))
+        same(found[1], found[0])
+    assert flambeau.report(compiled).graphs <= 2, names
