@@ -1,0 +1,74 @@
+"""What is drawn: once, in the order of the program, and the same where a value is made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return F.dropout((x @ w).relu(), 0.5).sin() @ w.t()
+
+
+def checkpointed(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = checkpoint(block, x, w, use_reentrant=False, preserve_rng_state=True)
+    return F.dropout(y, 0.3).cos()
+
+
+def plain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = block(x, w)
+    noise = torch.rand_like(y) + torch.randn(8, 8) * torch.bernoulli(torch.full((8, 8), 0.5))
+    return F.dropout(y + noise, 0.3).cos()
+
+
+def outcome(call: Callable[..., Any], runs: int) -> list[torch.Tensor]:
+    """Results, gradients and the state of the generator after it all."""
+    torch.manual_seed(5)
+    seen: list[torch.Tensor] = []
+    for seed in range(runs):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(8, 8, generator=generator).requires_grad_()
+        w = torch.randn(8, 8, generator=generator).requires_grad_()
+        result = call(x, w)
+        result.sum().backward()
+        assert x.grad is not None and w.grad is not None
+        seen += [result.detach(), x.grad, w.grad, torch.get_rng_state()]
+    return seen
+
+
+@pytest.mark.parametrize("program", [checkpointed, plain], ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("budget", [None, 0.0])
+def test_what_is_computed_again_draws_the_same(program: Any, budget: float | None) -> None:
+    options = aot.Options(memory_budget=budget, recompute_share=1.0)
+    compiled: Any = aot.aot_function(program, aot.run_as_is, options=options)
+    expected, given = outcome(program, 3), outcome(compiled, 3)
+    for one, other in zip(given, expected, strict=True):
+        torch.testing.assert_close(one, other)
+    (entry,) = compiled.compiled.values()
+    # What follows the dropout runs again, and nothing in the backward half draws.
+    assert any("sin" in name or "mm" in name for name in entry.report.recomputed)
+    drawing = [n for n in entry.backward.graph.nodes if _draws(n.target)]
+    assert not drawing
+    assert any(_draws(n.target) for n in entry.forward.graph.nodes)
+
+
+def test_two_backward_passes_see_one_mask() -> None:
+    compiled = aot.aot_function(checkpointed, aot.run_as_is)
+    torch.manual_seed(0)
+    x, w = (torch.randn(8, 8, requires_grad=True) for _ in range(2))
+    result = compiled(x, w).sum()
+    first = torch.autograd.grad(result, (x, w), retain_graph=True)
+    torch.rand(100)
+    second = torch.autograd.grad(result, (x, w))
+    for one, other in zip(first, second, strict=True):
+        assert torch.equal(one, other)
+
+
+def _draws(target: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
