@@ -47,6 +47,8 @@ def parts(out: Path) -> list[Part]:
              (python, str(tools / "gpu_kernels.py"), "--json", str(out / "kernels.json")), 90),
         Part("products", "Matrix products: library and template",
              (python, str(tools / "gpu_products.py"), "--json", str(out / "products.json")), 90),
+        Part("attention", "Attention: library and template",
+             (python, str(tools / "gpu_attention.py"), "--json", str(out / "attention.json")), 60),
         Part("models", "Models in bfloat16",
              (python, str(tools / "gpu_models.py"), "--json", str(out / "models.json")), 240),
         Part("conformance", "The prims' conformance kit",

@@ -33,11 +33,11 @@ def program_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
 class Chooser(Tuner):
     """Chooses what the test wants of a product, and never measures."""
 
-    def __init__(self, wanted: Callable[[str], bool]) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Callable[[str], bool], kind: str = "product") -> None:
+        self.wanted, self.kind = wanted, kind
 
     def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
-        if not key.startswith("product"):
+        if not key.startswith(self.kind):
             return names[0]
         return next((name for name in names if self.wanted(name)), names[0])
 
@@ -87,6 +87,20 @@ def test_a_chosen_template_takes_the_place_of_call_and_loop(parts: bool) -> None
     assert made.kernels.keys() <= loops
     for kernel in made.kernels.values():
         assert "tl.dot" in kernel.source
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_of_the_template_takes_the_place_of_the_library(causal: bool) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        out = torch.ops.flambeau_prims.attention.default(q, k, v, None, 0.0, causal)
+        return torch.relu(out[0])
+
+    program = program_of(attend, *[(2, 4, 64, 32)] * 3)
+    made = select(program, Chooser(lambda name: "x" in name, "attention"), "a GPU")
+    assert not any(isinstance(s, Extern) for s in made.program.steps)
+    sound(made.program)
+    (kernel,) = made.kernels.values()
+    assert "tl.exp2" in kernel.source and ("rows[:, None] >= columns" in kernel.source) == causal
 
 
 def test_nothing_changes_where_the_library_wins() -> None:

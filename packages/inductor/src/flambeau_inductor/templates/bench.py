@@ -47,11 +47,11 @@ class Bench:
         return found
 
     def call(self, step: Extern) -> Run:
-        """A library call that writes into given tensors."""
+        """A library call, which writes into given tensors or makes its own."""
         operator = overload_of(step.target)
         args = [self._argument(a) for a in step.args]
         kwargs = {k: self._argument(v) for k, v in step.kwargs}
-        keywords = out_names(operator)
+        keywords = out_names(operator) if step.into else ()
         kwargs |= {k: self._argument(r) for k, r in zip(keywords, step.into, strict=True)}
         return lambda: operator(*args, **kwargs)
 

@@ -20,6 +20,8 @@ from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.schedule.memory import storage_bytes
+from flambeau_inductor.templates.attention import attention_kernel, blocks_for
+from flambeau_inductor.templates.attentions import FoundAttention, find_attention
 from flambeau_inductor.templates.bench import Bench, Run, in_order
 from flambeau_inductor.templates.matmul import product_kernel
 from flambeau_inductor.templates.parts import Split, split_product
@@ -54,6 +56,12 @@ def select(program: Program, tuner: Tuner, device: str) -> Selected:
             break
         done.add(found.result)
         _product(selected, found, tuner, device)
+    while True:
+        calls = [f for f in find_attention(selected.program) if f.result not in done]
+        if not calls:
+            break
+        done.add(calls[0].result)
+        _attention(selected, calls[0], tuner, device)
     for step in selected.program.steps:
         if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
             _tiling(selected, step.loop, tuner, device)
@@ -127,6 +135,36 @@ def _product(selected: Selected, found: Found, tuner: Tuner, device: str) -> Non
     loop = replace(found.epilogue.loop, name=way[0].name)
     selected.program = fused_steps(program, found, (loop,))
     selected.kernels[loop.name] = way[0]
+
+
+def _attention(selected: Selected, found: FoundAttention, tuner: Tuner, device: str) -> None:
+    """The template's attention in place of the library's, if it is faster."""
+    program = selected.program
+    dtypes, numels = _facts(program)
+    kernels = {
+        blocks.name: attention_kernel(
+            found.attention, blocks, dtypes, numels, f"{found.result}_{blocks.name}"
+        )
+        for blocks in blocks_for(found.attention)
+    }
+
+    def racing() -> Sequence[Candidate]:
+        bench = Bench({b.name: b.layout for b in program.buffers}, tuner.budget)
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        rows = [Candidate(LIBRARY, bench.call(call))]
+        runs = bench.kernels(list(kernels.values()))
+        return rows + [Candidate(name, runs[k.name]) for name, k in kernels.items()]
+
+    texts = [_text((kernel,)) for kernel in kernels.values()]
+    key = _key("attention", device, texts, found.attention.sizes)
+    winner = tuner.choose(key, [LIBRARY, *kernels], racing)
+    selected.chosen[found.result] = winner
+    if winner != LIBRARY:
+        kernel = kernels[winner]
+        loop = found.told(kernel.name, found.attention.dtype)
+        selected.program = found.within(program, loop)
+        selected.kernels[kernel.name] = kernel
 
 
 def _way(

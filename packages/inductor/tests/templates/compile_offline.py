@@ -1,0 +1,95 @@
+"""Compile templates to cubins with no GPU, and print what each needs as JSON.
+
+Run as a program, in a process where Triton's interpreter is off.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from flambeau_inductor.codegen.triton.build import compile_offline
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
+from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kernel
+from flambeau_inductor.templates.attention import Attention, Blocks, Heads, attention_kernel
+from flambeau_inductor.templates.matmul import Matrix, partial_kernel
+
+BF16, F32 = torch.bfloat16, torch.float32
+M, N, K = 512, 768, 1024
+
+
+def products() -> list[TritonKernel]:
+    """A plain tile, a ragged one, one in parts, one of float32, each with relu behind it."""
+    found = []
+    for name, tile, dtype, k in (
+        ("large", Tile(128, 256, 64, 8, 4), BF16, K),
+        ("middle", Tile(128, 128, 64, 4, 4), BF16, K),
+        ("ragged", Tile(64, 64, 64, 4, 4), BF16, K + 3),
+        ("float", Tile(64, 64, 32, 4, 3), F32, K),
+    ):
+        at = Var("x0")
+        body = (Load("p", at, dtype), Point("neg", (0,), dtype), Store("out", at, 1))
+        loop = Loop("after", (Axis("x0", M * N),), (), body)
+        product = Product(Matrix("a", (0, k, 1)), Matrix("b", (0, 1, k)), (1, M, N, k), dtype)
+        dtypes = dict.fromkeys(("a", "b", "p", "out"), dtype)
+        numels = dict.fromkeys(dtypes, 1 << 20)
+        epilogue = epilogue_of(loop, "p", (1, M, N))
+        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+    product = Product(Matrix("a", (0, K, 1)), Matrix("b", (0, N, 1)), (1, M, N, K), BF16)
+    dtypes = {"a": BF16, "b": BF16, "sums": F32}
+    tile = Tile(64, 64, 64, 4, 4, parts=4)
+    numels = dict.fromkeys(dtypes, 1 << 20)
+    return [*found, partial_kernel(product, tile, "sums", dtypes, numels, "parts")]
+
+
+def attentions() -> list[TritonKernel]:
+    """Of heads 64 and 128 wide, plain and causal, with a bias."""
+    found = []
+    for name, width, blocks, causal in (
+        ("heads64", 64, Blocks(128, 64, 4, 3), False),
+        ("heads128", 128, Blocks(128, 64, 8, 3), True),
+    ):
+        strides = (4 * 256 * width, 256 * width, width, 1)
+        at = {each: Heads(each, strides) for each in ("q", "k", "v", "out")}
+        bias = None if causal else Heads("bias", (256, 0, 0, 1))
+        sizes = (2, 4, 4, 256, 256, width, width)
+        attention = Attention(
+            at["q"], at["k"], at["v"], at["out"], bias, sizes, BF16, causal, 0.125
+        )
+        dtypes = dict.fromkeys((*at, "bias"), BF16)
+        numels = dict.fromkeys(dtypes, 1 << 20)
+        found.append(attention_kernel(attention, blocks, dtypes, numels, name))
+    return found
+
+
+def main(capabilities: list[int]) -> None:
+    """Compile all for all capabilities."""
+    report = []
+    with tempfile.TemporaryDirectory() as folder:
+        for kernel in [*products(), *attentions()]:
+            path = Path(folder) / f"{kernel.name}.py"
+            path.write_text(f"{HEADER}\n\n{kernel.source}")
+            for capability in capabilities:
+                compiled = compile_offline(path, kernel, capability)
+                ptx = compiled.asm["ptx"]
+                report.append(
+                    {
+                        "kernel": kernel.name,
+                        "capability": capability,
+                        "cubin": len(compiled.asm["cubin"]),
+                        "shared": compiled.metadata.shared,
+                        "local": ".local" in ptx,
+                        "tensor_units": "wgmma" in ptx or "mma.sync" in ptx,
+                    }
+                )
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    main([int(text) for text in sys.argv[1:]])

@@ -1,0 +1,74 @@
+"""The attention template under Triton's interpreter, against the formula."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from flambeau_inductor.codegen.triton.build import build
+from flambeau_inductor.codegen.triton.module import HEADER
+from flambeau_inductor.templates.attention import Attention, Blocks, Heads, attention_kernel
+from torch.nn import functional as F
+
+SMALL = Blocks(16, 16, 4, 2)
+
+
+def heads(name: str, tensor: torch.Tensor) -> Heads:
+    a, b, c, d = tensor.stride()
+    return Heads(name, (a, b, c, d))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("sizes", [(2, 4, 2, 40, 40, 24, 20), (1, 2, 2, 16, 33, 16, 16)])
+def test_attention(sizes: tuple[int, ...], bias: bool, causal: bool, tmp_path: Path) -> None:
+    batch, many, kept, length, keys, width, out = sizes
+    q = torch.randn(batch, length, many, width).transpose(1, 2)
+    k, v = torch.randn(batch, kept, keys, width), torch.randn(batch, kept, keys, out)
+    added = torch.randn(batch, 1, 1, keys).expand(batch, many, length, keys)
+    result = torch.full((batch, many, length, out), torch.nan)
+    buffers = {"q": q, "k": k, "v": v, "bias": added, "out": result}
+    attention = Attention(
+        heads("q", q),
+        heads("k", k),
+        heads("v", v),
+        heads("out", result),
+        heads("bias", added) if bias else None,
+        (batch, many, kept, length, keys, width, out),
+        torch.float32,
+        causal,
+        0.3,
+    )
+    dtypes = {name: t.dtype for name, t in buffers.items()}
+    numels = {name: t.numel() for name, t in buffers.items()}
+    kernel = attention_kernel(attention, SMALL, dtypes, numels)
+    path = tmp_path / "kernel.py"
+    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
+    mask = added if bias else torch.zeros(length, keys)
+    if causal:
+        seen = torch.ones(length, keys, dtype=torch.bool).tril()
+        mask = mask.masked_fill(~seen, -torch.inf)
+    many_keys, many_values = (t.repeat_interleave(many // kept, 1) for t in (k, v))
+    expected = F.scaled_dot_product_attention(q, many_keys, many_values, mask, scale=0.3)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_row_without_any_key_gives_zeros(tmp_path: Path) -> None:
+    q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))
+    bias = torch.zeros(1, 1, 16, 16)
+    bias[..., 3, :] = -torch.inf
+    out = torch.full_like(q, torch.nan)
+    buffers = {"q": q, "k": k, "v": v, "bias": bias, "out": out}
+    at = {name: heads(name, t) for name, t in buffers.items()}
+    sizes = (1, 1, 1, 16, 16, 16, 16)
+    attention = Attention(
+        at["q"], at["k"], at["v"], at["out"], at["bias"], sizes, torch.float32, False, 0.25
+    )
+    dtypes, numels = dict.fromkeys(buffers, torch.float32), dict.fromkeys(buffers, 256)
+    kernel = attention_kernel(attention, SMALL, dtypes, numels)
+    path = tmp_path / "kernel.py"
+    path.write_text(f"{HEADER}\n\n{kernel.source}")
+    build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
+    assert torch.equal(out[0, 0, 3], torch.zeros(16)) and not out.isnan().any()

@@ -1,0 +1,30 @@
+"""Templates compile to cubins for sm_80 and sm_90 with no GPU, and use the tensor units."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2]
+SHARED = {80: 163 * 1024, 90: 227 * 1024}
+
+
+def test_every_template_compiles_and_fits() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
+    command = [sys.executable, "-m", "tests.templates.compile_offline", "80", "90"]
+    done = subprocess.run(
+        command, env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert len(report) == 14
+    for row in report:
+        assert row["cubin"] > 1000 and not row["local"], row
+        if row["kernel"] != "large" or row["capability"] == 90:  # the large tile is for sm_90
+            assert row["shared"] <= SHARED[row["capability"]], row
+        if row["kernel"] != "float":  # float32 is multiplied as float32
+            assert row["tensor_units"], row

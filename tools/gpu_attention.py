@@ -1,0 +1,127 @@
+"""Race the attention template against the library's kernels, plain, causal and with a bias.
+
+bash tools/gpu.sh python3 tools/gpu_attention.py --json OUT.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import flambeau_inductor
+import flambeau_prims
+import torch
+import torch.nn.functional as F
+from flambeau_inductor import Options
+from flambeau_inductor.autotune import CudaClock
+from torch import Tensor, fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BF16 = torch.bfloat16
+CASES: tuple[tuple[int, int, int, int, bool, bool], ...] = (
+    # batch, heads, positions, width, causal, bias
+    (8, 16, 2048, 64, False, False), (8, 16, 2048, 64, True, False),
+    (4, 16, 4096, 128, False, False), (4, 16, 4096, 128, True, False),
+    (16, 12, 512, 64, False, True), (16, 12, 128, 32, False, False), (8, 16, 1024, 64, False, True),
+)  # fmt: skip
+BACKENDS = (
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.CUDNN_ATTENTION,
+)
+
+
+@dataclass
+class Row:
+    """Teraflops of what the inductor runs, and of the best of the library's kernels."""
+
+    case: tuple[int, int, int, int, bool, bool]
+    own: float
+    best: float
+    choice: str
+    error: float
+
+
+def median(clock: CudaClock, run: object) -> float:
+    times = [clock.sample(run) for _ in range(16)][1:]  # type: ignore[arg-type]
+    return sorted(times)[len(times) // 2]
+
+
+def measure(case: tuple[int, int, int, int, bool, bool], clock: CudaClock) -> Row:
+    batch, heads, length, width, causal, biased = case
+    q, k, v = (torch.randn(batch, heads, length, width, device="cuda").to(BF16) for _ in range(3))
+    bias = torch.randn(batch, 1, length, length, device="cuda").to(BF16) if biased else None
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, *added: Tensor) -> Tensor:
+        mask = added[0].expand(batch, heads, length, length) if added else None
+        out = torch.ops.flambeau_prims.attention.default(q, k, v, mask, 0.0, causal)
+        return out[0]
+
+    if biased:
+
+        def traced(q: Tensor, k: Tensor, v: Tensor, added: Tensor) -> Tensor:
+            return attend(q, k, v, added)
+
+        inputs = [q, k, v, bias]
+    else:
+
+        def traced(q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[misc]
+            return attend(q, k, v)
+
+        inputs = [q, k, v]
+    gm = flambeau_prims.lower(fx.symbolic_trace(traced), inputs)
+    options = Options(max_autotune=True, check_inputs=False)
+    compiled = flambeau_inductor.compile(gm, inputs, options=options)
+    got = compiled(list(inputs))[0]
+    few = slice(0, 1), slice(0, 2)
+    exact = F.scaled_dot_product_attention(
+        *(t[few].double() for t in (q, k, v)),
+        attn_mask=None if bias is None else bias[:1].double().expand(1, 2, length, length),
+        is_causal=causal,
+    )
+    error = float((got[few].double() - exact).norm() / exact.norm())
+    own = median(clock, lambda: compiled(list(inputs)))
+    times = []
+    full = None if bias is None else bias.expand(batch, heads, length, length)
+    for backend in BACKENDS:
+        try:
+            with sdpa_kernel(backend):
+                times.append(
+                    median(
+                        clock,
+                        lambda: F.scaled_dot_product_attention(
+                            q, k, v, attn_mask=full, is_causal=causal
+                        ),
+                    )
+                )
+        except RuntimeError:  # not for these operands
+            continue
+    flops = 4 * batch * heads * length * length * width / (2 if causal else 1)
+    choice = "template" if "tl.dot" in compiled.report.sources.get("kernels.py", "") else "library"
+    return Row(case, flops / own / 1e12, flops / min(times) / 1e12, choice, error)
+
+
+def main() -> int:
+    """Measure all cases; the exit status is 1 where one is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    clock, rows = CudaClock(0), []
+    for case in CASES:
+        row = measure(case, clock)
+        rows.append(row)
+        print(
+            f"{case}: {row.own:.0f} TF by {row.choice}, best of the library {row.best:.0f} TF"
+            f" ({row.own / row.best:.0%}), error {row.error:.1e}",
+            flush=True,
+        )
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
