@@ -118,8 +118,8 @@ def _of_numbers(
         wrong = odd & ~same
         if bool(wrong.any()):
             at = int(wrong.flatten().nonzero()[0])
-            values = [str(each.flatten()[at].item()) for each in (want, have)]
-            return Difference(f"{place} (element {at})", *values)
+            first, second = (str(each.flatten()[at].item()) for each in (want, have))
+            return Difference(f"{place} (element {at})", first, second)
     finite = ~odd
     want, have = want[finite], have[finite]
     scale = _rms(want)

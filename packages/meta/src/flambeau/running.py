@@ -59,15 +59,15 @@ def in_double(
     modules: Sequence[torch.nn.Module] = (),
 ) -> Observed | None:
     """The same in double precision; None where the program does not run that way."""
-    doubled = pytree.tree_map(_doubled, (tuple(args), dict(kwargs or {})))
+    given, named_given = pytree.tree_map(_doubled, (tuple(args), dict(kwargs or {})))
     try:
         if isinstance(fn, torch.nn.Module):
             fn = copy.deepcopy(fn).double()
-            found = observe(fn, *doubled, [fn] if modules else [])
+            found = observe(fn, given, named_given, [fn] if modules else [])
         elif modules and any(True for module in modules for _ in module.parameters()):
             return None  # a function that reaches modules by itself has them in single precision
         else:
-            found = observe(fn, *doubled)
+            found = observe(fn, given, named_given)
     except Exception:  # it cannot be copied, or has no form in double precision
         return None
     return None if found.error is not None else found

@@ -6,6 +6,7 @@ every trial compiles from nothing, in a cache folder of its own, and leaves no t
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -105,5 +106,11 @@ def _failure(recorder: Recorder) -> Difference | None:
     if not failures:
         return None
     error = failures[0].error
-    said = f"{type(error).__name__}: {str(error)[:300]}"
+    said = f"{type(error).__name__}: {str(error)[:300]}{_raised_at(error)}"
     return Difference(f"compiling {failures[0].graph}", "a compiled graph", said)
+
+
+def _raised_at(error: BaseException) -> str:
+    """Where an error was raised, for whoever mends it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
