@@ -32,15 +32,15 @@ class DLRM(nn.Module):
 
     def __init__(self, tables: int = 8, rows: int = 20000, width: int = 64) -> None:
         super().__init__()
-        self.bottom = nn.Sequential(
-            nn.Linear(13, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU()
-        )
-        self.tables = nn.ModuleList(
-            nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables)
-        )
+        self.bottom = nn.Sequential(nn.Linear(13, 256), nn.ReLU(), nn.Linear(256, width), nn.ReLU())
+        self.tables = nn.ModuleList(nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables))
         pairs = (tables + 1) * tables // 2
         self.top = nn.Sequential(
-            nn.Linear(width + pairs, 256), nn.ReLU(), nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, 2)
+            nn.Linear(width + pairs, 256),
+            nn.ReLU(),
+            nn.Linear(256, 64),
+            nn.ReLU(),
+            nn.Linear(64, 2),
         )
         lower = torch.tril_indices(tables + 1, tables + 1, offset=-1)
         self.register_buffer("lower", lower)

@@ -124,7 +124,8 @@ def _wrap(work: Compilation) -> None:
     launches = {name: launch for text in work.kernels for name, launch in text.launches.items()}
     check = work.options.check_inputs
     checked = work.info is None if check is None else check
-    work.wrapper = generate_wrapper(program, launches, check_inputs=checked)
+    looked = work.options.check_values
+    work.wrapper = generate_wrapper(program, launches, check_inputs=checked, check_values=looked)
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}
     work.call = load_wrapper(work.wrapper.text, work.name, known)

@@ -49,6 +49,10 @@ class Options:
     verify: bool | None = None
     """Hold the program to the rules of its IR (`FLAMBEAU_VERIFY=1`)."""
 
+    check_values: bool = False
+    """After every kernel and library call, look for NaN in what it wrote; the first one raises
+    FloatingPointError with the step and the graph's nodes. For finding out: it is slow."""
+
     check_inputs: bool | None = None
     """Compare each call's inputs with those compiled for; on unless `info` is given, since whoever
     gives that also guards the inputs."""

@@ -26,9 +26,14 @@ FILES = [
     "1_rewritten.txt",
     "2_before_fusion.txt",
     "3_after_fusion.txt",
+    "3_fused.svg",
+    "3_merged.txt",
     "3_refused.txt",
     "4_kernels.cpp",
     "5_wrapper.py",
+    "6_bench.py",
+    "6_kernels.json",
+    "6_kernels.so",
 ]
 
 
@@ -42,7 +47,7 @@ def test_every_stage_leaves_its_product(tmp_path: Path):
     assert sorted(p.name for p in first.iterdir()) == [*FILES, "report.json"]
     assert "flambeau_prims.mm.default" in (first / "0_graph.txt").read_text()
     assert "float32[5, 7] strides [7, 1]" in (first / "0_graph.txt").read_text()
-    unfused, fused = ((first / FILES[k]).read_text() for k in (2, 3))
+    unfused, fused = ((first / name).read_text() for name in FILES[2:4])
     assert unfused.count("    loop ") > fused.count("    loop ") == compiled.report.kernels
     assert (first / "4_kernels.cpp").read_text() == compiled.report.sources["kernels.cpp"]
     ast.parse((first / "5_wrapper.py").read_text())
@@ -67,7 +72,7 @@ def test_a_compile_that_fails_leaves_what_came_before(tmp_path: Path):
     with pytest.raises(CompilerFailed):
         flambeau_inductor.compile(graph(inputs), inputs, options=options)
     (folder,) = (tmp_path / "out").iterdir()
-    assert sorted(p.name for p in folder.iterdir()) == FILES[:-1]
+    assert sorted(p.name for p in folder.iterdir()) == FILES[:-4]
 
 
 def test_the_users_lines_are_shown(tmp_path: Path):

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import fx
 
 from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.debug.bench import bench_script, kernel_facts
+from flambeau_inductor.debug.picture import picture
 from flambeau_inductor.runtime.report import Report
 
 
@@ -30,8 +34,11 @@ class DebugFolder:
         if self.path is None:
             return
         writer = WRITERS.get(stage)
-        for name, text in writer(work).items() if writer is not None else ():
-            (self.path / name).write_text(text)
+        for name, made in writer(work).items() if writer is not None else ():
+            if isinstance(made, Path):
+                shutil.copyfile(made, self.path / name)
+            else:
+                (self.path / name).write_text(made)
 
     def finish(self, report: Report) -> None:
         """Write the report."""
@@ -72,7 +79,17 @@ def _graph(gm: fx.GraphModule) -> str:
 
 
 def _after_rewrite(work: Compilation) -> Mapping[str, str]:
-    return {"0_graph.txt": _graph(work.given), "1_rewritten.txt": _graph(work.rewritten())}
+    from flambeau_inductor import passes  # these too only where they are asked for
+
+    files = {"0_graph.txt": _graph(work.given), "1_rewritten.txt": _graph(work.rewritten())}
+
+    def seen(number: int, name: str, graph: fx.Graph, replaced: int) -> None:
+        if replaced:
+            head = f"# after {name}, which replaced {replaced}\n"
+            files[f"1_pass_{number}_{name}.txt"] = head + _graph(fx.GraphModule(work.given, graph))
+
+    passes.run(work.given, work.options.skip_passes, seen)
+    return files
 
 
 def _after_lower(work: Compilation) -> Mapping[str, str]:
@@ -91,11 +108,31 @@ def _after_schedule(work: Compilation) -> Mapping[str, str]:
     from flambeau_inductor.ir.show import show_program  # only where it is asked for
 
     refused = "".join(f"{r}\n" for r in work.refusals)
-    return {"3_after_fusion.txt": show_program(work.scheduled()), "3_refused.txt": refused}
+    merged = "".join(f"{m}\n" for m in work.merges)
+    return {
+        "3_after_fusion.txt": show_program(work.scheduled()),
+        "3_fused.svg": picture(work.scheduled()),
+        "3_merged.txt": merged,
+        "3_refused.txt": refused,
+    }
 
 
 def _after_generate(work: Compilation) -> Mapping[str, str]:
     return {f"4_{text.file}": text.text for text in work.kernels}
+
+
+def _after_build(work: Compilation) -> Mapping[str, str | Path]:
+    for text, built in zip(work.kernels, work.built, strict=True):
+        if built.part is None or built.part.loader != "cpp":
+            continue
+        launches = {n: launch for t in work.kernels for n, launch in t.launches.items()}
+        facts = kernel_facts(work.scheduled(), launches)
+        return {
+            "6_kernels.json": json.dumps(facts, indent=1) + "\n",
+            "6_bench.py": bench_script(work.name, text.distinct),
+            "6_kernels.so": built.part.files["kernels.so"],
+        }
+    return {}
 
 
 def _after_wrap(work: Compilation) -> Mapping[str, str]:
@@ -103,10 +140,11 @@ def _after_wrap(work: Compilation) -> Mapping[str, str]:
     return {"5_wrapper.py": work.wrapper.text}
 
 
-WRITERS: Mapping[str, Callable[[Compilation], Mapping[str, str]]] = {
+WRITERS: Mapping[str, Callable[[Compilation], Mapping[str, Any]]] = {
     "rewrite": _after_rewrite,
     "lower": _after_lower,
     "schedule": _after_schedule,
     "generate": _after_generate,
+    "build": _after_build,
     "wrap": _after_wrap,
 }

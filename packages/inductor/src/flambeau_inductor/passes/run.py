@@ -19,6 +19,9 @@ from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
 
 Pass = Callable[[fx.Graph], int]
 
+Seen = Callable[[int, str, fx.Graph, int], None]
+"""Told of a pass: its number and name, the graph after it, how many nodes it replaced."""
+
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("drop_redundant", drop_redundant),
@@ -29,15 +32,20 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 """Name and function; a pass returns how many nodes it replaced."""
 
 
-def run(gm: fx.GraphModule, skip: Collection[str] = ()) -> fx.GraphModule:
-    """Apply every pass but those named in `skip` to a copy of `gm`."""
+def run(gm: fx.GraphModule, skip: Collection[str] = (), seen: Seen | None = None) -> fx.GraphModule:
+    """Apply every pass but those named in `skip` to a copy of `gm`; `seen` is told of each."""
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     output = graph.graph_copy(gm.graph, copied)
     graph.output(output)
-    for name, rewrite in PASSES:
-        if name not in skip and rewrite(graph):
+    for number, (name, rewrite) in enumerate(PASSES):
+        if name in skip:
+            continue
+        replaced = rewrite(graph)
+        if replaced:
             remove_dead(graph)
+        if seen is not None:
+            seen(number, name, graph, replaced)
     graph.lint()
     return fx.GraphModule(gm, graph)
 

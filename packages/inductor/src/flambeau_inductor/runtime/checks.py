@@ -22,6 +22,13 @@ def check_index(index: torch.Tensor, low: int, size: int, error: str, message: s
         raise ERRORS[error](message.replace("{index}", str(offender)).replace("{size}", str(size)))
 
 
+def check_values(value: torch.Tensor, step: str) -> None:
+    """Raise `FloatingPointError` if `value`, which `step` made, holds a NaN."""
+    if value.dtype.is_floating_point and bool(torch.isnan(value).any()):
+        count = int(torch.isnan(value).sum())
+        raise FloatingPointError(f"{count} of {value.numel()} elements are NaN after {step}")
+
+
 def check_input(
     position: int,
     value: object,

@@ -27,7 +27,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.runtime.operators import FOR_BACKWARD, for_backward
 from flambeau_inductor.runtime.pages import LARGE
-from flambeau_inductor.schedule.memory import storage_bytes
+from flambeau_inductor.schedule.memory import storage_bytes, touched
 from flambeau_inductor.wrapper import names
 
 INDENT = "    "
@@ -73,7 +73,11 @@ class _Printer:
 
 
 def generate(
-    program: Program, launches: Mapping[str, Launch], *, check_inputs: bool = False
+    program: Program,
+    launches: Mapping[str, Launch],
+    *,
+    check_inputs: bool = False,
+    check_values: bool = False,
 ) -> Wrapper:
     """Print `program`; `launches` by the loops' names."""
     layouts = {b.name: b.layout for b in program.buffers}
@@ -81,6 +85,8 @@ def generate(
     _receive(printer, program, check_inputs)
     for step in program.steps:
         _PRINT[type(step)](printer, step)
+        if check_values:
+            _check_values(printer, step)
     outputs = [_output(o) for o in program.outputs]
     printer("return (" + "".join(f"{o}, " for o in outputs).rstrip(" ") + ")")
     head = [
@@ -89,7 +95,7 @@ def generate(
         "import torch",
         "from torch import device, empty_strided, inf, nan",
         "",
-        "from flambeau_inductor.runtime.checks import check_index, check_input",
+        "from flambeau_inductor.runtime.checks import check_index, check_input, check_values",
         "from flambeau_inductor.runtime.memory import laid_out, reuse, scalar, seen_as",
         "from flambeau_inductor.runtime.pages import empty_large",
         "",
@@ -203,6 +209,20 @@ def _address(p: _Printer, buffer: str) -> str:
         p.known.add(buffer)
         p(f"{name} = {buffer}.data_ptr()")
     return name
+
+
+def _check_values(p: _Printer, step: Step) -> None:
+    """Look at the numbers that a step wrote."""
+    if not isinstance(step, RunLoop | Extern):
+        return
+    _, written = touched(step)
+    if isinstance(step, Extern):
+        written |= {r for r in step.results if r is not None}
+        what = f"{step.target} ({' '.join(step.origins)})"
+    else:
+        what = f"{step.loop.name} ({' '.join(step.loop.origins)})"
+    for name in sorted(written):
+        p(f"check_values({name}, {what!r})")
 
 
 def _extern(p: _Printer, step: Extern) -> None:
