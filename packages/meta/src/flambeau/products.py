@@ -34,11 +34,14 @@ class StepFacts:
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """The memory plan: live bytes beyond the inputs after each step that changes them."""
+    """The memory plan: live bytes beyond the inputs after each step that changes them.
 
-    timeline: tuple[tuple[str, int], ...]
-    peak: int
-    input_bytes: int
+    A size that is a symbol makes all that it is a part of unknown: None.
+    """
+
+    timeline: tuple[tuple[str, int | None], ...]
+    peak: int | None
+    input_bytes: int | None
     reused: int
 
 
@@ -139,12 +142,11 @@ def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) 
     origins = tuple(loop.origins if loop is not None else step.origins)
     reads, writes = reads_of(step), writes_of(step)
     touched = [sizes.get(name) for name in reads | writes]
-    known = [size for size in touched if size is not None]
     return StepFacts(
         kind="kernel" if loop is not None else "library",
         name=str(loop.name if loop is not None else target),
         origins=origins,
-        bytes=sum(known) if len(known) == len(touched) else None,
+        bytes=_sum(touched),
         lines=tuple(dict.fromkeys(lines[name] for name in origins if name in lines)),
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
@@ -153,28 +155,39 @@ def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) 
 
 def _memory(program: Any, sizes: Mapping[str, int | None]) -> MemoryFacts:
     given = {buffer.name for buffer in program.inputs} | {name for name, _ in program.constants}
-    live: dict[str, int] = {}
-    timeline: list[tuple[str, int]] = []
+    live: dict[str, int | None] = {}
+    timeline: list[tuple[str, int | None]] = []
     reused = 0
     for step in program.steps:
         kind = type(step).__name__
         name = str(getattr(step, "buffer", ""))
         if kind == "Alloc":
-            live[name] = sizes.get(name) or 0
+            live[name] = sizes.get(name)
         elif kind == "Reuse":
-            live[name] = live.pop(step.old, sizes.get(name) or 0)
+            live[name] = live.pop(step.old, sizes.get(name))
             reused += 1
         elif kind == "Free":
             live.pop(name, None)
         else:
             for result in getattr(step, "results", ()):
                 if result is not None:
-                    live[result] = sizes.get(result) or 0
+                    live[result] = sizes.get(result)
             continue
-        timeline.append((f"{kind.lower()} {name}", sum(live.values())))
+        timeline.append((f"{kind.lower()} {name}", _sum(live.values())))
     return MemoryFacts(
         timeline=tuple(timeline),
-        peak=max((size for _, size in timeline), default=0),
-        input_bytes=sum(sizes.get(name) or 0 for name in given),
+        peak=_peak([size for _, size in timeline]),
+        input_bytes=_sum(sizes.get(name) for name in given),
         reused=reused,
     )
+
+
+def _sum(sizes: Iterable[int | None]) -> int | None:
+    found = list(sizes)
+    known = [size for size in found if size is not None]
+    return sum(known) if len(known) == len(found) else None
+
+
+def _peak(sizes: list[int | None]) -> int | None:
+    known = [size for size in sizes if size is not None]
+    return max(known, default=0) if len(known) == len(sizes) else None

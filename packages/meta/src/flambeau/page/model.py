@@ -183,7 +183,10 @@ def half_panels(event: Event) -> Iterable[Panel]:
     steps = facts["steps"]
     yield Panel(f"{half} fused graph", picture=fused_picture(steps))
     yield Panel(f"{half} kernels and calls", kernels=tuple(steps), roof=event["roof"])
-    plan = [f"{size:>14,d} bytes  {what}" for what, size in facts["memory"]["timeline"]]
+    plan = [
+        f"{'(a symbol)' if size is None else f'{size:,d}':>14} bytes  {what}"
+        for what, size in facts["memory"]["timeline"]
+    ]
     picture = memory_picture(facts["memory"]["timeline"])
     yield Panel(f"{half} memory plan", text="\n".join(plan), picture=picture)
     refused = [f"{first} + {second}: {why}" for first, second, why in facts["refused"]]

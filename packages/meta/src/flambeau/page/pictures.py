@@ -47,7 +47,10 @@ def fused_picture(steps: Sequence[Mapping[str, Any]]) -> Markup:
 def memory_picture(timeline: Sequence[Sequence[Any]]) -> Markup:
     """Live bytes after each step of the plan."""
     width, height = 640, 160
-    peak = max((size for _, size in timeline), default=0)
+    known = [size for _, size in timeline if size is not None]
+    peak = max(known, default=0)
+    if len(known) < len(timeline):
+        return _svg(width, 30, ['<text x="16" y="20">sizes depend on symbols</text>'])
     if not peak:
         return _svg(width, 30, ['<text x="16" y="20">no memory beyond the inputs</text>'])
     bar = (width - 2 * MARGIN) / len(timeline)

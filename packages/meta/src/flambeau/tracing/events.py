@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 DRAWN_NODES = 800
 """A joint graph of more operators than this is shown as text only."""
 
+SHOWN = frozenset({".txt", ".py", ".cpp", ".json", ".svg", ".ptx", ".ttir", ".ttgir", ".log"})
+"""Files of the inductor's debug folder that a page can show."""
+
 
 def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
     late = time.perf_counter() - product.ended
@@ -141,7 +144,7 @@ def _kernels(trace: Trace, product: KernelsProduct, owner: int) -> None:
     files: dict[str, str] = {}
     if product.folder is not None and product.folder.is_dir():
         for path in sorted(product.folder.rglob("*")):
-            if path.is_file():
+            if path.suffix in SHOWN:
                 files[path.name] = str(path.relative_to(trace.writer.folder))
     for name, text in product.report.sources.items():
         if not any(key.endswith(name) for key in files):
