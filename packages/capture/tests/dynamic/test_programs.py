@@ -136,7 +136,7 @@ def test_of_sizes(capture, backend, program, graphs):
 def rates(x, a, b):
     warm = min(1.0, a / 10)
     cosine = 0.5 * (1 + math.cos(math.pi * b))
-    return x * warm * cosine, x ** (a / 4), x + int(a * 4), torch.clamp(x, -a, a), a // 0.3
+    return x * warm * cosine, x * (a / 4) ** 1.5, x + int(a * 4), torch.clamp(x, -a, a), a // 0.3
 
 
 def blended(x, a, b):

@@ -13,7 +13,6 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.effects.calls import DeferredCall
 from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import (
     Args,
@@ -230,7 +229,7 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(len)
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], TensorValue):
+    if isinstance(args[0], TensorValue) and type(args[0]).length is TensorValue.length:
         return tx.wrap_new(args[0].first_size(tx))
     return Constant(args[0].length(tx))
 
@@ -309,17 +308,7 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
 
 @handles(print)
 def _print(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    """What is known is printed when the compiled code has run, in the program's order."""
-    if all(isinstance(value, Constant) for value in args) and set(kwargs) <= {"sep", "end"}:
-        named = tuple((name, constant_of(value)) for name, value in kwargs.items())
-        known = [Constant(constant_of(value)) for value in args]
-        tx.heap.log(DeferredCall(_print_later, [Constant(named), *known]))
-        return Constant(None)
     raise Break("FB0023", f"call_function {describe_call(print, args)}")
-
-
-def _print_later(named: tuple[tuple[str, Any], ...], *args: Any) -> None:
-    print(*args, **dict(named))  # noqa: T201 - the program's own
 
 
 breaks("FB0005", open, input, exec, eval, compile, __import__)
