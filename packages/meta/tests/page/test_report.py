@@ -119,17 +119,34 @@ def test_no_trace_is_said_in_one_sentence(tmp_path):
 
 def test_guards_become_a_tree():
     texts = [
-        "local 'self' TYPE_MATCH", "local 'self'.a.b TENSOR_MATCH", "local 'self'.a ID_MATCH",
-        "local 'x'[0] EQUALS_MATCH", "local 'a', local 'b' NO_ALIASING",
+        "local 'self' TYPE_MATCH",
+        "local 'self.a.b' TENSOR_MATCH",
+        "local 'self.a' ID_MATCH",
+        "local \"self.a._modules['0']\" ID_MATCH",
+        "local 'a', local 'b' NO_ALIASING",
+        "held '<Net>' CLASS_SPECIALS",
         "global state GLOBAL_STATE",
-    ]  # fmt: skip
+    ]
     root = guard_tree(texts)
     assert root.count == len(texts)
-    self_ = root.inside["local 'self'"]
+    self_ = root.inside["local self"]
     assert self_.kinds == ["TYPE_MATCH"]
     assert self_.inside[".a"].kinds == ["ID_MATCH"]
     assert self_.inside[".a"].inside[".b"].kinds == ["TENSOR_MATCH"]
-    assert steps_of("local 'x'[0].weight") == ["local 'x'", "[0]", ".weight"]
+    assert self_.inside[".a"].inside["._modules"].inside["['0']"].kinds == ["ID_MATCH"]
+    assert root.inside["local 'a', local 'b'"].kinds == ["NO_ALIASING"]
+    assert steps_of("local 'x[0].weight'") == ["local x", "[0]", ".weight"]
+
+
+def test_the_guards_of_a_module_nest(tmp_path):
+    layer = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    with flambeau.trace(tmp_path):
+        flambeau.compile(layer, backend="eager")(torch.ones(1, 2))
+    (part,) = load(tmp_path)
+    (entry,) = part.of_kind("entry")
+    root = guard_tree(entry["guards"])
+    assert root.count == len(entry["guards"])
+    assert any(node.inside for node in root.inside.values())
 
 
 def test_the_fused_picture_holds_every_step_once():

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+PLACE = re.compile(r"""(\w[\w ]*) (['"])(.*)\2""")
+ROOT = re.compile(r"[A-Za-z_]\w*|<[^>]*>")
 STEP = re.compile(r"\.[A-Za-z_]\w*|\[[^\]]*\]")
 
 
@@ -39,18 +41,13 @@ def guard_tree(guards: Iterable[str]) -> GuardNode:
 
 
 def steps_of(place: str) -> list[str]:
-    """The way to a place: `local 'self'.layers[0].weight` has four steps."""
-    quote = place.rfind("'", 0, _end_of_name(place)) + 1
-    if quote == 0 or ", " in place:
+    """The way to a place: `local 'self.layers[0].weight'` has four steps."""
+    found = PLACE.fullmatch(place)
+    if found is None:
         return [place]
-    steps = STEP.findall(place, quote)
-    if "".join(steps) != place[quote:]:
-        return [place]  # a place that is spelled in another way is one step
-    return [place[:quote], *steps]
-
-
-def _end_of_name(place: str) -> int:
-    """Where the quoted name at the start of a place ends."""
-    first = place.find("'")
-    second = place.find("'", first + 1) if first >= 0 else -1
-    return second + 1 if second >= 0 else 0
+    kind, quote, path = found.groups()
+    root = ROOT.match(path)
+    steps = STEP.findall(path, root.end()) if root is not None else []
+    if root is None or f"{quote}, " in path or root.group() + "".join(steps) != path:
+        return [place]  # several places, or one that is spelled in another way, are one step
+    return [f"{kind} {root.group()}", *steps]
