@@ -79,7 +79,7 @@ def add_incumbent(rows: list[Row], file: Path, mode: str, arguments: argparse.Na
     until = time.monotonic() + arguments.seconds if arguments.seconds else None
     for (row,) in sweep(cases, [mode], incumbent, arguments.timeout, arguments.jobs, until):
         told = f"{row['graphs']} graphs" if row.get("graphs") else ""
-        if row["status"] not in ("one graph", "breaks"):
+        if row["status"] not in ("one graph", "breaks", "recompiled"):
             told = f"{row['status']} {told}".strip()
         known[row["family"], row["name"], mode] = told
         line = {"family": row["family"], "name": row["name"], "mode": mode, "incumbent": told}
@@ -104,14 +104,16 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--seconds", type=float, help="begin no model after so long, end the rest")
+    parser.add_argument("--note", default="", help="a line on where the rows are from")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     rows = latest(arguments.rows)
     if arguments.incumbent:
         add_incumbent(rows, arguments.incumbent, arguments.mode, arguments)
-    text = markdown(rows, "python -m integration_tests.sweep --json ROWS; "
-                    "python benchmarks/sweep.py ROWS")  # fmt: skip
+    text = markdown(rows, "python -m integration_tests.sweep --jobs 16 --json ROWS; "
+                    "python benchmarks/sweep.py ROWS --incumbent FILE --limit 900 --jobs 16",
+                    arguments.note)  # fmt: skip
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if arguments.markdown:

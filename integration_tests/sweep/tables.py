@@ -26,9 +26,9 @@ def line(row: Row) -> str:
     return text
 
 
-def markdown(rows: Sequence[Row], command: str) -> str:
-    """Counts by family and mode, then every model that is not one graph, then reasons."""
-    lines = [f"`{command}`", "", "## Models", ""]
+def markdown(rows: Sequence[Row], command: str, note: str = "") -> str:
+    """Counts by family and mode, then every model, then reasons."""
+    lines = [f"`{command}`", "", *([note, ""] if note else []), "## Models", ""]
     lines += ["| family | mode | right | " + " | ".join(STATUSES) + " |"]
     lines += ["|---" * (len(STATUSES) + 3) + "|"]
     for family, mode in sorted({(row["family"], row["mode"]) for row in rows}):
@@ -45,6 +45,8 @@ def markdown(rows: Sequence[Row], command: str) -> str:
         "first has changed the model's state.",
     ]
     incumbent = any("incumbent" in row for row in rows)
+    if incumbent:
+        lines += _beside(rows)
     lines += ["", "## Each model", ""]
     lines += ["| model | mode | status | graphs | operations | first call, s | "
               + ("incumbent | " if incumbent else "") + "what ended graphs |"]  # fmt: skip
@@ -65,6 +67,21 @@ def markdown(rows: Sequence[Row], command: str) -> str:
     lines += [f"- {row['name']}: {row['detail'][:160]}" for row in rows
               if row["status"] == "not built"]  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def _beside(rows: Sequence[Row]) -> list[str]:
+    """How often each system makes one graph of a model that both were given."""
+    both = [row for row in rows if "incumbent" in row]
+    count = Counter((row["status"] == "one graph", row["incumbent"] == "1 graphs") for row in both)
+    failed = sum(not row["incumbent"].endswith("graphs") for row in both)
+    return [
+        "", "## Beside the incumbent", "", "| | the incumbent: one graph | several, or none |",
+        "|---|---|---|",
+        f"| Flambeau: one graph | {count[True, True]} | {count[True, False]} |",
+        f"| several, or none | {count[False, True]} | {count[False, False]} |", "",
+        f"{len(both)} models, {', '.join(sorted({row['mode'] for row in both}))}; the incumbent's "
+        f"answer was none (crashed, not run) for {failed} of them.",
+    ]  # fmt: skip
 
 
 def _reasons(rows: Sequence[Row]) -> list[str]:
