@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import flambeau
 import pytest
 import torch
 from torch import nn
+
+import flambeau
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -52,8 +52,7 @@ def test_a_compiler_that_is(name: str, tmp_path: Path) -> None:
     options = Options(compiler=script(tmp_path, body), cache_dir=str(tmp_path / "cache"))
     with pytest.raises(CompilerFailed, match=said):
         compiled(options, torch.randn(4, 300))
-    left = [p for p in (tmp_path / "cache").rglob("*.so")]
-    assert left == []
+    assert not list((tmp_path / "cache").rglob("*.so"))
 
 
 def test_after_a_fault_the_next_compile_works(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_without_vector_instructions_the_portable_path_is_right(tmp_path: Path) 
     real = shutil.which("g++") or find_toolchain().compiler
     path = tmp_path / "c++"
     path.write_text(
-        "#!/bin/sh\nfor a do shift; [ \"$a\" = -march=native ] || set -- \"$@\" \"$a\"; done\n"
+        '#!/bin/sh\nfor a do shift; [ "$a" = -march=native ] || set -- "$@" "$a"; done\n'
         f'exec {real} "$@"\n'
     )
     path.chmod(0o755)

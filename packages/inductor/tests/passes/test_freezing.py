@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from flambeau_inductor.passes.freezing import fold_batch_norms
 from torch import Tensor, fx, nn
 
-
 Maps = nn.Conv1d | nn.Conv2d | nn.Linear
 FUNCTIONS: dict[type[nn.Module], Any] = {
     nn.Conv1d: torch.conv1d,

@@ -74,15 +74,17 @@ def kernel_facts(program: Program, launches: Mapping[str, Launch]) -> list[dict[
         if not isinstance(step, RunLoop):
             continue
         launch = launches[step.loop.name]
-        sizes = {n: storage_bytes(layouts[n]) for n in launch.buffers}
+        sizes = {
+            n: size for n in launch.buffers if isinstance(size := storage_bytes(layouts[n]), int)
+        }
         points = 1
         for axis in (*step.loop.x, *step.loop.r):
             points *= axis.size if isinstance(axis.size, int) else 0
-        fixed = all(isinstance(n, int) for n in sizes.values()) and points
+        fixed = len(sizes) == len(set(launch.buffers)) and points > 0
         if not fixed or not launch.by_address or launch.queued or launch.sizes:
             continue  # a script cannot make up sizes that are left open, nor a stream
         reads, writes = touched(step)
-        moved = sum(int(sizes[n]) for n in (*reads, *writes))
+        moved = sum(sizes[n] for n in (*reads, *writes))
         work = sum(isinstance(i, Point | Reduce) for i in step.loop.body)
         found.append(
             {
@@ -94,7 +96,7 @@ def kernel_facts(program: Program, launches: Mapping[str, Launch]) -> list[dict[
                 "origins": list(step.loop.origins),
                 "buffers": [
                     (
-                        int(sizes[n]) // layouts[n].dtype.itemsize,
+                        sizes[n] // layouts[n].dtype.itemsize,
                         str(layouts[n].dtype).removeprefix("torch."),
                     )
                     for n in launch.buffers

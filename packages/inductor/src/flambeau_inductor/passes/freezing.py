@@ -63,13 +63,13 @@ def _fold(gm: fx.GraphModule, norm: fx.Node) -> bool:
         return False
     at_weight, at_bias = LINEAR[before.target]
     old_bias = before.args[at_bias] if len(before.args) > at_bias else None
-    tensors = [_held(gm, part) for part in (before.args[at_weight], mean, variance)]
-    given = (old_bias, scale, shift)
-    optional = [_held(gm, part) for part in given]
-    lost = any(part is not None and t is None for part, t in zip(given, optional, strict=True))
-    if lost or any(t is None for t in tensors):
+    given = (before.args[at_weight], mean, variance, old_bias, scale, shift)
+    tensors = [_held(gm, part) for part in given]
+    if any(part is not None and t is None for part, t in zip(given, tensors, strict=True)):
         return False
-    weight, bias = folded(*tensors, *optional, eps)  # type: ignore[arg-type]
+    if tensors[0] is None or tensors[1] is None or tensors[2] is None:
+        return False
+    weight, bias = folded(tensors[0], tensors[1], tensors[2], *tensors[3:], eps=eps)
     with gm.graph.inserting_before(before):
         new = [_constant(gm, before, "weight", weight), _constant(gm, before, "bias", bias)]
     arguments = list(before.args)
@@ -87,6 +87,7 @@ def folded(
     bias: Tensor | None,
     scale: Tensor | None,
     shift: Tensor | None,
+    *,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """Weight and bias of the map that does both; formed in float64 and rounded once."""

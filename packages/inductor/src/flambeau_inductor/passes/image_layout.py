@@ -85,7 +85,7 @@ def _unseen(gm: fx.GraphModule) -> bool:
 
 
 STRICT = frozenset({"view", "view_", "as_strided", "as_strided_", "stride", "is_contiguous"})
-"""What works or answers by strides: a graph with these keeps the strides that it was written for."""
+"""What works or answers by strides: a graph with these keeps those it was written for."""
 
 
 def _value(part: Any) -> Any:

@@ -50,7 +50,8 @@ def _fits(node: fx.Node) -> bool:
         return False
     if not torch.backends.mkldnn.enabled:
         return False
-    data, states, parameters, biases, layers, dropout, train, both, _ = node.args
+    settings: tuple[Any, ...] = node.args
+    data, states, parameters, biases, layers, dropout, train, both, _ = settings
     if not isinstance(states, list | tuple) or not isinstance(parameters, list | tuple):
         return False  # packed sequences come in another order
     tensors = [_value(part) for part in (data, *states, *parameters)]
@@ -60,10 +61,10 @@ def _fits(node: fx.Node) -> bool:
     ):
         return False
     directions = 2 if both else 1
-    whole = len(parameters) == PARAMETERS * int(layers) * directions  # type: ignore[call-overload]
+    whole = len(parameters) == PARAMETERS * int(layers) * directions
     fixed = all(isinstance(size, int) for t in tensors for size in t.shape)
     batched = fixed and tensors[0].dim() == 3 and tensors[0].numel() > 0
-    return bool(biases) and whole and batched and (not train or float(dropout) == 0.0)  # type: ignore[arg-type]
+    return bool(biases) and whole and batched and (not train or float(dropout) == 0.0)
 
 
 def _value(part: Any) -> Any:
