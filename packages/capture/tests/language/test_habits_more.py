@@ -1,6 +1,5 @@
 """Less common habits: each is one graph with what eager gives (`GRAPHS`: those that are not)."""
 
-# ruff: noqa: B008, B018, E501, E702 - odd code is what programs have
 import bisect
 import collections
 import copy
@@ -117,7 +116,14 @@ def namespaces(t):
     del made.b
     same = types.SimpleNamespace(x=1) == types.SimpleNamespace(x=1)
     other = types.SimpleNamespace(x=1) != types.SimpleNamespace(x=2)
-    return made.a * made.c + SPACE.k, same, other, vars(made).keys() == {"a", "c"}, repr(SPACE.inner), hasattr(SPACE, "no")
+    return (
+        made.a * made.c + SPACE.k,
+        same,
+        other,
+        vars(made).keys() == {"a", "c"},
+        repr(SPACE.inner),
+        hasattr(SPACE, "no"),
+    )
 
 
 @HABITS.append
@@ -128,13 +134,32 @@ def a_namespace_that_leaves(t):
 @HABITS.append
 def texts(t):
     a = Text("ab")
-    return t + len(a.shout()), a == "ab", a + "c", f"{a}|{a:>4}", a[0], "b" in a, {"ab": 1}[a], isinstance(a, str)
+    return (
+        t + len(a.shout()),
+        a == "ab",
+        a + "c",
+        f"{a}|{a:>4}",
+        a[0],
+        "b" in a,
+        {"ab": 1}[a],
+        isinstance(a, str),
+    )
 
 
 @HABITS.append
 def wholes(t):
     a = Whole(3)
-    return t + a.double(), a + 1, 1 + a, a == 3, [0, 1, 2, 3][a], Whole("7") + 0, list(range(a)), a > 2, t.reshape(a, 1)
+    return (
+        t + a.double(),
+        a + 1,
+        1 + a,
+        a == 3,
+        [0, 1, 2, 3][a],
+        Whole("7") + 0,
+        list(range(a)),
+        a > 2,
+        t.reshape(a, 1),
+    )
 
 
 @HABITS.append
@@ -145,7 +170,17 @@ def halves(t):
 @HABITS.append
 def rows(t):
     a, b = Row((1, 2)), Versioned(1, 2, 3)
-    return t + a.total(), a[0], len(a), (*a, 3), a + (3,), a == (1, 2), b.count, list(b), [x + t for x in a]
+    return (
+        t + a.total(),
+        a[0],
+        len(a),
+        (*a, 3),
+        a + (3,),
+        a == (1, 2),
+        b.count,
+        list(b),
+        [x + t for x in a],
+    )
 
 
 @HABITS.append
@@ -154,7 +189,14 @@ def heaps(t):
     heapq.heapify(heap)
     heapq.heappush(heap, 4)
     found = [heapq.heappop(heap), heapq.heapreplace(heap, 7), heapq.heappushpop(heap, 0)]
-    return t + 1, heap, found, heapq.nlargest(2, heap), heapq.nsmallest(2, heap), list(heapq.merge([1, 3], [2]))
+    return (
+        t + 1,
+        heap,
+        found,
+        heapq.nlargest(2, heap),
+        heapq.nsmallest(2, heap),
+        list(heapq.merge([1, 3], [2])),
+    )
 
 
 @HABITS.append
@@ -178,19 +220,42 @@ def operators(t):
         operator.indexOf([1], 9)
     except ValueError as error:
         text = str(error)
-    return operator.concat([1], [2]), operator.countOf([1, 1, 2], 1), operator.indexOf([1, 2], 2), text, t + 1
+    return (
+        operator.concat([1], [2]),
+        operator.countOf([1, 1, 2], 1),
+        operator.indexOf([1, 2], 2),
+        text,
+        t + 1,
+    )
 
 
 @HABITS.append
 def protocols_of_numbers(t):
     n = Number(2)
-    return divmod(n, 5), round(n), round(n, 1), math.floor(n), math.ceil(n), math.trunc(n), math.sqrt(Number(4)), [7, 8, 9][n], "abc"[n], [1] * n, t + int(n)
+    return (
+        divmod(n, 5),
+        round(n),
+        round(n, 1),
+        math.floor(n),
+        math.ceil(n),
+        math.trunc(n),
+        math.sqrt(Number(4)),
+        [7, 8, 9][n],
+        "abc"[n],
+        [1] * n,
+        t + int(n),
+    )
 
 
 @HABITS.append
 def operators_that_nobody_has(t):
     found = []
-    for run in (lambda: Number(1) + "a", lambda: Number(1) < 2, lambda: 2 ** Number(1), lambda: -Number(1) if False else Single() - 1):
+    for run in (
+        lambda: Number(1) + "a",
+        lambda: Number(1) < 2,
+        lambda: 2 ** Number(1),
+        lambda: -Number(1) if False else Single() - 1,
+    ):
         try:
             run()
         except TypeError as error:
@@ -248,7 +313,11 @@ def attributes_of_functions(t):
 
 @HABITS.append
 def found_by_patterns(t):
-    return [m.start() for m in re.finditer("a", "aba")], [m.group(1) for m in PATTERN.finditer("1-a 2-b")], t + 1
+    return (
+        [m.start() for m in re.finditer("a", "aba")],
+        [m.group(1) for m in PATTERN.finditer("1-a 2-b")],
+        t + 1,
+    )
 
 
 @HABITS.append
@@ -315,20 +384,6 @@ def lists_of_numbers(t):
 @pytest.mark.parametrize("habit", HABITS, ids=lambda fn: fn.__name__)
 def test_habit(one_graph, habit):
     one_graph(habit, GRAPHS.get(habit.__name__, 1))
-
-
-def test_printed_in_order(capture, backend, capsys):
-    def fn(t):
-        print("first", t.shape[0], sep="-")
-        t = t + 1
-        print("second", end="!\n")
-        return t
-
-    compiled = capture(fn)
-    for _ in range(2):
-        compiled(torch.ones(3))
-    assert capsys.readouterr().out == "first-3\nsecond!\n" * 2
-    assert len(backend) == 1
 
 
 def test_appending_reads_nothing_of_a_list(capture, backend):

@@ -47,9 +47,9 @@ def test_what_is_not_allowed_raises_when_the_graph_runs(capture, backend, bad):
     compiled = capture(fn)
     compiled(torch.ones(3))
     wrong = torch.tensor([1.0, bad, 1.0])
-    with pytest.raises(ValueError, match="Expected parameter scale .* of distribution Normal"):
+    with pytest.raises(ValueError, match=r"Expected parameter scale .* of distribution Normal"):
         compiled(wrong)
-    with pytest.raises(ValueError, match="Expected parameter scale .* of distribution Normal"):
+    with pytest.raises(ValueError, match=r"Expected parameter scale .* of distribution Normal"):
         fn(wrong)
     compiled(torch.ones(3))
     assert len(backend) == 1

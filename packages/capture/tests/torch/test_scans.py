@@ -1,5 +1,7 @@
 """torch's associative scan: the running results of a loop, in one graph of few operators."""
 
+import itertools
+
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
@@ -13,7 +15,7 @@ def by_loop(a, b, reverse):
     steps = list(range(a.shape[1]))
     steps = steps[::-1] if reverse else steps
     found = {steps[0]: (a[:, steps[0]], b[:, steps[0]])}
-    for before, now in zip(steps, steps[1:]):
+    for before, now in itertools.pairwise(steps):
         found[now] = combine(found[before], (a[:, now], b[:, now]))
     return tuple(torch.stack([found[n][k] for n in range(a.shape[1])], 1) for k in (0, 1))
 

@@ -1,4 +1,4 @@
-"""`__torch_function__`: tensors' subclasses and other objects that say what torch's functions do."""
+"""`__torch_function__`: subclasses of tensors, and objects, that say what torch's functions do."""
 
 import pytest
 import torch

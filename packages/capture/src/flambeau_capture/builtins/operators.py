@@ -85,8 +85,8 @@ UNARY: dict[str, tuple[Callable[..., Any], str]] = {
 def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     """`left symbol right`, in place if the symbol ends in `=` and is no comparison."""
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
-        found: Value = arrays.rules().binary(tx, symbol, left, right)
-        return found
+        made: Value = arrays.rules().binary(tx, symbol, left, right)
+        return made
     if symbol in IN_PLACE:
         return _in_place(tx, symbol, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -116,14 +116,27 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if not (_compares_by_identity(left) and _compares_by_identity(right)):
             raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
         return Constant(identical(tx, left, right) == (symbol == "=="))
-    if isinstance(left, ObjectValue | Constant) and isinstance(right, ObjectValue | Constant):
+    by_text = symbol in ("%", "*") and (_is_text(left) or _is_text(right))
+    if _is_plain(left) and _is_plain(right) and not by_text:
         _refuse(tx, symbol, left, right)
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
+def _is_plain(value: Value) -> bool:
+    return isinstance(value, ObjectValue | Constant)
+
+
+def _is_text(value: Value) -> bool:
+    """Text is formatted by `%` with anything, and repeated by what has an `__index__`."""
+    return isinstance(value, Constant) and isinstance(value.value, str | bytes)
+
+
 def _compares_by_identity(value: Value) -> bool:
     """Whether `==` on a value that capture does not look into asks whether it is the object."""
-    return not isinstance(value, OpaqueValue) or type(value.real).__eq__ is object.__eq__
+    if not isinstance(value, OpaqueValue):
+        return True
+    found = find_in_class(type(value.real), "__eq__")
+    return found is not None and found[0] is object
 
 
 def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> NoReturn:
@@ -240,8 +253,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
     _, name, reflected = OPERATORS[symbol]
     if left.cls is right.cls is types.SimpleNamespace and symbol in ("==", "!="):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
-        one, other = (DictValue(table.entries(tx), tx=tx) for table in tables)  # type: ignore[attr-defined]
-        return binary(tx, symbol, one, other)
+        contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
+        return binary(tx, symbol, contents[0], contents[1])
     attempts = [(left, name, right), (right, reflected, left)]
     if left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()

@@ -200,7 +200,7 @@ def _call(tx: Tracer, function: Value, args: list[Value], kwargs: dict[str, Valu
     descriptor = getattr(real, "__self__", None)
     if isinstance(real, types.MethodWrapperType) and isinstance(args[0], TensorValue):
         if real.__name__ == "__get__":
-            return tensor_attribute(args[0], tx, descriptor.__name__)  # type: ignore[attr-defined]
+            return tensor_attribute(args[0], tx, str(getattr(descriptor, "__name__", "")))
         raise Break("FB0012", f"{real.__name__} of {descriptor!r}")
     return tx.call(function, args, kwargs)
 

@@ -147,7 +147,7 @@ def _numel(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
     if isinstance(value, ArrayValue):
-        shared = rules().to_tensor(tx, value)
+        shared: Value = rules().to_tensor(tx, value)
         rest = [*args[1:], *kwargs.values()]
         return shared.call_method(tx, "to", args[1:], kwargs) if rest else shared
     if isinstance(value, TensorValue) or hasattr(value, "parts") or isinstance(value, Constant):

@@ -229,9 +229,7 @@ def count_of(a: Iterable[Any], b: Any) -> int:
 
 
 def index_of(a: Iterable[Any], b: Any) -> int:
-    place = 0
-    for item in a:
+    for place, item in enumerate(a):
         if item is b or item == b:
             return place
-        place += 1
     raise ValueError("sequence.index(x): x not in sequence")

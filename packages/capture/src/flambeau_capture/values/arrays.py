@@ -25,9 +25,9 @@ from flambeau_capture.values.tensor import TensorValue, graph_call
 
 def rules() -> Any:
     """What NumPy's functions are in torch. A program that has an array has imported NumPy."""
-    from flambeau_capture.builtins import numpy_functions
+    from flambeau_capture.values import array_functions
 
-    return numpy_functions
+    return array_functions
 
 
 class ArrayValue(Value):

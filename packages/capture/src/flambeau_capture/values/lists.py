@@ -102,7 +102,9 @@ class ExistingList(ListValue):
     """A list of the program. Nobody has assumed anything about what is in it until it is read:
     appending to it reads nothing."""
 
-    def __init__(self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]) -> None:
+    def __init__(
+        self, tx: Tracer, source: Source, read: Callable[[], list[Value | Pending]]
+    ) -> None:
         self._read: Callable[[], list[Value | Pending]] | None = None
         self._held: list[Value | Pending] = []
         super().__init__([], source, tx)

@@ -322,7 +322,9 @@ class ObjectValue(Value):
 
     def rebuild(self, writer: Any) -> None:
         """Make the object without running its class's code, then set what it holds."""
-        immutable = isinstance(self.payload, Constant) or type(self.payload).__name__ == "TupleValue"
+        immutable = (
+            isinstance(self.payload, Constant) or type(self.payload).__name__ == "TupleValue"
+        )
         with writer.building(self):
             given = [self.payload] if immutable else []
             writer.call(_new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]

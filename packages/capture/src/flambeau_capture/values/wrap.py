@@ -114,7 +114,7 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
     kind = type(obj)
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         tx.guard(source, "TYPE_MATCH", kind)
-        if compat.has_own_dispatch(kind):
+        if compat.has_own_dispatch(kind) or torch.nn.parameter.is_lazy(obj):
             return OpaqueTensor(obj, source)
         if not compat.ignores_torch_function(kind):
             return existing_subclass(tx, obj, source)

@@ -9,15 +9,15 @@ is computed by NumPy.
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.numpy_tables import (
+from flambeau_capture.values.array_tables import (
     BY_ELEMENT,
     MADE_KNOWN,
     METHODS,
@@ -34,6 +34,8 @@ from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
 from flambeau_capture.values.tuples import TupleValue
+
+np: Any = sys.modules["numpy"]  # the program has imported it: capture itself does without
 
 DTYPES: dict[torch.dtype, Any] = {
     torch.bool: np.bool_, torch.uint8: np.uint8, torch.int8: np.int8, torch.int16: np.int16,
@@ -189,7 +191,7 @@ def _shares(result: Any, given: Any) -> bool:
     return both and bool(np.may_share_memory(result, given))
 
 
-def _by_element(tx: Tracer, fn: np.ufunc, args: Args, kwargs: Kwargs) -> Value:
+def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if _all_known(args) and not kwargs:
         return _evaluated(tx, fn, args, kwargs)
     name = fn.__name__
@@ -319,7 +321,7 @@ def method(tx: Tracer, array: ArrayValue, name: str, args: Args, kwargs: Kwargs)
     raise Break("FB0003", f"method {name} of {array.describe()}")
 
 
-_SYMBOLS: dict[str, np.ufunc] = {
+_SYMBOLS: dict[str, Any] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide,
     "%": np.remainder, "**": np.power, "@": np.matmul, "==": np.equal, "!=": np.not_equal,
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal,

@@ -2,7 +2,7 @@
 
 In: nothing. Out: tables by NumPy's names. Invariant: a row computes what NumPy computes for
 booleans, integers and floating-point numbers of every sign, infinities and NaN included; dtypes
-and shapes are not its business (see `numpy_functions`).
+and shapes are not its business (see `array_functions`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ MADE_KNOWN = frozenset(
         "percentile", "quantile", "unique", "cumsum", "array_equal", "allclose", "isclose",
         "histogram", "digitize", "searchsorted", "interp", "finfo", "iinfo", "hanning", "hamming",
         "blackman", "kaiser", "bartlett", "argsort", "nonzero", "unravel_index", "round",
-        "average", "convolve", "polyval", "polyfit", "triu_indices", "tril_indices", "ascontiguousarray",
+        "average", "convolve", "polyval", "polyfit", "triu_indices", "tril_indices",
+        "ascontiguousarray",
     }
 )  # fmt: skip
 
@@ -80,9 +81,10 @@ def _reduction(target: Any, *, summing: bool = False) -> Give:
             tensor = torch_.cast(tensor, torch_.dtype())
         if axis is None:
             axis = tuple(range(len(tensor.fake.shape)))
-        return (
+        found: Value = (
             torch_.call(target, tensor, axis, keep) if axis != () else torch_.call("clone", tensor)
-        )  # type: ignore[no-any-return]
+        )
+        return found
 
     return give
 
