@@ -14,15 +14,17 @@ import re
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from .compare import compare
 from .draw import drafts
 from .program import Draft, build
+from .table import with_row
 
 
-def run(count: int, start: int, refusals: bool) -> int:
+def run(count: int, start: int, refusals: bool, table: Path | None = None) -> int:
     """Run so many programs; print what became of them."""
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -59,6 +61,9 @@ def run(count: int, start: int, refusals: bool) -> int:
         f"seed {start}: {sum(verdicts.values())} programs, {statements} statements, "
         f"{seconds:.0f} s: " + ", ".join(f"{n} {kind}" for kind, n in verdicts.most_common())
     )
+    if table is not None:
+        before = table.read_text() if table.exists() else ""
+        table.write_text(with_row(before, start, verdicts, seconds))
     for reason, times in reasons.most_common():
         print(f"{times:6d}  {reason}")
     for reason, text in examples.items():
@@ -73,11 +78,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--refusals", action="store_true", help="print a program for each")
+    parser.add_argument("--table", type=Path, help="add a row to this page of Markdown")
     options = parser.parse_args()
     faulthandler.enable()
     # What fake tensors refuse is counted here; torch logs it as well.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
-    return run(options.count, options.seed, options.refusals)
+    return run(options.count, options.seed, options.refusals, options.table)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import flambeau_aot as aot
 import torch
 
-from .errors import error_difference
+from .errors import EAGER_ALONE, error_difference, subject
 from .observe import Outcome, observe
 from .program import Program
 
@@ -58,7 +58,9 @@ def _difference(expected: Outcome, given: Outcome) -> Verdict | None:
             whose = "eager" if found is expected.error else "compiled"
             return Verdict(f"{whose} alone saved what was written to later")
     if expected.error is not None and expected.stage == "gradients" and given.error is None:
-        return Verdict("eager alone has no gradient")
+        if subject(expected.error) not in EAGER_ALONE:
+            return Verdict("different", f"eager alone raises in gradients: {expected.error}")
+        return Verdict("eager alone has no gradient", str(expected.error))
     if expected.error is not None and given.error is not None:
         if _refusal(given):
             return Verdict("refused", f"{given.stage}: {type(given.error).__name__}: {given.error}")

@@ -55,6 +55,15 @@ LISTED: dict[tuple[str, str], str] = {
 }
 
 
+# What eager alone may say in the backward pass, and why.
+EAGER_ALONE: dict[str, str] = {
+    "ambiguous view": (
+        "a view made with grad disabled, of memory that the program writes to afterwards: the "
+        "compiled program makes the view after the write, and nothing is ambiguous"
+    ),
+}
+
+
 def subject(error: BaseException) -> str:
     """What an error is about: a name of `SUBJECTS`, else its first line without numbers."""
     text = str(error)
