@@ -16,6 +16,7 @@ from torch import fx
 from flambeau_aot._torch_compat import is_view_op
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
+from flambeau_aot.sizes import same_sizes
 from flambeau_aot.unread import drop_unread
 
 aten = torch.ops.aten
@@ -147,11 +148,11 @@ def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
 def _same_metadata(node: fx.Node, source: fx.Node) -> bool:
     one, other = node.meta["val"], source.meta["val"]
     return bool(
-        one.shape == other.shape
-        and one.stride() == other.stride()
-        and one.dtype == other.dtype
+        one.dtype == other.dtype
+        and same_sizes(one.shape, other.shape)
+        and same_sizes(one.stride(), other.stride())
         and one.fake_device == other.fake_device
-        and one.storage_offset() == other.storage_offset()
+        and same_sizes((one.storage_offset(),), (other.storage_offset(),))
         and one.is_conj() == other.is_conj()
         and one.is_neg() == other.is_neg()
     )

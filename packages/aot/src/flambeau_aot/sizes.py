@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -50,6 +51,17 @@ def has_symbols(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return any(map(is_symbolic, (*value.shape, *value.stride())))
     return is_symbolic(value)
+
+
+def same_sizes(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Whether two lists of sizes are equal whatever the symbols are; nothing is assumed."""
+    return len(one) == len(other) and all(map(_same, one, other))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if is_symbolic(one) and is_symbolic(other):
+        return bool(expression_of(one) == expression_of(other))
+    return not is_symbolic(one) and not is_symbolic(other) and bool(one == other)
 
 
 def symbols_of(values: Iterable[object]) -> list[Any]:
@@ -145,13 +157,29 @@ def text_of(expression: Any, names: Mapping[Any, str]) -> str:
     return text
 
 
-Sized = Callable[[Sequence[int]], Any]
-"""From the values of the symbols, in a fixed order, to a structure of plain values."""
+@dataclass(frozen=True)
+class Sized:
+    """From the values of the symbols, in a fixed order, to a structure of plain values.
+
+    text: Python over `s`, the values, and `c0, c1, ...`, the constants.
+    """
+
+    text: str
+    constants: tuple[Any, ...]
+    call: Callable[[Sequence[Any]], Any] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        scope = {f"c{place}": value for place, value in enumerate(self.constants)}
+        object.__setattr__(self, "call", eval(f"lambda s: {self.text}", scope))
+
+    def __call__(self, symbols: Sequence[Any]) -> Any:
+        """The structure for these values."""
+        return self.call(symbols)
 
 
 def sized(value: Any, symbols: Sequence[Any]) -> Sized:
     """The function that puts numbers in the place of the symbolic sizes of a nested structure."""
-    scope: dict[str, Any] = {}
+    constants: list[Any] = []
     names = {symbol: f"s[{place}]" for place, symbol in enumerate(symbols)}
 
     def text(part: Any) -> str:
@@ -165,12 +193,10 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
             return f"[{', '.join(map(text, part))}]"
         if type(part) is dict:
             return f"{{{', '.join(f'{key!r}: {text(item)}' for key, item in part.items())}}}"
-        scope[f"c{len(scope)}"] = part
-        return f"c{len(scope) - 1}"
+        constants.append(part)
+        return f"c{len(constants) - 1}"
 
-    body = text(value)
-    made: Sized = eval(f"lambda s: {body}", scope)
-    return made
+    return Sized(text(value), tuple(constants))
 
 
 def mentions_symbols(value: Any) -> bool:

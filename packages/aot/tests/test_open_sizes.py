@@ -1,0 +1,117 @@
+"""Programs with symbolic sizes: one compile of both halves, held to eager at many sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from flambeau_aot import NotYetSymbolic, Options, compile, run_as_is
+from flambeau_aot.partition.mincut import min_cut_partition
+from flambeau_aot.partition.save_all import save_all
+from flambeau_aot.sizes import sized
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+
+def captured(function: Callable[..., Any], examples: Sequence[Tensor]) -> fx.GraphModule:
+    """The function as a graph whose inputs have symbolic sizes."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode.static_shapes = False
+    gm = fx.symbolic_trace(function)
+    places = [node for node in gm.graph.nodes if node.op == "placeholder"]
+    for node, example in zip(places, examples, strict=True):
+        node.meta["val"] = mode.from_tensor(example, static_shapes=False)
+    return gm
+
+
+def environment(gm: fx.GraphModule) -> ShapeEnv:
+    value = next(iter(gm.graph.nodes)).meta["val"]
+    return value.fake_mode.shape_env
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "product": lambda x, w: (torch.relu(x @ w).sum(0),),
+    "softmax": lambda x, w: (torch.softmax(x @ w, -1), x.mean(1)),
+    "views": lambda x, w: (x.view(-1), x.t(), (x * 2).view(-1)),
+    "normalised": lambda x, w: (torch.nn.functional.layer_norm(x, (4,)) @ w,),
+    "joined": lambda x, w: (torch.cat([x, x * 2]).cumsum(0) @ w,),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("partition", [min_cut_partition, save_all])
+@pytest.mark.parametrize("training", [False, True])
+def test_one_compile(name: str, partition: Any, training: bool) -> None:
+    function = FUNCTIONS[name]
+    torch.manual_seed(0)
+
+    def inputs(rows: int) -> list[Tensor]:
+        return [
+            torch.randn(rows, 4, requires_grad=training),
+            torch.randn(4, 3, requires_grad=training),
+        ]
+
+    example = inputs(5)
+    gm = captured(function, example)
+    call = compile(gm, example, run_as_is, partition=partition)
+    for rows in (5, 2, 7, 64, 3):
+        given = inputs(rows)
+        got, wanted = call(*given), function(*given)
+        for one, other in zip(got, wanted, strict=True):
+            torch.testing.assert_close(one, other)
+            assert one.stride() == other.stride()
+        if training:
+            found = [
+                torch.autograd.grad(sum((r * r).sum() for r in results), given, allow_unused=True)
+                for results in (got, wanted)
+            ]
+            torch.testing.assert_close(found[0], found[1])
+
+
+def test_nothing_is_assumed() -> None:
+    example = [torch.randn(5, 4, requires_grad=True), torch.randn(4, 3, requires_grad=True)]
+    gm = captured(lambda x, w: (torch.softmax(torch.relu(x @ w), -1).sum(0),), example)
+    compile(gm, example, run_as_is)
+    assert environment(gm).guards == []
+
+
+def test_backward_is_compiled_ahead() -> None:
+    kinds: list[str] = []
+
+    def compiler(gm: fx.GraphModule, examples: list[Any], info: Any) -> Any:
+        kinds.append(info.kind)
+        assert sum(isinstance(example, torch.SymInt) for example in examples) == 2
+        return run_as_is(gm, examples, info)
+
+    example = [torch.randn(5, 4, requires_grad=True)]
+    gm = captured(lambda x: (torch.tanh(x).sum(),), example)
+    compile(gm, example, compiler, options=Options(compile_backward="lazy"))
+    assert kinds == ["forward", "backward"]
+
+
+def test_memory_that_is_shared_later() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        x.add_(1)
+        return (x + y,)
+
+    example = [torch.randn(5), torch.randn(5)]
+    call = compile(captured(function, example), example, run_as_is)
+    for size in (5, 9, 9, 3):
+        whole = torch.randn(size + 1)
+        again = whole.clone()
+        torch.testing.assert_close(call(whole[:-1], whole[1:]), function(again[:-1], again[1:]))
+        torch.testing.assert_close(whole, again)
+
+
+def test_sizes_as_text() -> None:
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode.static_shapes = False
+    a, b = mode.from_tensor(torch.randn(5, 4), static_shapes=False).shape
+    symbols = [a.node.expr, b.node.expr]
+    made = sized(([a * b + 1, "kept"], {"half": a // 2}, (b % 3,)), symbols)
+    assert made((7, 10)) == ([71, "kept"], {"half": 3}, (1,))
+    with pytest.raises(NotYetSymbolic, match="not a size of an input"):
+        sized(a * b, symbols[:1])
