@@ -181,7 +181,7 @@ def res(t):
     )
 
 
-GRAPHS = {"operator_": 2}
+GRAPHS: dict[str, int] = {}
 
 
 @pytest.mark.parametrize("fn", HABITS, ids=lambda fn: fn.__name__)

@@ -26,6 +26,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
 
@@ -124,18 +125,37 @@ def _is_all_true(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     asks = frame is not None and frame.filename.endswith(compat.CHECKED_BY_GRAPH)
     if not asks or not isinstance(value, TensorValue) or not isinstance(args[0], TensorValue):
         return graph_call(tx, "call_function", compat.is_all_true, args, kwargs)
-    owner = variables["self"].cls.__name__
-    name = variables.get("param")
     size = tuple(value.fake.shape)
+    given, owner = f"({value.cls.__name__} of shape {size})", _shown(tx, variables["self"])
+    name = variables.get("param")
     if isinstance(name, Constant):
-        text = f"Expected parameter {name.value} (Tensor of shape {size}) of distribution {owner}"
+        kind = _constraint(variables["constraint"])
+        text = f"Expected parameter {name.value} {given} of distribution {owner} "
+        text += f"to satisfy the constraint {kind}, but found invalid values:\n"
     else:
-        text = f"Expected value argument (Tensor of shape {size}) of distribution {owner}"
-    constraint = variables.get("constraint", variables.get("support"))
-    kind = "its support" if constraint is None else f"the constraint {constraint.cls.__name__}"
-    text += f" to satisfy {kind}, but found invalid values:\n"
+        text = f"Expected value argument {given} to be within the support "
+        text += f"({_constraint(variables['support'])}) of the distribution {owner}, "
+        text += "but found invalid values:\n"
     graph_call(tx, "call_function", require(), [args[0], value, Constant(text)], {})
     return Constant(True)
+
+
+def _constraint(value: Value) -> str:
+    real = getattr(value, "real", None)
+    return value.cls.__name__ if real is None else repr(real)
+
+
+def _shown(tx: Tracer, owner: Value) -> str:
+    """A distribution as its `repr`; the number of a parameter of one element is left open."""
+    constraints = getattr(owner.cls, "arg_constraints", None)
+    shown = []
+    if isinstance(owner, ObjectValue) and isinstance(constraints, dict):
+        for name in constraints:
+            value = owner.instance_get(tx, name)
+            if isinstance(value, TensorValue):
+                size = value.fake.size()
+                shown.append(f"{name}: {'...' if value.fake.numel() == 1 else size}")
+    return f"{owner.cls.__name__}({', '.join(shown)})"
 
 
 @handles(torch.numel)
