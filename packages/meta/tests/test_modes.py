@@ -10,7 +10,7 @@ def test_default_sets_nothing():
 
 def test_a_mode_whose_options_exist():
     assert options_of("max-autotune", {"max_autotune"}) == MODES["max-autotune"]
-    assert available({"cuda_graphs"}) == ["default", "reduce-overhead"]
+    assert available({"cuda_graphs"}) == ["default", "reduce-overhead", "never-slower"]
 
 
 def test_a_mode_whose_options_do_not_exist_says_which():

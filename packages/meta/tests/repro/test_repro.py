@@ -199,20 +199,37 @@ def small(x, w):
     return torch.sin(x) + 1
 
 
-def test_a_process_that_ends_leaves_a_script_that_can_be_shrunk(folder):
+@pytest.mark.slow
+@pytest.mark.skipif("FLAMBEAU_LONG_TESTS" not in os.environ, reason="needs FLAMBEAU_LONG_TESTS")
+def test_shrinking_a_graph_that_ends_the_process(folder):
+    shrunk_by_the_command(crashed(folder))
+
+
+def test_a_process_that_ends_leaves_a_script(folder):
+    path = crashed(folder)
+    assert [node.target for node in operations(path)].count(torch.sin) == 1
+    assert "the process ended" in path.read_text()
+
+
+def surroundings(**variables):
     here = os.path.dirname(__file__)
     paths = os.pathsep.join([here, os.environ.get("PYTHONPATH", "")])
-    environment = {
-        **os.environ, "FLAMBEAU_REPRO_AFTER": "capture", "FLAMBEAU_REPRO_LEVEL": "3",
-        "PYTHONPATH": paths,
-    }  # fmt: skip
-    program = CRASH.format(here=here)
+    return {**os.environ, "PYTHONPATH": paths, **variables}
+
+
+def crashed(folder):
+    """A process that a backend ends; the script that it leaves."""
+    environment = surroundings(FLAMBEAU_REPRO_AFTER="capture", FLAMBEAU_REPRO_LEVEL="3")
+    program = CRASH.format(here=os.path.dirname(__file__))
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
     assert done.returncode == -11, done.stderr
     (path,) = scripts(folder)
-    del environment["FLAMBEAU_REPRO_AFTER"]
+    return path
+
+
+def shrunk_by_the_command(path):
     command = [sys.executable, "-m", "flambeau", "minify", str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=surroundings(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert ": 1 operations" in done.stdout and "signal 11" in done.stdout
 
