@@ -71,7 +71,7 @@ def _digits(device: str, training: bool, quick: bool) -> Workload:
 def _vision(name: str, size: int, device: str, training: bool, quick: bool) -> Workload:
     module = getattr(torchvision().models, name)()
     for part in module.modules():
-        if isinstance(part, nn.Dropout):
+        if isinstance(part, nn.Dropout) or type(part).__name__ == "StochasticDepth":
             part.p = 0.0
     return _classifier(module, (_batch(device, quick, 4, 64), 3, size, size), device, training)
 
@@ -195,7 +195,12 @@ WHISPER = {
     "eos_token_id": 2,
     "decoder_start_token_id": 1,
 }
-SWIN = {"embed_dim": 48, "depths": (1, 1, 2, 1), "num_heads": (2, 4, 8, 16)}
+SWIN = {
+    "embed_dim": 48,
+    "depths": (1, 1, 2, 1),
+    "num_heads": (2, 4, 8, 16),
+    "drop_path_rate": 0.0,
+}
 DISTILBERT = {
     "dim": 256,
     "hidden_dim": 1024,

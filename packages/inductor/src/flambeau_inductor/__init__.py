@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     )
     from flambeau_inductor.fuel import Fuel
     from flambeau_inductor.options import Options
-    from flambeau_inductor.passes.prepare import prepare
     from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
+    from flambeau_inductor.prepare import prepare
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
     from flambeau_inductor.runtime.report import Fallback, Report
@@ -43,7 +43,7 @@ _HOMES = {
     "load_artifact": "runtime.artifact",
     "KEPT_WHOLE": "passes.recurrent",
     "keep_recurrent": "passes.recurrent",
-    "prepare": "passes.prepare",
+    "prepare": "prepare",
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
     "Report": "runtime.report",

@@ -96,8 +96,13 @@ def _sizes(axes: Sequence[Axis]) -> tuple[int, ...]:
 
 
 def _contiguous(loop: Loop, axis: Axis) -> int:
-    accesses = [i for i in loop.body if isinstance(i, Load | Store)]
-    return sum(access.index.coefficient(axis.var) == 1 for access in accesses)
+    """How many accesses walk memory in order along `axis`, of those that differ from element to
+    element: what has one value a row weighs nothing against them."""
+    x, r = {a.var for a in loop.x}, {a.var for a in loop.r}
+    found = [i.index for i in loop.body if isinstance(i, Load | Store)]
+    return sum(
+        index.coefficient(axis.var) == 1 for index in found if index.vars & x and index.vars & r
+    )
 
 
 def _facts(loop: Loop) -> _Facts:
