@@ -27,12 +27,12 @@ from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import LOADERS as RUNTIME_LOADERS
 from flambeau_inductor.runtime.artifact import Loaded, Loader, Part
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
-from flambeau_inductor.schedule.memory import storage_bytes
 from flambeau_inductor.wrapper.source import Launch
 
 LANGUAGE = {"cpu": "cpp", "cuda": "triton"}

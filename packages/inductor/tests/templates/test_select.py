@@ -12,9 +12,9 @@ from flambeau_inductor import Options
 from flambeau_inductor.autotune import Tuner
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Alloc, Extern, Free, Program, Reuse, RunLoop
+from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
-from flambeau_inductor.schedule.memory import touched
 from flambeau_inductor.templates.products import find
 from flambeau_inductor.templates.select import LIBRARY, select
 from torch import fx

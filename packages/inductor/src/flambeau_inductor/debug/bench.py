@@ -12,7 +12,7 @@ from typing import Any
 
 from flambeau_inductor.ir.loops import Point, Reduce
 from flambeau_inductor.ir.program import Program, RunLoop
-from flambeau_inductor.schedule.memory import storage_bytes, touched
+from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.wrapper.source import Launch
 
 SCRIPT = '''"""Times the kernels of {name}: `python 6_bench.py [kernel ...]`."""

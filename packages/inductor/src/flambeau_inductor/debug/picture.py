@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from html import escape
 
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
-from flambeau_inductor.schedule.memory import storage_bytes, touched
+from flambeau_inductor.ir.steps import storage_bytes, touched
 
 WIDTH, HEIGHT, GAP, LEFT = 460, 44, 14, 20
 COLOURS = {"kernel": "#dceefb", "library": "#fde9d9", "check": "#eeeeee"}

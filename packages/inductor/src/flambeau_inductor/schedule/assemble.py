@@ -24,12 +24,13 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.ir.steps import Compute
 from flambeau_inductor.ir.tensors import Attribute, Call, Node, Number, Shape, flat_strides
 from flambeau_inductor.schedule.checks import check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.loops import build_loop
-from flambeau_inductor.schedule.memory import Compute, Owned, with_lifetimes
+from flambeau_inductor.schedule.memory import Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
 from flambeau_inductor.schedule.split import split_reductions

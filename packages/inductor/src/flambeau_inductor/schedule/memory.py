@@ -9,26 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
-from flambeau_inductor.indexing import plain, same
+from flambeau_inductor.indexing import same
 from flambeau_inductor.ir.loops import Load, Loop, Store
-from flambeau_inductor.ir.program import (
-    Alloc,
-    Argument,
-    Buffer,
-    CheckIndex,
-    Extern,
-    Free,
-    Layout,
-    Ref,
-    Reuse,
-    RunLoop,
-    Size,
-    Step,
-)
-
-Compute = RunLoop | Extern | CheckIndex
+from flambeau_inductor.ir.program import Alloc, Buffer, Extern, Free, Reuse, RunLoop, Step
+from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +26,6 @@ class Owned:
     kept: frozenset[str]
     shared: frozenset[str]
     donated: frozenset[str] = frozenset()
-
-
-def touched(step: Compute) -> tuple[set[str], set[str]]:
-    """Buffers that a step reads, and those it writes into (which must exist before)."""
-    if isinstance(step, RunLoop):
-        reads = {i.buffer for i in step.loop.body if isinstance(i, Load)}
-        writes = {i.buffer for i in step.loop.body if isinstance(i, Store)}
-        return reads, writes
-    if isinstance(step, CheckIndex):
-        return {step.ref.buffer}, set()
-    reads = set()
-    for argument in (*step.args, *(v for _, v in step.kwargs)):
-        _references(argument, reads)
-    return reads, {ref.buffer for ref in step.into}
-
-
-def _references(argument: Argument, found: set[str]) -> None:
-    if isinstance(argument, Ref):
-        found.add(argument.buffer)
-    elif isinstance(argument, tuple):
-        for item in argument:
-            _references(item, found)
-
-
-def storage_bytes(layout: Layout) -> Size:
-    """Bytes from the first element to the end of the last one."""
-    if prod(layout.shape) == 0:
-        return 0
-    reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.stride, strict=True))
-    return plain((1 + reach) * layout.dtype.itemsize)
 
 
 def with_lifetimes(

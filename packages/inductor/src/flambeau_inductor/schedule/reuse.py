@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.program import Alloc, Buffer, Extern, Free, Layout, Reuse, Step
-from flambeau_inductor.schedule.memory import Owned, storage_bytes
+from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.schedule.memory import Owned
 
 SMALL = 1 << 14
 """Bytes below which another layout is not worth a view of the old memory."""

@@ -26,7 +26,7 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
-from flambeau_inductor.schedule.memory import touched
+from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
 from flambeau_inductor.templates.matmul import Matrix, Product
 

@@ -19,7 +19,7 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
-from flambeau_inductor.schedule.memory import storage_bytes
+from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.templates.attention import attention_kernel, blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention, find_attention
 from flambeau_inductor.templates.bench import Bench, Run, in_order

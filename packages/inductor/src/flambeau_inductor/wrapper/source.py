@@ -25,9 +25,9 @@ from flambeau_inductor.ir.program import (
     RunLoop,
     Step,
 )
+from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.runtime.operators import FOR_BACKWARD, for_backward
 from flambeau_inductor.runtime.pages import LARGE
-from flambeau_inductor.schedule.memory import storage_bytes, touched
 from flambeau_inductor.wrapper import names
 
 INDENT = "    "

@@ -1,0 +1,53 @@
+"""What a step of a program touches, and how much memory a layout takes.
+
+In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches nothing else.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from flambeau_inductor.indexing import plain
+from flambeau_inductor.ir.loops import Load, Store
+from flambeau_inductor.ir.program import (
+    Argument,
+    CheckIndex,
+    Extern,
+    Layout,
+    Ref,
+    RunLoop,
+    Size,
+)
+
+Compute = RunLoop | Extern | CheckIndex
+"""Steps that do something, as against those that give and take memory."""
+
+
+def touched(step: Compute) -> tuple[set[str], set[str]]:
+    """Buffers that a step reads, and those it writes into (which must exist before)."""
+    if isinstance(step, RunLoop):
+        reads = {i.buffer for i in step.loop.body if isinstance(i, Load)}
+        writes = {i.buffer for i in step.loop.body if isinstance(i, Store)}
+        return reads, writes
+    if isinstance(step, CheckIndex):
+        return {step.ref.buffer}, set()
+    reads = set()
+    for argument in (*step.args, *(v for _, v in step.kwargs)):
+        _references(argument, reads)
+    return reads, {ref.buffer for ref in step.into}
+
+
+def _references(argument: Argument, found: set[str]) -> None:
+    if isinstance(argument, Ref):
+        found.add(argument.buffer)
+    elif isinstance(argument, tuple):
+        for item in argument:
+            _references(item, found)
+
+
+def storage_bytes(layout: Layout) -> Size:
+    """Bytes from the first element to the end of the last one."""
+    if prod(layout.shape) == 0:
+        return 0
+    reach = sum((n - 1) * s for n, s in zip(layout.shape, layout.stride, strict=True))
+    return plain((1 + reach) * layout.dtype.itemsize)
