@@ -53,7 +53,7 @@ def latest(files: Iterable[Path]) -> list[Row]:
     return [rows[key] for key in sorted(rows)]
 
 
-OPEN = ("timeout", "not run")  # a run that said nothing does not undo one that did
+OPEN = ("timeout", "not run", "not built")  # what says nothing does not undo what did
 
 
 def add_incumbent(rows: list[Row], file: Path, mode: str, arguments: argparse.Namespace) -> None:

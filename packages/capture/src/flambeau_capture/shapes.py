@@ -163,7 +163,7 @@ class Shapes:
         place = self._places.get(symbol)
         if place is None or place.what != "SIZE":
             raise Inexpressible(str(symbol))
-        number = compat.symbolic_integer(self._graph.fake_mode, symbol, self._values[symbol])
+        number = compat.symbolic_integer(self._graph.fake_mode, symbol, int(self._values[symbol]))
         source = SizeOf(place.source, place.dim)
         return self._graph.add_number(number, source, self._values[symbol])
 

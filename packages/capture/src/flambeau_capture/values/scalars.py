@@ -82,7 +82,7 @@ def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None
     everything = SliceValue(Constant(None), Constant(None), Constant(None))
     rest = [everything if place == found else key for place, key in enumerate(keys)]
-    kept = args[0]
+    kept: Value = args[0]
     if not all(key is everything for key in rest):
         kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
     dim = sum(isinstance(key, SliceValue) for key in rest[:found])

@@ -233,15 +233,15 @@ def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
         return args[0]
     if fn in _TO_INTEGER and args[0].cls is int:
         return args[0]
-    origins = [tx.shapes.origin(number) for number in numbers]
-    terms = [_term(tx, value) for value in args]
-    if not all(origins) or not all(terms):
+    origins = [found for number in numbers if (found := tx.shapes.origin(number)) is not None]
+    terms = [term for value in args if (term := _term(tx, value)) is not None]
+    if len(origins) < len(args) or len(terms) < len(args):
         return None
     source = Computed(fn, tuple(origins))
     if source.count() > _LONGEST:
         return None
-    for term, (least, most) in zip(terms, computation.within, strict=True):
-        if not _is_within(tx, term, least, most):
+    for one, (least, most) in zip(terms, computation.within, strict=True):
+        if not _is_within(tx, one, least, most):
             return None
     if fn is operator.truediv and not _is_divisor(tx, numbers[1], terms[1]):
         return None
@@ -272,7 +272,7 @@ def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
     )
 
 
-def _term_of(fn: Any, op: str | None, terms: Sequence[Any]) -> Term | None:
+def _term_of(fn: Any, op: str | None, terms: Sequence[Term]) -> Term | None:
     if op is None:
         return None
     if len(terms) == 2:
