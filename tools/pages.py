@@ -2,8 +2,8 @@
 
     python tools/pages.py [--check]
 
-In: the table of graph breaks and the registry of primitives. Out: `docs/breaks.md`, `docs/ops.md`
-and `docs/ops.json`; with `--check` nothing is written, and the exit status says whether the pages
+In: the table of graph breaks, the registry of primitives, options and docstrings. Out: the pages of
+`PAGES`; with `--check` nothing is written, and the exit status says whether the pages
 are up to date.
 Invariant: nothing on these pages is written by hand.
 """
@@ -16,6 +16,10 @@ from pathlib import Path
 
 from flambeau_capture.breaks import REASONS
 from flambeau_prims import catalogue
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tools import reference
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -39,7 +43,9 @@ def breaks() -> str:
 
 
 PAGES = {
+    "api.md": reference.api,
     "breaks.md": breaks,
+    "options.md": reference.options,
     "ops.md": catalogue.render,
     "ops.json": catalogue.render_json,
 }

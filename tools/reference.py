@@ -1,0 +1,141 @@
+"""The reference pages: every option of every stage, and every public name with its docstring.
+
+In: the packages. Out: Markdown. Invariant: a public name without a docstring, or an option without
+a word on it, is an error: nothing is on these pages but what the code says of itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import textwrap
+from types import ModuleType
+
+from flambeau.choices import RESERVED, Choices
+from flambeau.modes import MODES
+
+PACKAGES = ("flambeau", "flambeau_capture", "flambeau_aot", "flambeau_prims", "flambeau_inductor")
+
+OPTIONS_HEAD = """\
+# Options
+
+`flambeau.compile(fn, options={...})` takes each of these by its name, or as `stage.name`. A mode is
+a named set of them. The layers alone take them as fields of their `Options`.
+"""
+
+API_HEAD = """\
+# Reference
+
+Every public name of the five packages, as its docstring has it.
+"""
+
+
+def options() -> str:
+    """The page of options: a table a stage, and the modes."""
+    parts = [OPTIONS_HEAD]
+    for stage in dataclasses.fields(Choices):
+        kind = type(getattr(Choices(), stage.name))
+        told = option_texts(kind)
+        parts.append(f"## {stage.name}\n\n| option | default | what it does |\n| --- | --- | --- |")
+        for option in dataclasses.fields(kind):
+            if option.name in RESERVED[stage.name]:
+                continue
+            if option.name not in told:
+                raise LookupError(f"{kind.__module__}.Options.{option.name} has no description")
+            default = getattr(kind(), option.name)
+            shown = "..." if dataclasses.is_dataclass(default) else repr(default)
+            parts[-1] += f"\n| `{option.name}` | `{shown}` | {_cell(told[option.name])} |"
+        parts[-1] += "\n"
+    sets = {name: ", ".join(f"`{k}={v}`" for k, v in each.items()) for name, each in MODES.items()}
+    rows = [f"| `{name}` | {text or 'nothing'} |" for name, text in sets.items()]
+    parts.append("## Modes\n\n| mode | sets |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def option_texts(kind: type) -> dict[str, str]:
+    """What a dataclass says of its fields, as `name: text` in its docstring or below each field."""
+    found: dict[str, str] = {}
+    names = {each.name for each in dataclasses.fields(kind)}
+    current: str | None = None
+    for line in (inspect.getdoc(kind) or "").splitlines():
+        start = re.match(r"(\w+): (.*)", line)
+        if start and start[1] in names:
+            current = start[1]
+            found[current] = start[2]
+        elif current and line.startswith("    "):
+            found[current] += f" {line.strip()}"
+        else:
+            current = None
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    previous: str | None = None
+    for node in tree.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            previous = node.target.id
+            continue
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and previous:
+            found.setdefault(previous, " ".join(str(node.value.value).split()))
+        previous = None
+    return found
+
+
+def api() -> str:
+    """The page of public names: a section a package, an entry a name."""
+    parts = [API_HEAD]
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        parts.append(f"## {package}\n\n{_prose(_first_lines(module))}\n")
+        parts += [_entry(module, name) for name in sorted(module.__all__, key=str.lower)]
+    return "\n".join(parts)
+
+
+def _first_lines(module: ModuleType) -> str:
+    return (inspect.getdoc(module) or "").split("\n\n")[0]
+
+
+def _entry(module: ModuleType, name: str) -> str:
+    value = getattr(module, name)
+    title = f"### {module.__name__}.{name}\n"
+    if isinstance(value, ModuleType):
+        return f"{title}\nA module. {_prose(_first_lines(value))}\n"
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return f"{title}\nA value of type `{type(value).__name__}`.\n"
+    text = inspect.getdoc(value)
+    if not text:
+        raise LookupError(f"{module.__name__}.{name} has no docstring")
+    return f"{title}\n```text\n{name}{_signature(value)}\n```\n\n{_prose(text)}\n"
+
+
+class _Bare(str):
+    """An annotation that is printed without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _signature(value: object) -> str:
+    try:
+        found = inspect.signature(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # made in C, or by a metaclass that does not say
+        return ""
+    parameters = [
+        each.replace(annotation=_bare(each.annotation)) for each in found.parameters.values()
+    ]
+    shown = found.replace(parameters=parameters, return_annotation=_bare(found.return_annotation))
+    return re.sub(r"<(\S+?)[^<>]*>", r"<\1>", str(shown))
+
+
+def _bare(annotation: object) -> object:
+    return _Bare(annotation) if isinstance(annotation, str) else annotation
+
+
+def _prose(text: str) -> str:
+    """A docstring as Markdown, with what Markdown would read otherwise made plain."""
+    return re.sub(r"([<>|*])", r"\\\1", text)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
