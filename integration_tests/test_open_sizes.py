@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +16,8 @@ import flambeau
 
 Make = Callable[..., Sequence[Any]]
 
-BATCHES = [(4,), (7,), (2,), (64,), (13,), (5,), (128,), (3,)]
-PAIRS = [(2, 9), (3, 17), (5, 4), (3, 33), (9, 64), (8, 11), (4, 4), (17, 2)]
+BATCHES = [(4,), (7,), (2,), (64,), (13,), (128,)]
+PAIRS = [(2, 9), (3, 17), (5, 4), (9, 64), (4, 4), (17, 2)]
 
 
 class Mlp(nn.Module):
@@ -69,8 +70,9 @@ def _flat(value: Any) -> tuple[Tensor, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("backend", ["inductor", "aot_eager", "aot_eager_prims"])
+@pytest.mark.parametrize(
+    ("backend", "dynamic"), [("inductor", None), ("inductor", True), ("aot_eager", True)]
+)
 @pytest.mark.parametrize(
     ("model", "make", "sizes"), [(Mlp, rows, BATCHES), (Encoder, tokens, PAIRS)]
 )
@@ -162,6 +164,32 @@ def test_derivatives_of_second_order() -> None:
         same(found[1], found[0])
 
 
+def test_many_threads_and_many_batch_sizes() -> None:
+    module = Mlp().eval()
+    compiled = flambeau.compile(module)
+    with torch.no_grad():
+        for size in (3, 5, 1):
+            compiled(torch.randn(size, 32))
+    before = flambeau.report(compiled).graphs
+    failures: list[str] = []
+
+    def serve(seed: int) -> None:
+        draw = random.Random(seed)
+        with torch.no_grad():
+            for _ in range(40):
+                x = torch.randn(draw.choice([1, 2, 3, 8, 17, 64, 100]), 32)
+                if not torch.allclose(compiled(x), module(x), rtol=1e-3, atol=1e-4):
+                    failures.append(f"{seed}: {tuple(x.shape)}")
+
+    workers = [threading.Thread(target=serve, args=(seed,)) for seed in range(16)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failures == []
+    assert flambeau.report(compiled).graphs == before
+
+
 def test_numbers_that_vary() -> None:
     compiled = flambeau.compile(lambda x, n: x * n + x.shape[0] - n, fullgraph=True)
     for size, n in [(4, 3), (4, 5), (9, 7), (9, 11), (30, -2), (31, 0)]:
@@ -170,8 +198,7 @@ def test_numbers_that_vary() -> None:
     assert flambeau.report(compiled).graphs <= 3
 
 
-def test_what_a_stage_must_have_constant_is_made_again() -> None:
-    """The number of rows that `bincount` gives depends on data: torch runs it, sizes or not."""
+def test_what_has_no_kernel_is_run_by_torch_at_the_sizes_of_the_call() -> None:
 
     def function(x: Tensor) -> Tensor:
         return torch.linalg.qr(x).R.abs() + x.shape[1]
@@ -203,7 +230,7 @@ OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_programs(seed: int) -> None:
     draw = random.Random(seed)
     names = [draw.choice(sorted(OPERATIONS)) for _ in range(7)]
@@ -215,7 +242,7 @@ def test_random_programs(seed: int) -> None:
 
     compiled = flambeau.compile(program, dynamic=draw.choice([None, True]))
     w = torch.randn(12, 12, requires_grad=True)
-    for _ in range(7):
+    for _ in range(5):
         x = torch.randn(draw.choice([2, 3, 5, 16, 31, 64, 200]), 12, requires_grad=True)
         found = []
         for fn in (program, compiled):
