@@ -13,6 +13,11 @@ from flambeau.progress import Progress
 from flambeau.watching import EVERYTHING, KernelsProduct
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path))
+
+
 @pytest.fixture
 def shown():
     stream = io.StringIO()

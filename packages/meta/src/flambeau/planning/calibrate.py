@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import torch
 
@@ -16,6 +15,7 @@ from flambeau.planning.model import CostModel, Sample, fit, keep_samples, known_
 from flambeau.records import GraphRecord, Recorder, recorded
 
 LENGTHS = (2, 6, 16, 40)
+WIDTH = 32
 
 
 def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) -> CostModel:
@@ -49,29 +49,26 @@ def samples_of(records: Iterable[GraphRecord]) -> list[Sample]:
     ]
 
 
-def _timed(fn: Callable[..., torch.Tensor], training: bool, cache_dir: str) -> list[Sample]:
+def _timed(module: torch.nn.Module, training: bool, cache_dir: str) -> list[Sample]:
     from flambeau.explaining.explain import compiled_with  # both front doors use this module
 
     recorder = Recorder()
-    options = {"inductor.cache_dir": cache_dir}
-    w = torch.randn(32, 32, requires_grad=training)
-    compiled_with(fn, recorder, options)(torch.randn(16, 32), w)
-    return samples_of(replace(record) for record in recorder.report().records)
+    compiled = compiled_with(module, recorder, {"inductor.cache_dir": cache_dir})
+    with torch.set_grad_enabled(training):
+        compiled(torch.randn(16, WIDTH))
+    return samples_of(recorder.report().records)
 
 
-def _chain(length: int) -> Callable[..., torch.Tensor]:
-    """A program of some length with what models are made of."""
+def _chain(length: int) -> torch.nn.Module:
+    """A program of some length with what models are made of.
 
-    def run(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        for step in range(length):
-            if step % 4 == 0:
-                x = x @ w
-            elif step % 4 == 1:
-                x = torch.nn.functional.gelu(x) + step
-            elif step % 4 == 2:
-                x = torch.softmax(x, -1) * x
-            else:
-                x = (x - x.mean(-1, keepdim=True)) * 0.5
-        return x.sum()
-
-    return run
+    Of torch's own modules: capture does not look into functions of Flambeau itself.
+    """
+    kinds: tuple[Callable[[], torch.nn.Module], ...] = (
+        lambda: torch.nn.Linear(WIDTH, WIDTH),
+        torch.nn.GELU,
+        lambda: torch.nn.LayerNorm(WIDTH),
+        lambda: torch.nn.Softmax(-1),
+        torch.nn.Hardswish,
+    )
+    return torch.nn.Sequential(*(kinds[step % len(kinds)]() for step in range(length)))
