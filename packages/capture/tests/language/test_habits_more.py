@@ -1,5 +1,6 @@
 """Less common habits: each is one graph with what eager gives (`GRAPHS`: those that are not)."""
 
+import ast
 import bisect
 import collections
 import copy
@@ -10,6 +11,7 @@ import itertools
 import math
 import operator
 import re
+import struct
 import types
 
 import pytest
@@ -325,6 +327,12 @@ def tuples_with_names(t):
     made = collections.namedtuple("made", "a b", defaults=[4])
     one = made(t)
     return one.a + one.b, one._asdict()["b"], made._fields, tuple(one._replace(b=5))[1]
+
+
+@HABITS.append
+def bytes_and_literals(t):
+    packed = struct.pack("<ih", 5, 6)
+    return struct.unpack("<ih", packed), struct.calcsize("ii"), ast.literal_eval("[1, (2,)]"), t + 1
 
 
 @HABITS.append

@@ -6,6 +6,7 @@ change without a guard failing.
 
 from __future__ import annotations
 
+import ast
 import builtins
 import collections
 import dataclasses
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import reprlib
+import struct
 import sys
 import time
 import types
@@ -228,7 +230,7 @@ pure(
     re.compile, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext, os.fspath,
     inspect.isclass, inspect.isfunction, inspect.ismethod,
-    typing.get_origin, typing.get_args,
+    typing.get_origin, typing.get_args, struct.pack, struct.unpack, struct.calcsize,
 )  # fmt: skip
 
 
@@ -245,7 +247,7 @@ def _pure_python(*fns: Any) -> None:
 _pure_python(
     re.compile, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext,
-    typing.get_origin, typing.get_args, json.dumps, json.loads,
+    typing.get_origin, typing.get_args, json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip
 
 
