@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import flambeau
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import flambeau
 
 REPEATS = 15
 
