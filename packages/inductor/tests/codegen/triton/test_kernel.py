@@ -169,6 +169,25 @@ def test_atomic_add(tmp_path: Path) -> None:
     torch.testing.assert_close(out, torch.zeros(3).index_add(0, index, a))
 
 
+def test_a_result_may_have_the_memory_of_what_is_read_after_it(tmp_path: Path) -> None:
+    """The schedule gives one result the memory of an operand that another result reads later."""
+    x0 = loops.x()
+    body = (
+        Load("in0", x0, torch.float32),
+        Point("neg", (0,), torch.float32),
+        Store("out", x0, 1),
+        Load("in1", x0, torch.float32),
+        Point("add", (0, 3), torch.float32),
+        Store("sum", x0, 4),
+    )
+    a, b = torch.randn(50), torch.randn(50)
+    expected, total = -a, poisoned(50)
+    added = a + b
+    buffers = {"in0": a, "in1": b, "out": b, "sum": total}
+    run_loop(Loop("both", (Axis("x0", 50),), (), body), buffers, tmp_path)
+    assert torch.equal(b, expected) and torch.equal(total, added)
+
+
 def test_equal_loops_have_equal_text() -> None:
     first, second = loops.softmax(4, 64), replace(loops.softmax(4, 64), origins=("layer2",))
     dtypes, numels = {"in0": torch.float32, "out": torch.float32}, {"in0": 256, "out": 256}

@@ -202,8 +202,11 @@ class Writer:
     # --- bodies -----------------------------------------------------------------------------
 
     def _straight(self, ids: Sequence[int] | range) -> None:
-        for i in ids:
-            instr = self.loop.body[i]
+        # stores last: a result may be given the memory of what this loop reads for the last time
+        body = self.loop.body
+        stores = [i for i in ids if isinstance(body[i], Store)]
+        for i in [*(i for i in ids if not isinstance(body[i], Store)), *stores]:
+            instr = body[i]
             if isinstance(instr, Reduce):
                 self._reduce_block(i, instr)
             else:
