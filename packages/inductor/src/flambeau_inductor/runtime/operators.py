@@ -45,6 +45,10 @@ BINDINGS: Mapping[str, Callable[..., Any]] = {
     "aten.bmm.out": torch.bmm,
     "aten.addmm.out": torch.addmm,
     "aten.baddbmm.out": torch.baddbmm,
+}
+
+# operators whose hidden memory has to cross from a forward graph to its backward
+CROSSING: Mapping[str, Callable[..., Any]] = {
     for_backward("aten.mkldnn_rnn_layer.default"): _recurrent_for_backward,
     "aten.mkldnn_rnn_layer_backward.default": _recurrent_backward,
 }
@@ -52,4 +56,4 @@ BINDINGS: Mapping[str, Callable[..., Any]] = {
 
 def operator(target: str) -> Callable[..., Any]:
     """The callable of `namespace.name.overload`; raises `LookupError` if there is none."""
-    return BINDINGS.get(target) or overload_of(target)
+    return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)
