@@ -28,7 +28,7 @@ def calibrate(cache_dir: str | None = None, lengths: Sequence[int] = LENGTHS) ->
     with tempfile.TemporaryDirectory() as scratch:
         for length in lengths:
             for training in (False, True):
-                made += _timed(_chain(length), training, scratch)
+                made += _timed(_chain(length), training, f"{scratch}/{length}{training}")
     samples = [*known_samples(cache_dir), *made]
     keep_samples(samples, cache_dir)
     return fit(samples)
