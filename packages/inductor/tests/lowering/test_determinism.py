@@ -21,7 +21,6 @@ def put(x: Tensor, rows: Tensor, values: Tensor) -> Tensor:
     return x.index_put((rows,), values, accumulate=True)
 
 
-
 def _graph(function: object, inputs: list[Tensor]) -> fx.GraphModule:
     return flambeau_prims.lower(fx.symbolic_trace(function), inputs)  # type: ignore[arg-type]
 
