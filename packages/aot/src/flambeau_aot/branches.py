@@ -119,7 +119,7 @@ def _traced(tracer: Tracer, side: Any, operands: Sequence[torch.Tensor], name: s
         for example, needs in zip(examples, needed, strict=True):
             example.requires_grad_(needs)
         try:
-            joint = trace(of_callable(side, len(examples), name), examples, {})
+            joint = trace(of_callable(side, len(examples), name), examples, {}, HIGHER_ORDER)
         except TraceError as error:
             if "is being used in an in-place operation" in str(error):
                 raise Unsupported(_IMPURE.format(name)) from error
@@ -286,3 +286,7 @@ def _registered(arguments: str, run: Callable[..., Any], layouts: Sequence[Layou
     torch.library.impl(f"{NAMESPACE}::{name}", "CompositeExplicitAutograd", real)
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake)
     return getattr(getattr(torch.ops, NAMESPACE), name).default
+
+
+HIGHER_ORDER: dict[str, Callable[..., Any]] = {"cond": cond, "while_loop": while_loop}
+"""By the operator's name, what is called in its place."""

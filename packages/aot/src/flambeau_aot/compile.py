@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_aot import facts
+from flambeau_aot.branches import HIGHER_ORDER
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher import Derivatives
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo
@@ -122,7 +123,7 @@ def compile_program(
     grad_mode = torch.is_grad_enabled()
     surroundings = ambient()
     with clock.timed("trace"):
-        joint = trace(program, inputs, decompositions)
+        joint = trace(program, inputs, decompositions, HIGHER_ORDER)
     removed: dict[str, int] = {}
     with clock.timed("simplify"):
         if options.simplify:

@@ -15,6 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import pytree
+from flambeau_aot.branches import HIGHER_ORDER
 from flambeau_aot.frontends import program_of
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint, trace
@@ -86,7 +87,7 @@ def export_joint(
     """
     program, structure = program_of(source, tuple(args), dict(kwargs or {}))
     flat, _ = pytree.tree_flatten((tuple(args), dict(kwargs or {})))
-    joint = simplify(trace(program, flat, decompositions or {})).joint
+    joint = simplify(trace(program, flat, decompositions or {}, HIGHER_ORDER)).joint
     inputs = _inputs(joint, program.static_names, _paths(structure), flat)
     outputs = _outputs(joint, inputs)
     tangents = [_tangent(joint, outputs, place) for place in range(len(joint.tangents))]

@@ -189,6 +189,21 @@ OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | SameResult | Lit
 
 
 @dataclass(frozen=True)
+class SparseGrad:
+    """A primal's gradient that is sparse.
+
+    rows: the rows' indices, by place among the gradients of a joint graph, where those that are no
+    primal's come last; the values are the primal's own. size: the weight's. padding: the index
+    whose rows have no gradient, or None.
+    """
+
+    primal: int
+    rows: int
+    size: tuple[int, ...]
+    padding: int | None
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything outside the graphs.
 

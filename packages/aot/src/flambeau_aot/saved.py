@@ -23,7 +23,6 @@ from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
 from flambeau_aot.runtime.function import Crossing, HigherCall, HigherOrder, TangentLayout
-from flambeau_aot.runtime.sparse import SparseGrad
 
 
 class CannotSave(AotError):
@@ -186,7 +185,7 @@ CLASSES: Mapping[str, type[Any]] = {
         plans.Plan,
         Crossing,
         TangentLayout,
-        SparseGrad,
+        plans.SparseGrad,
         Contract,
         Higher,
         Report,

@@ -18,7 +18,7 @@ from torch import fx
 from flambeau_aot._torch_compat import current_value, flattens, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functionalize import StandIn
-from flambeau_aot.runtime.sparse import SparseGrad
+from flambeau_aot.plan import SparseGrad
 
 
 @dataclass

@@ -10,7 +10,7 @@ the backward part is what torch's autograd engine does on the values of that run
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,12 +36,21 @@ from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs,
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
-from flambeau_aot.plan import InputPlan, OutputPlan, Plan, ViewOfInput, ViewOfOutput, shifted
+from flambeau_aot.plan import (
+    InputPlan,
+    OutputPlan,
+    Plan,
+    SparseGrad,
+    ViewOfInput,
+    ViewOfOutput,
+    shifted,
+)
 from flambeau_aot.program import Program
-from flambeau_aot.runtime.sparse import SparseGrad
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
 from flambeau_aot.sparse import SparseUses, gathered, moved, nodes_of
 from flambeau_aot.writes import has_gaps
+
+HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -106,8 +115,18 @@ class _NeedsAccumulation(Exception):
     """The program has such a checkpoint; trace it again, accumulating."""
 
 
-def trace(program: Program, inputs: Sequence[Any], decompositions: Decompositions) -> Joint:
-    """Trace a program at the metadata of its example inputs."""
+def trace(
+    program: Program,
+    inputs: Sequence[Any],
+    decompositions: Decompositions,
+    higher_order: HigherOrderCalls | None = None,
+) -> Joint:
+    """Trace a program at the metadata of its example inputs.
+
+    higher_order: by name, what is called with the tracer in place of operators that take functions;
+    one that is not there is refused.
+    """
+    calls = higher_order or {}
     with no_saved_tensor_hooks():
         grad_mode = torch.is_grad_enabled()
         # Leaving inference mode sets the grad mode too.
@@ -118,7 +137,7 @@ def trace(program: Program, inputs: Sequence[Any], decompositions: Decomposition
             while True:
                 try:
                     joint = _trace(
-                        program, inputs, decompositions, grad_mode, overlapping, accumulate
+                        program, inputs, decompositions, grad_mode, overlapping, accumulate, calls
                     )
                     _refuse_seeding(seed, state)
                     return joint
@@ -140,12 +159,14 @@ def _trace(
     grad_mode: bool,
     overlapping: frozenset[int],
     accumulate: bool,
+    higher_order: HigherOrderCalls,
 ) -> Joint:
     primals, input_plan = bind_inputs(program, inputs, overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
     symbols = symbols_of(program.symbolic)
     numbers = numbers_of(program.symbolic, symbols)
     tracer = Tracer(decompositions, environment_of(numbers[0]) if numbers else None)
+    tracer.higher_order = higher_order
     values = [
         *(tracer.fakes.like(tensor) for tensor in program.static),
         *(tracer.fakes.like(_metadata(program, p, inputs)) for p in input_plan.primals),
@@ -297,17 +318,10 @@ def run_program(
         ambiguous,
         sparse,
         offsets,
-        {name: partial(call, tracer) for name, call in _higher_order().items()},
+        {name: partial(call, tracer) for name, call in tracer.higher_order.items()},
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
-
-
-def _higher_order() -> dict[str, Callable[..., Any]]:
-    # A function of such an operator is traced in turn.
-    from flambeau_aot.branches import cond, while_loop
-
-    return {"cond": cond, "while_loop": while_loop}
 
 
 def _backward(

@@ -73,6 +73,8 @@ class Tracer(TorchDispatchMode):
         self.draws_in_backward = True
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
+        # By name, what is called with this tracer in place of operators that take functions.
+        self.higher_order: Mapping[str, Callable[..., Any]] = {}
         # Views of tensors that the program may reshape in place.
         self.views = Views()
         # Whether a view reaches memory that is none of the elements of what it is a view of.

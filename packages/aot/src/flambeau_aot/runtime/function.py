@@ -28,10 +28,10 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import Saved
+from flambeau_aot.plan import Saved, SparseGrad
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
-from flambeau_aot.runtime.sparse import SparseGrad, assembled
+from flambeau_aot.runtime.sparse import assembled
 from flambeau_aot.sizes import Sized
 
 

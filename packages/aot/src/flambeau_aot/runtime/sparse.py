@@ -9,24 +9,10 @@ number is known.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
-
-@dataclass(frozen=True)
-class SparseGrad:
-    """A primal's gradient that is sparse.
-
-    rows: the rows' indices, by place among the gradients of a joint graph, where those that are no
-    primal's come last; the values are the primal's own. size: the weight's. padding: the index
-    whose rows have no gradient, or None.
-    """
-
-    primal: int
-    rows: int
-    size: tuple[int, ...]
-    padding: int | None
+from flambeau_aot.plan import SparseGrad
 
 
 def assembled(spec: SparseGrad) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
