@@ -238,3 +238,11 @@ def test_shown_graph_runs() -> None:
     given = scope["forward"](*inputs)
     for one, other in zip(expected, given):
         assert torch.equal(one, other)
+
+
+def test_equal_results_without_elements_are_two_objects() -> None:
+    def fn(x):
+        return x.sin(), x.sin()
+
+    first, second = aot.aot_function(fn, aot.run_as_is)(torch.randn(0, 3))
+    assert first is not second

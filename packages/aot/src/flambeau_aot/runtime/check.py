@@ -95,7 +95,9 @@ class Checked:
         copies: list[int] = []
         for index in range(min(self.fresh, len(outputs))):
             own = extent(outputs[index])
-            if any(_overlap(own, other) for other in taken):
+            # Empty tensors share no memory, and may be one object all the same.
+            twice = any(outputs[index] is other for other in (*given, *outputs[:index]))
+            if twice or any(_overlap(own, other) for other in taken):
                 copies.append(index)
                 outputs[index] = copied(outputs[index])
                 own = extent(outputs[index])
