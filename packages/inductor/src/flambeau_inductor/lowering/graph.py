@@ -16,6 +16,7 @@ from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
 from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
     Attribute,
@@ -29,7 +30,7 @@ from flambeau_inductor.ir.tensors import (
 )
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
-from flambeau_inductor.lowering.metadata import meta_of, metas_of, value_of
+from flambeau_inductor.lowering.metadata import meta_of, metas_of
 from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.lowering.sizes import Sizes
 

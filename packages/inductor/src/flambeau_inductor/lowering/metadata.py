@@ -1,8 +1,7 @@
 """Shapes, strides, dtypes and devices of FX nodes, from whatever the graph carries.
 
-In: FX nodes with `meta["val"]` (fake, meta or real tensors), or primitives whose operands have it.
-Out: `Meta`. Invariant: sizes are ints, or expressions of the symbols of one `Sizes`; without that a
-symbol raises `NotYetSymbolic`.
+In: the values of FX nodes. Out: `Meta`. Invariant: sizes are ints, or expressions of the symbols of
+one `Sizes`; without that a symbol raises `NotYetSymbolic`.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from flambeau_prims import NotYetSymbolic, TensorMeta, prim_of
+from flambeau_prims import NotYetSymbolic, TensorMeta
 from torch import fx
 
+from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.lowering.context import LoweringError, Meta
 from flambeau_inductor.lowering.sizes import Sizes
 
@@ -48,24 +48,3 @@ def metas_of(node: fx.Node, open_sizes: Sizes | None = None) -> tuple[Meta | Non
     if isinstance(value, tuple | list):
         return tuple(meta_of(v, node.name, open_sizes) for v in value)
     return (meta_of(value, node.name, open_sizes),)
-
-
-def value_of(node: fx.Node) -> Any:
-    """`meta["val"]`, worked out from the operands' by the primitive's shape rule if missing."""
-    if "val" in node.meta:
-        return node.meta["val"]
-    if node.op == "call_function":
-        prim = prim_of(node.target)
-        if prim is not None:
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), _tensor_meta)
-            node.meta["val"] = prim.rule(*args, **kwargs)
-            return node.meta["val"]
-    raise LoweringError(f"{node.name}: no meta['val'] on this node ({node.op} {node.target})")
-
-
-def _tensor_meta(node: fx.Node) -> Any:
-    value = value_of(node)
-    meta = meta_of(value, node.name) if isinstance(value, torch.Tensor) else None
-    if meta is None:
-        return value
-    return TensorMeta(meta.shape, meta.stride, meta.dtype, meta.device)

@@ -22,7 +22,7 @@ import torch
 from flambeau_prims import PRIMS
 from torch import fx
 
-from flambeau_inductor.lowering.metadata import value_of
+from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.passes.match import name_of
 
 HALF = (torch.bfloat16, torch.float16)

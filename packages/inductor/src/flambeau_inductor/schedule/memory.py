@@ -92,14 +92,16 @@ def _replaceable(
 
 
 def _same_elements(loop: Loop, old: str, new: str) -> bool:
-    """Whether `old` is only read at the element at which `new` is stored, unconditionally."""
-    loads = [i for i in loop.body if isinstance(i, Load) and i.buffer == old]
-    stores = [i for i in loop.body if isinstance(i, Store) and i.buffer == new]
-    if len(stores) != 1 or stores[0].mode != "set":
+    """Whether `old` is only read at the element at which `new` is stored, before that store and
+    unconditionally: instructions run in the order of the body."""
+    loads = [(k, i) for k, i in enumerate(loop.body) if isinstance(i, Load) and i.buffer == old]
+    stores = [(k, i) for k, i in enumerate(loop.body) if isinstance(i, Store) and i.buffer == new]
+    if len(stores) != 1:
         return False
-    return all(i.index == stores[0].index and i.mask is None for i in loads) and not any(
-        v.startswith("%") for v in stores[0].index.vars
-    )
+    ((place, store),) = stores
+    if store.mode != "set" or any(v.startswith("%") for v in store.index.vars):
+        return False
+    return all(k < place and i.index == store.index and i.mask is None for k, i in loads)
 
 
 def _natural(name: str) -> tuple[str, int]:

@@ -19,6 +19,7 @@ from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p, spread
 from flambeau_prims.decomp.normalization import affine, rstd_of, stat_dtype
 from flambeau_prims.decomp.reduction import moments
+from flambeau_prims.layout import Size
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -45,7 +46,7 @@ def _updated(running: Tensor | None, batch: Tensor, momentum: float) -> Tensor |
     return e.cast(p.add(e.mul(old, 1.0 - momentum), e.mul(new, momentum)), running.dtype)
 
 
-def _unbiased(variance: Tensor, number: e.Size) -> Tensor:
+def _unbiased(variance: Tensor, number: Size) -> Tensor:
     """The variance of a sample of so many."""
     if e.is_symbolic(number):
         return e.div(e.mul(variance, number), number - 1)
