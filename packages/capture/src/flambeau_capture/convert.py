@@ -23,6 +23,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs, recording
 from flambeau_capture._native import SKIP, Entry, disabled, stance
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
+from flambeau_capture.builtins.derivatives import leaving_leaf
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -441,6 +442,9 @@ class _GraphCompiler:
         conversion, converter = self.conversion, self.conversion.converter
         name = f"__compiled_fn_{self.number}"
         order = _argument_order(conversion.code)
+        earlier = leaving_leaf(self.session.graph, outputs)
+        if earlier is not None:
+            raise Restart(*earlier)
         module, inputs = self.session.graph.finish(outputs, order, name)
         compiled = self._call_backend(module, [given.tensor for given in inputs])
         namespace = conversion.func.__globals__

@@ -55,6 +55,8 @@ class GraphBuilder:
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
+        #: leaves that begin to require grad here: the fake, the step before it, what a break says
+        self.begun: list[tuple[torch.Tensor, int, Any]] = []
         self.device: torch.device | None = None  # where tensors are made that name no device
 
     def mark(self) -> int:

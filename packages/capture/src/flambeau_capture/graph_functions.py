@@ -149,6 +149,16 @@ def while_call(test: Body, body: Body, counts: tuple[int, int, int], *tensors: T
     return tuple(tensor.clone() if id(tensor) in given else tensor for tensor in state)
 
 
+def derivative_call(
+    outputs: Sequence[Tensor], inputs: Sequence[Tensor], weights: Any, **options: Any
+) -> Any:
+    """`torch.autograd.grad`. Whoever traces it may have to differentiate the outputs once more, and
+    frees nothing by it: there the graph is kept."""
+    if compat.foreign_modes():
+        options["retain_graph"] = True
+    return torch.autograd.grad(outputs, inputs, weights, **options)
+
+
 def autograd_call(
     forward: Body, backward: Body, spec: tuple[int, int, tuple[int, ...]], *tensors: Tensor
 ) -> Any:

@@ -7,6 +7,7 @@ from flambeau_capture.builtins import (
     containers,
     copying,
     creation,
+    derivatives,
     inspecting,
     iteration,
     messages,

@@ -93,9 +93,9 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(None)
 
 
-@handles(torch.autograd.grad, torch.autograd.backward)
+@handles(torch.autograd.backward)
 def _autograd(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0007", f"torch.autograd.grad {[arg.describe() for arg in args]}")
+    raise Break("FB0007", f"torch.autograd.backward {[arg.describe() for arg in args]}")
 
 
 @handles(torch.Tensor.backward)

@@ -125,6 +125,9 @@ class Tracer(Protocol):
     def step(self) -> int:
         """Which instruction of the outermost frame is running, counted from the start."""
 
+    def user_lines(self) -> tuple[UserLine, ...]:
+        """Where the program is, the innermost line last."""
+
 
 class UserError(Exception):
     """An exception of the program, on its way to a handler. `value` is its exception object.

@@ -229,6 +229,10 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         return tx.call(tx.wrap_new(torch.Tensor.as_subclass), [tensor, *args], kwargs)
     if name == "requires_grad_" and _asks_what_is(tensor, tx, args, kwargs):
         return tensor
+    if name in GRAD_RULES:
+        ruled = GRAD_RULES[name](tensor, tx, args, kwargs)
+        if ruled is not None:
+            return ruled
     if name == "numpy" and not args and not kwargs:
         from flambeau_capture.values.arrays import rules  # arrays are built on tensors
 
@@ -374,6 +378,9 @@ OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
 # Operators that a call may have to be written by others of, by name (see `values.scalars`).
 REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
 
+# Methods that drive autograd and that the graph can hold, sometimes (see `builtins.derivatives`).
+GRAD_RULES: dict[str, Callable[[TensorValue, Tracer, Args, Kwargs], Value | None]] = {}
+
 _PLAIN = (
     bool, int, float, str, torch.dtype, torch.device, torch.Size,
     torch.SymInt, torch.SymFloat, torch.SymBool,
@@ -391,6 +398,25 @@ def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -
     local = fx.node.map_arg(args, tx.graph.localize)
     node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
     return _result(tx, node, result, {})
+
+
+def record_derivative(
+    tx: Tracer, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], known: list[TensorValue]
+) -> Value:
+    """Record `torch.autograd.grad` in the form that graphs hold; known: tensors that it may answer
+    as they are."""
+    from flambeau_capture.values.tuples import TupleValue
+
+    result = _run(tx, "call_function", torch.autograd.grad, args, kwargs)
+    node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
+    by_fake = {id(value.fake): value for value in known}
+    items: list[Value] = []
+    for place, item in enumerate(result):
+        made = _projection(tx, node, place, item, by_fake)
+        items.append(made)
+        if isinstance(made, TensorValue):
+            by_fake[id(item)] = made
+    return TupleValue(items)
 
 
 def _collect(value: Value, into: dict[int, TensorValue]) -> None:

@@ -1,0 +1,155 @@
+"""`torch.autograd.grad` and `requires_grad_` inside the compiled function.
+
+In: tensors of this frame's graph. Out: derivatives as one node of that graph. Invariant: only what
+the graph holds as a whole is differentiated in it; a leaf that begins to require grad in the graph
+never leaves it, nor does what depends on no other leaf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.graph import GraphBuilder
+from flambeau_capture.graph_functions import derivative_call
+from flambeau_capture.source import Attr
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.callables import handles
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.tensor import (
+    GRAD_RULES,
+    TensorValue,
+    graph_argument,
+    record_derivative,
+)
+from flambeau_capture.values.tuples import TupleValue
+
+_PARAMETERS = (
+    "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs",
+    "allow_unused", "is_grads_batched", "materialize_grads",
+)  # fmt: skip
+_REASON = "FB0007"
+
+
+@handles(torch.autograd.grad)
+def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given: dict[str, Value] = dict(zip(_PARAMETERS, args)) | dict(kwargs)
+    outputs, inputs = (_tensors(tx, given.get(name), name) for name in ("outputs", "inputs"))
+    if not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS):
+        raise Break(_REASON, "torch.autograd.grad with arguments that it does not take")
+    if tx.graph is not tx.graph.outermost:
+        raise Break(_REASON, "torch.autograd.grad in a function that torch maps or runs again")
+    for batched in ("is_grads_batched", "only_inputs"):
+        usual = batched == "only_inputs"
+        if batched in given and given[batched].truth(tx) is not usual:
+            raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
+    _whole_graph_is_ours(tx.graph)
+    for tensor in inputs:
+        _no_hooks(tx, tensor)
+    weights = given.get("grad_outputs", Constant(None))
+    if not isinstance(weights, Constant | TensorValue):
+        weights = TupleValue(unpack(tx, weights))
+    options: dict[str, Any] = {
+        name: given[name].as_python()
+        for name in ("retain_graph", "create_graph", "allow_unused", "materialize_grads")
+        if name in given
+    }
+    arguments = [TupleValue(list(outputs)), TupleValue(list(inputs)), weights]
+    nodes = tuple(graph_argument(value) for value in arguments)
+    parts = weights.parts() if isinstance(weights, TupleValue) else [weights]
+    known = [value for value in parts if isinstance(value, TensorValue)]
+    return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])
+
+
+def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
+    """One tensor or several, as torch takes them."""
+    if value is None:
+        raise Break(_REASON, f"torch.autograd.grad without {name}")
+    parts = [value] if isinstance(value, TensorValue) else unpack(tx, value)
+    found = [part for part in parts if isinstance(part, TensorValue)]
+    if len(found) != len(parts) or not found:
+        raise Break(_REASON, f"torch.autograd.grad with {name} that are no tensors")
+    return found
+
+
+def _whole_graph_is_ours(graph: GraphBuilder) -> None:
+    """No tensor that came in has a history: a derivative could go on into it."""
+    tensors = [*(given.tensor for given in graph.inputs), *graph.attributes.values()]
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not tensor.is_leaf:
+            raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
+
+
+def _no_hooks(tx: Tracer, tensor: TensorValue) -> None:
+    """A hook on a leaf would see its derivative, also in a graph compiled before it was set."""
+    if tensor.real is None or not tensor.real.is_leaf:
+        return
+    if tensor.real._backward_hooks:
+        raise Break(_REASON, "torch.autograd.grad for a tensor with hooks")
+    if tensor.source is not None:
+        hooks = tx.wrap(tensor.real._backward_hooks, Attr(tensor.source, "_backward_hooks"))
+        hooks.truth(tx)
+
+
+def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    """`requires_grad_()` of a tensor made in the graph; None: it is not of that kind."""
+    fake = tensor.fake
+    flag = [*args, *kwargs.values(), Constant(True)][0]
+    made_here = tensor.source is None and tensor.real is None
+    usual = tx.graph is tx.graph.outermost and fake.is_leaf and fake.is_floating_point()
+    if not made_here or not usual or not flag.truth(tx) or fake._is_view():
+        return None
+    report = BreakReport(
+        REASONS[_REASON], "requires_grad_ of a tensor that leaves the graph", tx.user_lines()
+    )
+    node, step = tensor.node, tx.step()
+    fake.requires_grad_(True)
+    stack_trace = tx.stack_trace()
+    tx.heap.changed()
+    tx.graph.record("call_method", "requires_grad_", (node, True), {}, fake, stack_trace)
+    tx.graph.begun.append((fake, step, report))
+    return tensor
+
+
+GRAD_RULES["requires_grad_"] = begin
+
+
+def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, BreakReport] | None:
+    """Where to stop instead, before a leaf begins to require grad, if it leaves the graph itself,
+    or as the only one that a result depends on: whoever differentiates that later has to find it.
+    Beside other leaves it is unseen, as nobody holds it to ask for its derivative."""
+    if not graph.begun:
+        return None
+    begun = {id(fake): (step, report) for fake, step, report in graph.begun}
+    inputs = [node for node in graph.graph.nodes if node.op in ("placeholder", "get_attr")]
+    for node in [*outputs, *inputs]:
+        tensor = node.meta.get("val")
+        if not isinstance(tensor, torch.Tensor) or not tensor.requires_grad:
+            continue
+        leaves = [id(leaf) for leaf in _leaves(tensor)]
+        if any(leaf not in begun for leaf in leaves) and id(tensor) not in begun:
+            continue
+        steps = [begun[leaf] for leaf in leaves if leaf in begun]
+        if steps:
+            return min(steps, key=lambda found: found[0])
+    return None
+
+
+def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Every leaf that requires grad and that a tensor depends on."""
+    if tensor.grad_fn is None:
+        yield tensor
+    seen: set[Any] = set()
+    waiting: list[Any] = [tensor.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            yield node.variable
+        waiting.extend(following for following, _ in node.next_functions)
