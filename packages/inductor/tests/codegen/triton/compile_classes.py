@@ -6,6 +6,7 @@ Run as a program, in a process where Triton's interpreter is off.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -60,6 +61,11 @@ def dtypes_of(loop: Loop) -> dict[str, torch.dtype]:
     return found
 
 
+def local_bytes(ptx: str) -> int:
+    """Bytes of local memory that a thread sets aside, summed over functions."""
+    return sum(map(int, re.findall(r"^\s*\.local .*__local_depot\d+\[(\d+)\]", ptx, re.M)))
+
+
 def main(capabilities: list[int]) -> None:
     """Compile all classes for all capabilities."""
     report = []
@@ -78,7 +84,7 @@ def main(capabilities: list[int]) -> None:
                         "cubin": len(compiled.asm["cubin"]),
                         "shared": compiled.metadata.shared,
                         "wide_loads": compiled.asm["ptx"].count(".v4.b32"),
-                        "local": ".local" in compiled.asm["ptx"],
+                        "local": local_bytes(compiled.asm["ptx"]),
                     }
                 )
     json.dump(report, sys.stdout)
