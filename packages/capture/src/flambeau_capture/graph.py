@@ -55,7 +55,7 @@ class GraphBuilder:
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
-        #: leaves that begin to require grad here: the fake, the step before it, what a break says
+        #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
         self.device: torch.device | None = None  # where tensors are made that name no device
 

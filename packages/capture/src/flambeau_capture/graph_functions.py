@@ -159,6 +159,15 @@ def derivative_call(
     return torch.autograd.grad(outputs, inputs, weights, **options)
 
 
+def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
+    """`tensor.register_hook(body)`."""
+
+    def hook(derivative: Tensor) -> Any:
+        return disabled(body)(derivative, *lifted)  # it is captured already
+
+    tensor.register_hook(hook)
+
+
 def autograd_call(
     forward: Body, backward: Body, spec: tuple[int, int, tuple[int, ...]], *tensors: Tensor
 ) -> Any:

@@ -32,8 +32,8 @@ class Options:
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     watch: is told what `Records` holds as it comes about: `watch(kind, record)`, where the kind is
-        "frame", "graph", "break", "recompile" or "entry" (an `EntryRecord`). It only looks, and must
-        not raise.
+        "frame", "graph", "break", "recompile" or "entry" (an `EntryRecord`). It only looks, and
+        must not raise.
     """
 
     cache_size_limit: int = 8

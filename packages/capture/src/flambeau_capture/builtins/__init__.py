@@ -8,6 +8,7 @@ from flambeau_capture.builtins import (
     copying,
     creation,
     derivatives,
+    hooks,
     inspecting,
     iteration,
     messages,

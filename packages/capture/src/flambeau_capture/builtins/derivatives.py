@@ -130,8 +130,10 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
         tensor = node.meta.get("val")
         if not isinstance(tensor, torch.Tensor) or not tensor.requires_grad:
             continue
+        if id(tensor) in begun:
+            return begun[id(tensor)]
         leaves = [id(leaf) for leaf in _leaves(tensor)]
-        if any(leaf not in begun for leaf in leaves) and id(tensor) not in begun:
+        if any(leaf not in begun for leaf in leaves):
             continue
         steps = [begun[leaf] for leaf in leaves if leaf in begun]
         if steps:
