@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from flambeau_prims import decompositions
 from flambeau_prims.conformance import Decomposing
 
 aten = torch.ops.aten
@@ -311,3 +312,9 @@ def test_random_stays_with_torch_by_default():
     with Decomposing():
         got = F.dropout(x, 0.3), torch.rand(3), torch.randn(3)
     assert all(torch.equal(g, e) for g, e in zip(got, expected, strict=True))
+
+
+def test_a_number_from_the_cpu_fills_a_tensor_elsewhere():
+    x, number = torch.empty(3, device="meta"), torch.tensor(2.0)
+    rule = decompositions()[torch.ops.aten.fill.Tensor]
+    assert rule(x, number).device == x.device

@@ -26,6 +26,9 @@ TOLERANCE = {
     torch.complex128: 1e-9,
 }
 HALF = (torch.float16, torch.bfloat16)
+#: values smaller than this may be what is left of larger ones that cancel: their own size says
+#: nothing of the error that rounding makes
+FLOOR = 0.1
 
 
 @dataclass(frozen=True)
@@ -127,10 +130,10 @@ def _of_numbers(
     if fits and truth.dtype in (torch.float64, torch.complex128):
         truth = truth.detach().to(wide)[finite]
         if bool(torch.isfinite(truth).all()):
-            allowed = factor * _rms(want - truth) + tolerance / 10 * max(scale, 1e-3)
+            allowed = factor * _rms(want - truth) + tolerance / 10 * max(scale, FLOOR)
             error = _rms(have - truth)
             return _judged(place, want, have, error, allowed)
-    return _judged(place, want, have, _rms(have - want), tolerance * max(scale, 1e-3))
+    return _judged(place, want, have, _rms(have - want), tolerance * max(scale, FLOOR))
 
 
 def _judged(

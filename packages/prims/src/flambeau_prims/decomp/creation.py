@@ -201,6 +201,8 @@ def empty_permuted(
 def fill(x: Tensor, value: Operand) -> Tensor:
     if e.is_number(value):
         return _in_layout(x, value, None, None, None)  # type: ignore[arg-type]
+    if value.device != x.device:  # type: ignore[union-attr]
+        value = p.device_put(value, device=x.device)  # a 0-d CPU tensor, as eager allows
     wide = e.expand(e.cast(value, x.dtype), x.shape)  # type: ignore[arg-type]
     return p.clone(wide) if e.contiguous(x) else p.clone(wide, order=e.layout_order(x))
 
