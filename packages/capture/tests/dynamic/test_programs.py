@@ -15,7 +15,7 @@ def agree(fn, plain, *args):
             assert one.dtype == other.dtype and one.shape == other.shape
             assert torch.equal(one.nan_to_num(7.0), other.nan_to_num(7.0))
         else:
-            assert one == other or one != one and other != other
+            assert one == other or (one != one and other != other)
 
 
 def lengths(x):
@@ -102,7 +102,8 @@ def averaged(x):
 #: how many graphs for sizes from 2 up, where the first is made with an open size
 OPEN = [
     (lengths, 1), (scaled_dot, 1), (fractions, 1), (reshaped, 1), (compared, 5), (chained, 4),
-    (padded, 2), (positions, 1), (logarithms, 1), (split_and_joined, 1), (averaged, 1), (picked, 1), (interpolated, 1),
+    (padded, 2), (positions, 1), (logarithms, 1), (split_and_joined, 1), (averaged, 1), (picked, 1),
+    (interpolated, 1),
 ]  # fmt: skip
 FIXED = [(strings, None), (unrolled, None)]
 SIZES = (5, 2, 3, 4, 6, 7, 8, 9, 12, 16, 31, 64)
