@@ -109,6 +109,16 @@ def test_a_failed_release_leaves_the_tree_as_it_was(root):
         releases.cut(root, "prims", "0.1.0", ASSEMBLE)
 
 
+def test_a_fragment_of_no_known_kind_is_not_lost(root):
+    (root / "packages/prims/changes/+b.aded.md").write_text("More.\n")
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", "more")
+    some = FRAGMENT.replace("*.md", "*.added.md")
+    with pytest.raises(releases.ReleaseError, match=r"no known kind: \+b\.aded\.md"):
+        releases.cut(root, "prims", "0.1.0", [sys.executable, "-c", some])
+    assert (root / "packages/prims/changes/+a.added.md").exists()
+
+
 def test_the_projects_own_releases_can_be_found():
     for each in releases.released(releases.ROOT):
         assert each.package in releases.PACKAGES

@@ -122,7 +122,11 @@ def cut(root: Path, package: str, version: str, towncrier: Sequence[str]) -> Rel
     before = about.read_text(encoding="utf-8")
     try:
         about.write_text(VERSION_LINE.sub(f'__version__ = "{version}"', before), encoding="utf-8")
-        _run([*towncrier, "build", "--yes", "--version", version, "--date", day], folder)
+        assemble = ["build", "--yes", "--config", str(root / "towncrier.toml"), "--dir", "."]
+        _run([*towncrier, *assemble, "--version", version, "--date", day], folder)
+        left = sorted(each.name for each in (folder / "changes").glob("*.md"))
+        if left:
+            raise ReleaseError(f"left out of the changelog, of no known kind: {', '.join(left)}")
         _git(root, "add", "--all", f"packages/{package}")
         title = f"{distribution(package)} {version}"
         _git(root, "commit", "-q", "-m", title, "--", f"packages/{package}")
@@ -206,8 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     f"{distribution(each.package):20} {each.version:10} {each.date} {each.commit}"
                 )
             return 0
-        towncrier = [sys.executable, "-m", "towncrier"]
-        made = cut(ROOT, chosen.package, chosen.version, towncrier)
+        made = cut(ROOT, chosen.package, chosen.version, [sys.executable, "-m", "towncrier"])
     except ReleaseError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
