@@ -264,6 +264,12 @@ def base_of(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor._base is None else tensor._base
 
 
+def is_view_of_leaf(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows a tensor as a view of a leaf that requires grad."""
+    base = tensor._base
+    return base is not None and bool(base.is_leaf and base.requires_grad)
+
+
 def version(tensor: torch.Tensor) -> int:
     """How often a tensor was written to; inference tensors do not count."""
     return 0 if tensor.is_inference() else int(tensor._version)

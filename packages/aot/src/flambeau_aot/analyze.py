@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.bind import Part
+from flambeau_aot.joint.spans import in_whole_memory
 from flambeau_aot.joint.tracer import Tracer, beside_autograd
 from flambeau_aot.joint.written import (
     Effects,
@@ -174,6 +175,11 @@ class _Results:
         if matching:
             part = matching[0]
             return self._view_again(result, part.primal, part.wrapper, steps[1:], leaf)
+        for part in self.parts:
+            if part.base == primal and not part.merged.own:
+                # The memory that a graph takes begins with the first part; the arguments' does not.
+                steps = in_whole_memory(part.merged, steps)
+                return self._view_again(result, part.primal, part.wrapper, steps, leaf)
         return self._view_again(result, primal, self.stand_ins[primal].wrapper, steps, leaf)
 
     def _view_again(

@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
+from flambeau_aot.joint.spans import STRIDED, Spans
 from flambeau_aot.norms import (
     batch_norm,
     functional_batch_norm,
@@ -146,7 +147,9 @@ class RewriteCalls(TorchFunctionMode):
     views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
     inputs that are views made with grad disabled. sparse: where embeddings with sparse gradients
     are noted; None where there may be none. offsets: where inputs begin in their storage.
-    higher_order: what is called in place of operators that take functions, by name.
+    higher_order: what is called in place of operators that take functions, by name. spans: places
+    in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
+    leaves.
     """
 
     def __init__(
@@ -160,6 +163,8 @@ class RewriteCalls(TorchFunctionMode):
         sparse: SparseUses | None = None,
         offsets: Mapping[int, Any] | None = None,
         higher_order: Mapping[str, Callable[..., Any]] | None = None,
+        spans: Spans | None = None,
+        views_of_leaves: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -172,6 +177,8 @@ class RewriteCalls(TorchFunctionMode):
         self.sparse = sparse
         self.offsets = offsets or {}
         self.higher_order = higher_order or {}
+        self.spans = spans or Spans({})
+        self.views_of_leaves = views_of_leaves
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -186,6 +193,8 @@ class RewriteCalls(TorchFunctionMode):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.gaps:
             lay_out_again(self.gaps)
+        if self.spans.starts and func in STRIDED:
+            args, kwargs = self.spans.counted(func, args, kwargs)
         if is_higher_order(func):
             kept = self.higher_order.get(func.name())
             if kept is not None:
@@ -240,8 +249,10 @@ class RewriteCalls(TorchFunctionMode):
                 raise Unsupported("detach_ on an input; use detach()")
             if func == _IS_LEAF and self.leaves[id(target)]:
                 return True
-            if func is torch.Tensor.storage_offset:
-                return self.offsets.get(id(target))
+            if func is torch.Tensor.storage_offset and id(target) in self.offsets:
+                return self.offsets[id(target)]
+        if func is torch.Tensor.storage_offset and self.spans.starts:
+            return target.storage_offset() + self.spans.start(target)
         return None
 
     def _embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -281,8 +292,9 @@ class RewriteCalls(TorchFunctionMode):
                 "A view was created in no_grad mode and is being modified inplace with grad mode "
                 "enabled."
             )
-        if self.leaves.get(id(base)):
-            what = "a leaf" if base is target else "a view of a leaf"
+        if self.leaves.get(id(base)) or id(base) in self.views_of_leaves:
+            leaf = self.leaves.get(id(base)) and base is target
+            what = "a leaf" if leaf else "a view of a leaf"
             raise RuntimeError(
                 f"{what} Variable that requires grad is being used in an in-place operation."
             )

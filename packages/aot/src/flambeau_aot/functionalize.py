@@ -38,6 +38,7 @@ class StandIn:
     history: the wrapper's gradient function before the program ran. version: how often it was
     written to by then. memory: a second wrapper of the same memory that is never reshaped.
     is_leaf: whether the input is one. ambiguous: whether it is a view made with grad disabled.
+    of_leaf: whether it is a view of a leaf.
     """
 
     value: torch.Tensor
@@ -49,24 +50,28 @@ class StandIn:
     memory: torch.Tensor | None = None
     is_leaf: bool = True
     ambiguous: bool = False
+    of_leaf: bool = False
 
 
 def stand_in(
-    value: torch.Tensor, requires_grad: bool, is_leaf: bool = True, ambiguous: bool = False
+    value: torch.Tensor,
+    requires_grad: bool,
+    is_leaf: bool = True,
+    ambiguous: bool = False,
+    of_leaf: bool = False,
 ) -> StandIn:
     """Make the stand-in of one input from its fake value."""
     if not requires_grad:
         wrapper = functional_tensor(value)
         key, memory = storage_key(wrapper), wrapper.data
-        return StandIn(value, wrapper, None, None, key, 0, memory, is_leaf, ambiguous)
+        return StandIn(value, wrapper, None, None, key, 0, memory, is_leaf, ambiguous, of_leaf)
     leaf = functional_tensor(value)
     leaf.requires_grad_(True)
     with torch.enable_grad():
         wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     history, memory = wrapper.grad_fn, wrapper.data
-    return StandIn(
-        value, wrapper, leaf, history, storage_key(wrapper), 0, memory, is_leaf, ambiguous
-    )
+    key = storage_key(wrapper)
+    return StandIn(value, wrapper, leaf, history, key, 0, memory, is_leaf, ambiguous, of_leaf)
 
 
 def stand_in_over(leaf: torch.Tensor) -> StandIn:

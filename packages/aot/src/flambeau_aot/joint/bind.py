@@ -39,6 +39,7 @@ class Part:
     wrapper: torch.Tensor
     primal: int
     member: Member
+    merged: Merged
     version: int
     requires_grad: bool
 
@@ -179,6 +180,7 @@ def parts_of(plan: InputPlan, stand_ins: Sequence[StandIn]) -> list[Part]:
                     part,
                     plan.bound + len(parts),
                     member,
+                    merged,
                     part._version,
                     part.requires_grad,
                 )

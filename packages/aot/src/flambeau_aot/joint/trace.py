@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     environment_of,
     functional_tensor,
     functionalization,
+    is_view_of_leaf,
     made_without_grad,
     no_saved_tensor_hooks,
     python_dispatcher,
@@ -34,6 +35,7 @@ from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupporte
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.regions import mark
+from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import (
@@ -184,7 +186,13 @@ def _trace(
     nodes.extend(tracer.symbol(number) for number in numbers)
     tracer.stack_lines = program.lines_from_stack
     stand_ins = [
-        stand_in(value, tensor.requires_grad, tensor.is_leaf, made_without_grad(tensor))
+        stand_in(
+            value,
+            tensor.requires_grad,
+            tensor.is_leaf,
+            made_without_grad(tensor),
+            is_view_of_leaf(tensor),
+        )
         for value, tensor in zip(values, primals, strict=True)
     ]
     with functionalization(), tracer, _python_forms(bool(numbers)):
@@ -309,6 +317,9 @@ def run_program(
     gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
     ambiguous = frozenset(id(item.wrapper) for item in stand_ins if item.ambiguous)
     offsets = {id(item.wrapper): item.value.storage_offset() for item in stand_ins}
+    starts = {
+        stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
+    }
     calls = RewriteCalls(
         leaves,
         tracer.hooked,
@@ -319,6 +330,8 @@ def run_program(
         sparse,
         offsets,
         {name: partial(call, tracer) for name, call in tracer.higher_order.items()},
+        Spans(starts),
+        frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)

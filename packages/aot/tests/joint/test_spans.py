@@ -1,0 +1,61 @@
+"""Places in memory that arguments share, and views of leaves among them."""
+
+import flambeau_aot as aot
+import pytest
+import torch
+
+
+def shared() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    base = torch.arange(10.0)
+    return base, base[2:6], base.detach()[4:8]
+
+
+def both(fn):
+    """What a function gives and leaves behind, as it is and compiled."""
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    found = []
+    for call in (fn, compiled):
+        base, x, y = shared()
+        found.append((base, call(x, y)))
+    return found
+
+
+def test_a_place_in_shared_memory_is_the_callers() -> None:
+    def fn(x, y):
+        x.mul_(2)
+        strided = y.as_strided((2,), (1,), 3)
+        scattered = torch.as_strided_scatter(y, torch.ones(2), (2,), (1,), storage_offset=5)
+        return strided.clone(), scattered, x.storage_offset(), y[1:].storage_offset()
+
+    (_, expected), (_, given) = both(fn)
+    assert expected[2:] == given[2:] == (2, 5)
+    assert torch.equal(expected[0], given[0]) and torch.equal(expected[1], given[1])
+
+
+def test_a_place_before_what_arguments_cover_is_refused() -> None:
+    def fn(x, y):
+        x.mul_(2)
+        return y.as_strided((2,), (1,), 0).clone()
+
+    with pytest.raises(aot.Unsupported, match="before that of the arguments"):
+        aot.aot_function(fn, aot.run_as_is)(*shared()[1:])
+
+
+def test_detached_results_are_in_the_callers_storage() -> None:
+    def fn(x, y):
+        x.mul_(2)
+        return y.data, y.data[1:], y.data.as_strided((2,), (1,), 5), x.detach()
+
+    (base, expected), (own, given) = both(fn)
+    assert torch.equal(base, own)
+    for one, other in zip(expected, given):
+        assert torch.equal(one, other)
+        assert other.untyped_storage().data_ptr() == own.data_ptr()
+        assert one.storage_offset() == other.storage_offset()
+
+
+def test_a_reshape_of_a_view_of_a_leaf_is_refused_as_in_eager() -> None:
+    leaf = torch.zeros(2, 3, 2, requires_grad=True)
+    for call in (lambda x: x.t_(), aot.aot_function(lambda x: x.t_(), aot.run_as_is)):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+            call(leaf[1:])
