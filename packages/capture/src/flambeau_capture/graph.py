@@ -57,6 +57,9 @@ class GraphBuilder:
         self.calls = 0
         #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
+        #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
+        self.own_leaves: list[Any] = []
+        self.retaining: list[Any] = []
         self.device: torch.device | None = None  # where tensors are made that name no device
 
     def mark(self) -> int:

@@ -22,6 +22,7 @@ from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensor import (
     GRAD_RULES,
+    NEW_LEAVES,
     TensorValue,
     graph_argument,
     record_derivative,
@@ -47,9 +48,9 @@ def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    _whole_graph_is_ours(tx.graph)
+    whole_graph_is_ours(tx.graph)
     for tensor in inputs:
-        _no_hooks(tx, tensor)
+        no_hooks(tx, tensor)
     weights = given.get("grad_outputs", Constant(None))
     if not isinstance(weights, Constant | TensorValue):
         weights = TupleValue(unpack(tx, weights))
@@ -76,7 +77,7 @@ def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
     return found
 
 
-def _whole_graph_is_ours(graph: GraphBuilder) -> None:
+def whole_graph_is_ours(graph: GraphBuilder) -> None:
     """No tensor that came in has a history: a derivative could go on into it."""
     tensors = [*(given.tensor for given in graph.inputs), *graph.attributes.values()]
     for tensor in tensors:
@@ -84,15 +85,16 @@ def _whole_graph_is_ours(graph: GraphBuilder) -> None:
             raise Break(_REASON, "torch.autograd.grad beside a tensor that was computed outside")
 
 
-def _no_hooks(tx: Tracer, tensor: TensorValue) -> None:
+def no_hooks(tx: Tracer, tensor: TensorValue) -> None:
     """A hook on a leaf would see its derivative, also in a graph compiled before it was set."""
     if tensor.real is None or not tensor.real.is_leaf:
         return
-    if tensor.real._backward_hooks:
-        raise Break(_REASON, "torch.autograd.grad for a tensor with hooks")
-    if tensor.source is not None:
-        hooks = tx.wrap(tensor.real._backward_hooks, Attr(tensor.source, "_backward_hooks"))
-        hooks.truth(tx)
+    for table in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+        hooks = getattr(tensor.real, table)
+        if hooks:
+            raise Break(_REASON, "a derivative by a tensor with hooks")
+        if tensor.source is not None:
+            tx.wrap(hooks, Attr(tensor.source, table)).truth(tx)
 
 
 def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
@@ -103,16 +105,47 @@ def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value 
     usual = tx.graph is tx.graph.outermost and fake.is_leaf and fake.is_floating_point()
     if not made_here or not usual or not flag.truth(tx) or fake._is_view():
         return None
-    report = BreakReport(
-        REASONS[_REASON], "requires_grad_ of a tensor that leaves the graph", tx.user_lines()
-    )
-    node, step = tensor.node, tx.step()
+    node = tensor.node
     fake.requires_grad_(True)
     stack_trace = tx.stack_trace()
     tx.heap.changed()
     tx.graph.record("call_method", "requires_grad_", (node, True), {}, fake, stack_trace)
-    tx.graph.begun.append((fake, step, report))
+    own_leaf(tx, tensor)
     return tensor
+
+
+def own_leaf(tx: Tracer, tensor: TensorValue) -> None:
+    """Note a leaf that the graph makes, and that stays there."""
+    if tx.graph is tx.graph.outermost:
+        must_stay(tx, tensor, "a tensor made to require grad leaves the graph")
+        tx.graph.own_leaves.append(tensor)
+
+
+NEW_LEAVES.append(own_leaf)
+
+
+def must_stay(tx: Tracer, tensor: TensorValue, why: str) -> None:
+    """Let the graph end here if the tensor is found to leave it."""
+    report = BreakReport(REASONS[_REASON], why, tx.user_lines())
+    tx.graph.begun.append((tensor.fake, tx.step(), report))
+
+
+def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
+    """`retain_grad()` of a tensor made in the graph; None: it is not of that kind."""
+    fake = tensor.fake
+    made_here = tensor.source is None and tensor.real is None
+    if not made_here or tx.graph is not tx.graph.outermost or not fake.requires_grad:
+        return None
+    if args or kwargs or fake.is_leaf:
+        return None
+    tx.heap.changed()
+    must_stay(tx, tensor, "a tensor that keeps its derivative leaves the graph")
+    tx.graph.retaining.append(tensor)
+    tx.graph.own_leaves.append(tensor)
+    return Constant(None)
+
+
+GRAD_RULES["retain_grad"] = keep_grad
 
 
 GRAD_RULES["requires_grad_"] = begin
@@ -132,7 +165,7 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
             continue
         if id(tensor) in begun:
             return begun[id(tensor)]
-        leaves = [id(leaf) for leaf in _leaves(tensor)]
+        leaves = [id(leaf) for leaf in leaves_of(tensor)]
         if any(leaf not in begun for leaf in leaves):
             continue
         steps = [begun[leaf] for leaf in leaves if leaf in begun]
@@ -141,7 +174,7 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
     return None
 
 
-def _leaves(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def leaves_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """Every leaf that requires grad and that a tensor depends on."""
     if tensor.grad_fn is None:
         yield tensor

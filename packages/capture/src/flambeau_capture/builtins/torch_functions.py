@@ -93,16 +93,6 @@ def _set_grad_enabled(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(None)
 
 
-@handles(torch.autograd.backward)
-def _autograd(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0007", f"torch.autograd.backward {[arg.describe() for arg in args]}")
-
-
-@handles(torch.Tensor.backward)
-def _backward(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0007", "call_method backward")
-
-
 @handles(torch.jit.annotate)
 def _annotate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return args[1]

@@ -57,6 +57,10 @@ class TensorValue(Value):
             self._node = self._enter()
         return self._node
 
+    def in_graph(self) -> bool:
+        """Whether the graph has it already, as an input or as a result."""
+        return self._node is not None
+
     @property
     def fake(self) -> torch.Tensor:
         fake: torch.Tensor = self.node.meta["val"]
@@ -109,12 +113,12 @@ class TensorValue(Value):
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
             raise Break("FB0016", "assignment to .data of a tensor")
-        if name == "grad" and self.source is not None and self.real is not None:
+        if name == "grad" and _has_place(tx, self):
             _ = self.cls  # that it is a tensor is assumed from here on
             if not self._may_be_grad(value):
                 raise Break("FB0007", f".grad of a tensor is set to {value.describe()}")
             self.written_grad = value
-            tx.heap.changed(self)
+            tx.heap.changed(self)  # replayed where the program has the tensor
             return
         if name == "requires_grad" and _asks_what_is(self, tx, [value], {}):
             return
@@ -198,7 +202,7 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
             return tensor.written_grad
         if tensor.source is not None and tensor.real is not None:
             return tx.wrap(tensor.real.grad, Attr(tensor.source, "grad"))
-        if not tensor.fake.requires_grad or not tensor.fake.is_leaf:
+        if not tensor.fake.requires_grad or not tensor.fake.is_leaf or _has_place(tx, tensor):
             return Constant(None)
         raise Break("FB0007", "reading .grad of a tensor made in the graph")
     if name == "grad_fn":
@@ -256,6 +260,13 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
     if name == "size_":
         tensor.unknown("size_")
     return graph_call(tx, "call_method", name, [tensor, *args], kwargs)
+
+
+def _has_place(tx: Tracer, tensor: TensorValue) -> bool:
+    """Whether what is written to `.grad` is kept: by the program's tensor, or by one that stays."""
+    if tensor.source is not None and tensor.real is not None:
+        return True
+    return any(own is tensor for own in tx.graph.outermost.own_leaves)
 
 
 def _asks_what_is(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> bool:
@@ -381,6 +392,9 @@ REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
 # Methods that drive autograd and that the graph can hold, sometimes (see `builtins.derivatives`).
 GRAD_RULES: dict[str, Callable[[TensorValue, Tracer, Args, Kwargs], Value | None]] = {}
 
+# Told of tensors that the graph makes and that derivatives end at (see `builtins.derivatives`).
+NEW_LEAVES: list[Callable[[Tracer, TensorValue], None]] = []
+
 _PLAIN = (
     bool, int, float, str, torch.dtype, torch.device, torch.Size,
     torch.SymInt, torch.SymFloat, torch.SymBool,
@@ -481,7 +495,11 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         known = by_fake.get(id(result))
         if known is not None:
             return known
-        return TensorValue(node, python_class=_public_class(result))
+        made = TensorValue(node, python_class=_public_class(result))
+        if result.requires_grad and result.is_leaf:
+            for rule in NEW_LEAVES:
+                rule(tx, made)
+        return made
     if isinstance(result, tuple | list):
         items = []
         for index, item in enumerate(result):
