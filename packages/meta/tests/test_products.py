@@ -53,3 +53,11 @@ def test_the_page_says_so(tmp_path):
     with flambeau.trace(tmp_path):
         flambeau.compile(work, dynamic=True)(torch.randn(6, 10))
     assert "sizes depend on symbols" in report_page(tmp_path)
+
+
+def test_a_lookup_touches_the_rows_that_it_takes():
+    table = torch.randn(1000, 16)
+    with listening(Facts()) as seen:
+        flambeau.compile(lambda index: table[index] * 2.0)(torch.tensor([3, 5]))
+    (step,) = (step for step in seen.found[0].steps if step.kind == "kernel")
+    assert step.bytes == 2 * (2 * 16 * 4) + 2 * 8

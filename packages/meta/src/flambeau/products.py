@@ -18,7 +18,8 @@ class StepFacts:
     """A generated kernel or a library call.
 
     origins: the operations of the graph that it computes. bytes: of the buffers that it touches,
-    each once; None where a size is a symbol. lines: the user's lines that it comes from.
+    each once, and of one that a kernel looks rows up in no more than it can look at; None where a
+    size is a symbol. lines: the user's lines that it comes from.
     reads, writes: names of buffers. seconds: one run on its own, where that was measured.
     """
 
@@ -67,7 +68,8 @@ def facts_of(work: Any, graph: str, half: str) -> HalfFacts:
     program = work.scheduled()
     sizes = {buffer.name: nbytes(buffer.layout) for buffer in program.buffers}
     lines = user_lines_of(work.rewritten().graph.nodes)
-    steps = [_step(step, sizes, lines) for step in program.steps]
+    items = {buffer.name: int(buffer.layout.dtype.itemsize) for buffer in program.buffers}
+    steps = [_step(step, sizes, items, lines) for step in program.steps]
     return HalfFacts(
         graph=graph,
         half=half,
@@ -135,13 +137,23 @@ def writes_of(step: Any) -> set[str]:
     return into | {name for name in getattr(step, "results", ()) if name is not None}
 
 
-def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) -> StepFacts | None:
+def _step(
+    step: Any,
+    sizes: Mapping[str, int | None],
+    items: Mapping[str, int],
+    lines: Mapping[str, str],
+) -> StepFacts | None:
     loop, target = getattr(step, "loop", None), getattr(step, "target", None)
     if loop is None and target is None:
         return None  # memory, and checks of indices
     origins = tuple(loop.origins if loop is not None else step.origins)
     reads, writes = reads_of(step), writes_of(step)
-    touched = [sizes.get(name) for name in reads | writes]
+    seen = _looked_at(loop, items) if loop is not None else {}
+    touched = [
+        size if size is None else min(size, seen.get(name, size))
+        for name in reads | writes
+        for size in [sizes.get(name)]
+    ]
     return StepFacts(
         kind="kernel" if loop is not None else "library",
         name=str(loop.name if loop is not None else target),
@@ -151,6 +163,21 @@ def _step(step: Any, sizes: Mapping[str, int | None], lines: Mapping[str, str]) 
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
     )
+
+
+def _looked_at(loop: Any, items: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes of each buffer that a loop can read or write; nothing for open sizes."""
+    points = 1
+    for axis in (*loop.x, *loop.r):
+        if not isinstance(axis.size, int):
+            return {}
+        points *= axis.size
+    found: dict[str, int] = {}
+    for instruction in loop.body:
+        name = getattr(instruction, "buffer", None)
+        if name in items:
+            found[name] = found.get(name, 0) + points * items[name]
+    return found
 
 
 def _memory(program: Any, sizes: Mapping[str, int | None]) -> MemoryFacts:

@@ -1,6 +1,7 @@
 """The report's structure, and the report as a person uses it."""
 
 import json
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -11,7 +12,9 @@ import torch
 import flambeau
 from flambeau.page.guards import guard_tree, steps_of
 from flambeau.page.load import NoTrace, load
+from flambeau.page.model import ticks
 from flambeau.page.pictures import fused_picture
+from flambeau.page.render import brief
 
 VOID = {"meta", "link", "input", "br", "img", "hr"}
 
@@ -69,13 +72,34 @@ def test_the_report_is_one_whole_page(page):
     "stage",
     [
         "source", "bytecode before", "bytecode after", "guards", "FX graph", "joint graph",
-        "joint graph, drawn", "forward graph", "backward graph", "forward fused graph",
-        "forward kernels and calls", "forward memory plan", "forward fusions",
-        "forward 5_wrapper.py", "forward 4_kernels.cpp",
+        "joint graph, drawn", "forward graph", "backward graph", "primitives", "rewritten", "loops",
+        "fused loops", "fused graph", "kernels in C++", "wrapper", "kernel times", "memory plan",
+        "fusions",
     ],
 )  # fmt: skip
 def test_every_stage_has_its_panel(page, stage):
-    assert f"<h4>{stage}</h4>" in page.read_text(encoding="utf-8")
+    panels = re.findall(r"<h4>(?:[a-z ]+: )?(.*)</h4>", page.read_text(encoding="utf-8"))
+    assert stage in panels
+
+
+def test_the_axis_has_round_seconds():
+    assert ticks(0.0) == ()
+    assert ticks(23.78) == (0.0, 5.0, 10.0, 15.0, 20.0)
+    assert all(4 <= len(ticks(1.3**n)) <= 11 for n in range(-20, 20))
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (
+            'File "/a/b/c/d/e.py", line 3, in forward return F.gelu(x)',
+            "…/c/d/e.py:3 return F.gelu(x)",
+        ),
+        ("something else", "something else"),
+    ],
+)
+def test_lines_are_shown_briefly(line, shown):
+    assert brief(line) == shown
 
 
 def test_what_the_program_says_is_escaped(tmp_path):
@@ -168,7 +192,7 @@ def test_a_person_clicks_through(page, chromium, tmp_path):
         assert cards >= 3
         browser.click(".card summary")
         assert browser.run("document.querySelector('.card').open")
-        for name in ("guards", "joint graph, drawn", "forward kernels and calls"):
+        for name in ("guards", "joint graph, drawn", "kernel times"):
             browser.run(
                 "(() => { const b = [...document.querySelectorAll('.card button')].find("
                 f"b => b.textContent === {json.dumps(name)}); b.id = 'now'; }})()"

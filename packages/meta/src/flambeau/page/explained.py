@@ -19,7 +19,7 @@ def panels_of(explanation: Explanation) -> dict[str, tuple[Panel, ...]]:
     """Panels by the graph's name."""
     made: dict[str, tuple[Panel, ...]] = {}
     for graph in explanation.graphs:
-        panels = [Panel("operations", "\n".join(graph.operations))]
+        panels = [Panel("operations", "capture", "\n".join(graph.operations))]
         for half in graph.halves:
             panels += half_panels({"half": half.half, "facts": asdict(half), "roof": None})
         made[graph.name] = tuple(panels)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import floor, log10
 from typing import Any
 
 from markupsafe import Markup
@@ -20,9 +21,13 @@ from flambeau.page.pictures import fused_picture, memory_picture
 
 @dataclass(frozen=True)
 class Panel:
-    """One stage's product: text, a picture, or a table."""
+    """One stage's product: text, a picture, or a table.
+
+    group: the layer or half that made it; its buttons stand together.
+    """
 
     name: str
+    group: str = ""
     text: str = ""
     picture: Markup | None = None
     tree: GuardNode | None = None
@@ -39,6 +44,7 @@ class Card:
     where: str
     notes: tuple[str, ...]
     panels: tuple[Panel, ...]
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class ProcessView:
     tables: Mapping[str, tuple[Event, ...]]
     length: float = 0.0
     lanes: tuple[str, ...] = field(default=())
+    ticks: tuple[float, ...] = field(default=())
 
 
 def view(part: Part, number: int) -> ProcessView:
@@ -94,6 +101,7 @@ def view(part: Part, number: int) -> ProcessView:
         if rank
         else f"process {part.process['process']}"
     )
+    length = max((span.start + span.length for span in spans), default=0.0)
     return ProcessView(
         name=name,
         facts=part.process,
@@ -101,9 +109,19 @@ def view(part: Part, number: int) -> ProcessView:
         cards=tuple(card for card, _ in cards),
         spans=spans,
         tables=tables,
-        length=max((span.start + span.length for span in spans), default=0.0),
+        length=length,
         lanes=tuple(dict.fromkeys(span.lane for span in spans)),
+        ticks=ticks(length),
     )
+
+
+def ticks(length: float) -> tuple[float, ...]:
+    """Round seconds for the axis of a timeline: four to ten of them, from zero."""
+    if length <= 0:
+        return ()
+    step = 10.0 ** floor(log10(length))
+    step = next(step * part for part in (0.1, 0.2, 0.5, 1.0) if length / (step * part) <= 10)
+    return tuple(round(step * n, 9) for n in range(int(length / step) + 1))
 
 
 Key = tuple[int, str]
@@ -123,11 +141,14 @@ def _cards(part: Part, number: int) -> list[tuple[Card, list[Key]]]:
         shown.update(keys)
         panels = [*_entry_panels(part, event)]
         notes = [f"{len(event['guards'])} guards"]
+        told: list[str] = []
         for key in keys:
             panels += _graph_panels(part, by_graph.get(key, []))
             notes += _notes(by_graph.get(key, []))
+            told += _summary(by_graph.get(key, []))
         title = f"{event['function']}: {', '.join(names) or 'no graph'}"
-        card = Card(f"p{number}-{place}", title, event["where"], tuple(notes), tuple(panels))
+        anchor, summary = f"p{number}-{place}", "; ".join(told)
+        card = Card(anchor, title, event["where"], tuple(notes), tuple(panels), summary)
         made.append((card, keys))
     for key, events in by_graph.items():
         if key not in shown:
@@ -150,13 +171,31 @@ def _by_graph(part: Part) -> dict[Key, list[Event]]:
 def _entry_panels(part: Part, event: Event) -> Iterable[Panel]:
     for name, path in event["files"].items():
         if name == "guards":
-            yield Panel("guards", tree=guard_tree(event["guards"]))
+            yield Panel("guards", CAPTURE, tree=guard_tree(event["guards"]))
         else:
-            yield Panel(name, part.text(path))
+            yield Panel(name, CAPTURE, part.text(path))
+
+
+CAPTURE, AHEAD = "capture", "ahead of time"
+FILES = {
+    "0_graph.txt": "primitives",
+    "1_rewritten.txt": "rewritten",
+    "2_before_fusion.txt": "loops",
+    "3_after_fusion.txt": "fused loops",
+    "3_fused.svg": "fused loops, drawn",
+    "3_merged.txt": "what was joined",
+    "3_refused.txt": "what was not joined",
+    "4_kernels.cpp": "kernels in C++",
+    "4_kernels.py": "kernels in Triton",
+    "5_wrapper.py": "wrapper",
+    "6_bench.py": "benchmark of the kernels",
+    "6_kernels.json": "what the kernels move",
+    "report.json": "report",
+}
 
 
 def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
-    order = {"graph": 0, "aot": 1, "half": 2, "kernels": 3}
+    order = {"graph": 0, "aot": 1, "kernels": 2, "half": 3}
     halves = {"": 0, "inference": 1, "forward": 1, "backward": 2}
     panels: list[Panel] = []
     key = [(halves.get(e.get("half", ""), 3), order.get(e["kind"], 9)) for e in events]
@@ -164,35 +203,45 @@ def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
         event = events[place]
         half = event.get("half", "")
         for name, path in event.get("files", {}).items():
-            panels.append(_file_panel(part, f"{half} {name}".strip(), path))
+            group = half or (CAPTURE if event["kind"] == "graph" else AHEAD)
+            panels.append(_file_panel(part, FILES.get(name, name), group, path))
         if event["kind"] == "half":
             panels += half_panels(event)
     return panels
 
 
-def _file_panel(part: Part, name: str, path: str) -> Panel:
+def _file_panel(part: Part, name: str, group: str, path: str) -> Panel:
     text = part.text(path)
     if path.endswith(".svg") and text.lstrip().startswith("<svg") and "<script" not in text.lower():
-        return Panel(name, picture=Markup(text))
-    return Panel(name, text)
+        return Panel(name, group, picture=Markup(text))
+    return Panel(name, group, text)
 
 
 def half_panels(event: Event) -> Iterable[Panel]:
     """What is shown of one half: the fused graph, its kernels, its memory, its fusions."""
     half, facts = event["half"], event["facts"]
     steps = facts["steps"]
-    yield Panel(f"{half} fused graph", picture=fused_picture(steps))
-    yield Panel(f"{half} kernels and calls", kernels=tuple(steps), roof=event["roof"])
+    yield Panel("fused graph", half, picture=fused_picture(steps))
+    yield Panel("kernel times", half, kernels=tuple(steps), roof=event["roof"])
     plan = [
         f"{'(a symbol)' if size is None else f'{size:,d}':>14} bytes  {what}"
         for what, size in facts["memory"]["timeline"]
     ]
     picture = memory_picture(facts["memory"]["timeline"])
-    yield Panel(f"{half} memory plan", text="\n".join(plan), picture=picture)
+    yield Panel("memory plan", half, text="\n".join(plan), picture=picture)
     refused = [f"{first} + {second}: {why}" for first, second, why in facts["refused"]]
     made = [f"{first} + {second}" for first, second in facts["fused"]]
     told = ["Joined:", *(made or ["none"]), "", "Refused:", *(refused or ["none"])]
-    yield Panel(f"{half} fusions", text="\n".join(told))
+    yield Panel("fusions", half, text="\n".join(told))
+
+
+def _summary(events: list[Event]) -> list[str]:
+    told = []
+    for event in events:
+        if event["kind"] == "compiled":
+            record, took = event["record"], 1e3 * sum(event["record"]["seconds"].values())
+            told.append(f"{record['kind']}, {record['kernels']} kernels, {took:.0f} ms")
+    return told
 
 
 def _notes(events: list[Event]) -> list[str]:

@@ -78,15 +78,19 @@ def _box(step: Mapping[str, Any], x: int, y: int, height: int) -> str:
         shown[-1] = f"... {len(origins) - MOST_LINES + 1} more"
     told = "\n".join([step["name"], *origins, *step["lines"]])
     rows = [
-        f'<text x="{x + 8}" y="{y + 14 + LINE * (row + 1)}">{escape(text[:28])}</text>'
+        f'<text x="{x + 8}" y="{y + 14 + LINE * (row + 1)}">{escape(_cut(text, 26))}</text>'
         for row, text in enumerate(shown)
     ]
     return (
         f'<g><title>{escape(told)}</title><rect x="{x}" y="{y}" width="{BOX_WIDTH}" '
         f'height="{height}" rx="5" fill="{COLOURS.get(step["kind"], "#ddd")}" stroke="#555"/>'
-        f'<text x="{x + 8}" y="{y + 14}" font-weight="bold">{escape(step["name"][:28])}</text>'
+        f'<text x="{x + 8}" y="{y + 14}" font-weight="bold">{escape(_cut(step["name"], 24))}</text>'
         f"{''.join(rows)}</g>"
     )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _edge(start: tuple[int, int, int], end: tuple[int, int, int]) -> str:

@@ -6,6 +6,7 @@ nothing from anywhere: style and script are in it; all text is escaped.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["in_bytes"] = in_bytes
+    made.filters.update(in_bytes=in_bytes, shortened=shortened, brief=brief)
     return made
 
 
@@ -42,6 +43,18 @@ def in_bytes(size: float | None) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.2f} GB"
+
+
+def shortened(place: str) -> str:
+    """A path by its last three parts."""
+    parts = place.split("/")
+    return place if len(parts) <= 4 else "/".join(["…", *parts[-3:]])
+
+
+def brief(line: str) -> str:
+    """`File "/long/way/f.py", line 3, in fn code` as `…/way/f.py:3 code`."""
+    found = re.fullmatch(r'File "(.*)", line (\d+), in \S+ ?(.*)', line)
+    return line if found is None else f"{shortened(found[1])}:{found[2]} {found[3]}"
 
 
 def report_page(folder: Path) -> str:

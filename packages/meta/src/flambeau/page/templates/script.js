@@ -1,15 +1,18 @@
 "use strict";
 // Stage buttons open panels side by side; the search box hides what does not hold the words.
 for (const card of document.querySelectorAll(".card")) {
-  const panels = card.querySelectorAll(".panel");
-  card.querySelectorAll(".stages button").forEach((button, place) => {
+  card.querySelectorAll(".stages button").forEach((button) => {
+    const panel = document.getElementById(button.dataset.panel);
     button.addEventListener("click", () => {
       const open = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(open));
-      panels[place].hidden = !open;
-      if (open) { card.querySelector(".side").appendChild(panels[place]); }
+      panel.hidden = !open;
+      if (open) { card.querySelector(".side").appendChild(panel); }
     });
   });
+}
+for (const picture of document.querySelectorAll(".picture")) {
+  picture.addEventListener("click", () => picture.classList.toggle("large"));
 }
 for (const span of document.querySelectorAll("a.span")) {
   span.addEventListener("click", () => {
@@ -28,7 +31,7 @@ function search() {
     const fits = words.every((word) => text.includes(word));
     row.hidden = !fits;
     count += fits ? 1 : 0;
-    row.querySelectorAll(".stages button").forEach((button, place) => {
+    row.querySelectorAll(".stages button").forEach((button) => {
       const panel = document.getElementById(button.dataset.panel);
       const holds = words.length > 0 && words.every((w) => panel.textContent.toLowerCase().includes(w));
       button.classList.toggle("hit", holds);
