@@ -72,7 +72,7 @@ def road() -> str:
         lines.append(_box((x + WIDTH + 20, top, 110, 50), gives.split("\n"), PRODUCT))
         if place + 1 < len(ROAD):
             lines.append(_arrow(x + WIDTH + 130, top + 25, x + step, top + 25))
-    right = MARGIN + 130 + len(ROAD) * step - 30
+    right = 2 * MARGIN + 130 + len(ROAD) * step
     lines.append(_text(MARGIN, 22, "the first call", bold=True))
     y = top + 110
     lines.append(_text(MARGIN, y, "every later call", bold=True))
@@ -257,7 +257,9 @@ def report(trace: Path, out: Path) -> None:
     spec.loader.exec_module(chromium)
     with tempfile.TemporaryDirectory() as profile, chromium.Browser(profile) as browser:
         browser.open(write_report(trace))
-        browser.run(OPEN)
+        height = browser.run(OPEN)
+        metrics = {"width": 1400, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        browser.page("Emulation.setDeviceMetricsOverride", metrics)
         browser.screenshot(out)
 
 
@@ -270,8 +272,7 @@ OPEN = """(() => {
   for (const name of ["guards", "fused graph", "kernel times"]) {
     [...card.querySelectorAll("button")].find((each) => each.textContent === name).click();
   }
-  window.scrollTo(0, 0);
-  window.scrollTo(0, card.getBoundingClientRect().top - 320);
+  return Math.ceil(window.scrollY + card.getBoundingClientRect().bottom) + 10;
 })()"""
 
 

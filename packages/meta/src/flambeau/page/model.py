@@ -6,6 +6,7 @@ every artefact of every stage that left one.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -192,6 +193,7 @@ FILES = {
     "6_kernels.json": "what the kernels move",
     "report.json": "report",
 }
+REWRITE = re.compile(r"1_pass_\d+_(\w+)\.txt")
 
 
 def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
@@ -204,10 +206,15 @@ def _graph_panels(part: Part, events: list[Event]) -> list[Panel]:
         half = event.get("half", "")
         for name, path in event.get("files", {}).items():
             group = half or (CAPTURE if event["kind"] == "graph" else AHEAD)
-            panels.append(_file_panel(part, FILES.get(name, name), group, path))
+            panels.append(_file_panel(part, _title(name), group, path))
         if event["kind"] == "half":
             panels += half_panels(event)
     return panels
+
+
+def _title(name: str) -> str:
+    found = REWRITE.fullmatch(name)
+    return f"after {found[1].replace('_', ' ')}" if found else FILES.get(name, name)
 
 
 def _file_panel(part: Part, name: str, group: str, path: str) -> Panel:
