@@ -16,6 +16,8 @@ from flambeau_inductor.fuel import Fuel
 from flambeau_inductor.schedule.limits import Limits
 
 Kernels = Literal["auto", "cpp", "triton"]
+Random = Literal["eager", "philox"]
+Products = Literal["measured", "blas", "onednn"]
 
 DEBUG_DIR = "FLAMBEAU_DEBUG_DIR"
 CACHE_DIR = "FLAMBEAU_CACHE_DIR"
@@ -72,14 +74,24 @@ class Options:
     channels_last: bool = True
     """Networks of depthwise and 1 x 1 convolutions on a CPU keep images channels-last inside."""
 
+    products: Products = "measured"
+    """Which of torch's libraries multiplies large float32 matrices on a CPU: its BLAS, oneDNN, or
+    the faster one (measured once, and kept in `cache_dir`)."""
+
+    random: Random = "eager"
+    """Whose random numbers: those that eager would draw, by library calls, or ("philox") the
+    primitives' own, computed inside kernels from one drawn seed (dropout without a pass over memory
+    for its mask). The caller's decompositions follow it: see `flambeau_prims.decompositions`."""
+
     deterministic: bool = False
     """Refuse library calls whose result depends on the order in which threads arrive
     (`torch.use_deterministic_algorithms` asks for the same). Generated kernels always give the
     same bits for the same inputs and number of threads."""
 
-    cuda_graphs: bool = False
+    cuda_graphs: bool | None = None
     """Record a graph on a GPU after a few calls, and replay it as one launch (see
-    `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call)."""
+    `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call). None: where launching
+    was measured to take as long as the device does, and every step is known to allow it."""
 
     skip_passes: tuple[str, ...] = ()
     """Names of graph rewrites to leave out (see `flambeau_inductor.passes.PASSES`)."""

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from flambeau_inductor.runtime import cuda_graphs
-from flambeau_inductor.runtime.cuda_graphs import MOST_RECORDINGS, PATIENCE, WARM_UP, Recorded
+from flambeau_inductor.runtime.cuda_graphs import (
+    MOST_JUDGEMENTS,
+    MOST_RECORDINGS,
+    PATIENCE,
+    WARM_UP,
+    Recorded,
+    Rules,
+    rules_from,
+)
 
 SIZE = 1000
 
@@ -21,12 +30,34 @@ class Recorder:
     def __init__(self) -> None:
         self.current = 1
         self.recordings = 0
+        self.shared: list[bool] = []
+        self.taken: tuple[float, float] | None = (1.0, 1.0)
+        self.refused: str | None = None
+        self.recording_elsewhere = False
+
+    def busy(self) -> str | None:
+        return "the caller is recording" if self.recording_elsewhere else None
+
+    def refusal(self, rules: Rules) -> str | None:
+        return self.refused
+
+    def watch(self) -> Recorder:
+        return self
+
+    def stop(self) -> None:
+        """All is queued."""
+
+    def seconds(self) -> tuple[float, float] | None:
+        return self.taken
 
     def stream(self) -> int:
         return self.current
 
-    def record(self, run: Callable[[], tuple[Any, ...]]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, run: Callable[[], tuple[Any, ...]], shared: bool
+    ) -> tuple[Callable[[], None], Any]:
         self.recordings += 1
+        self.shared.append(shared)
         outputs = run()
         for output in outputs:
             output.fill_(-7)  # nothing is computed while recording
@@ -45,9 +76,9 @@ def _double(args: list[Any]) -> tuple[Any, ...]:
     return made
 
 
-def _made(static: tuple[int, ...] = ()) -> tuple[Recorded, Recorder]:
+def _made(static: tuple[int, ...] = (), **rules: Any) -> tuple[Recorded, Recorder]:
     recorder = Recorder()
-    return Recorded(_double, static, recorder), recorder
+    return Recorded(_double, Rules(static, **rules), recorder), recorder
 
 
 def _check(recorded: Recorded, x: torch.Tensor, w: torch.Tensor) -> tuple[Any, ...]:
@@ -147,7 +178,7 @@ def test_what_keeps_changing_is_given_up() -> None:
 
 @pytest.mark.parametrize("other", [3, torch.randn(SIZE, device="meta")])
 def test_what_cannot_be_recorded_runs_plainly(other: Any) -> None:
-    recorded = Recorded(lambda args: (args[0] + 1,), (), Recorder())
+    recorded = Recorded(lambda args: (args[0] + 1,), Rules(), Recorder())
     for _ in range(WARM_UP + 2):
         torch.testing.assert_close(recorded([torch.zeros(2), other])[0], torch.ones(2))
     (reason,) = set(recorded.plain) - {"warming up"}
@@ -156,13 +187,108 @@ def test_what_cannot_be_recorded_runs_plainly(other: Any) -> None:
 
 def test_a_recorder_that_fails_runs_plainly() -> None:
     class Failing(Recorder):
-        def record(self, run: Callable[[], tuple[Any, ...]]) -> Any:
+        def record(self, run: Callable[[], tuple[Any, ...]], shared: bool) -> Any:
             raise RuntimeError("operation not permitted when stream is capturing")
 
-    recorded = Recorded(_double, (), Failing())
+    recorded = Recorded(_double, Rules(), Failing())
     for _ in range(WARM_UP + 2):
         _check(recorded, *_inputs())
     assert (
         recorded.plain["it cannot be recorded: operation not permitted when stream is capturing"]
         == 2
     )
+
+
+def test_unasked_it_records_where_launches_dominate() -> None:
+    recorded, recorder = _made(automatic=True, copies=True)
+    held = []
+    for _ in range(WARM_UP + 6):
+        held.append(_check(recorded, *_inputs()))
+    assert recorded.plain == {"warming up": WARM_UP, cuda_graphs.MEASURED: 1}
+    assert recorded.replays == 5 and recorder.shared == [True]  # results are copies: none is held
+    assert not any(cuda_graphs.is_recorded(each) for made in held for each in made)
+
+
+def test_unasked_it_does_not_record_where_the_device_takes_longer() -> None:
+    recorded, recorder = _made(automatic=True)
+    recorder.taken = (1.0, 2.0)
+    for _ in range(WARM_UP + MOST_JUDGEMENTS + 4):
+        _check(recorded, *_inputs())
+    assert recorder.recordings == 0 and recorded.plain[cuda_graphs.BUSY] == 4
+
+
+def test_a_run_that_has_not_ended_is_measured_again() -> None:
+    recorded, recorder = _made(automatic=True)
+    recorder.taken = None
+    for _ in range(WARM_UP + 2):
+        _check(recorded, *_inputs())
+    recorder.taken = (1.0, 1.0)
+    _check(recorded, *_inputs())
+    assert recorded.replays == 1 and recorded.plain[cuda_graphs.MEASURED] == 2
+
+
+def test_a_refusal_of_the_process_holds() -> None:
+    recorded, recorder = _made(automatic=True)
+    recorder.refused = "several processes"
+    for _ in range(WARM_UP + 3):
+        _check(recorded, *_inputs())
+    assert recorder.recordings == 0 and recorded.plain["several processes"] == 3
+
+
+def test_unasked_it_does_not_copy_large_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_graphs, "MOST_COPIED", 4 * SIZE)
+    recorded, recorder = _made(automatic=True)
+    for _ in range(WARM_UP + 3):
+        _check(recorded, *_inputs())
+    assert recorder.recordings == 0 and recorded.plain[cuda_graphs.MOVING] == 2
+    static, recorder = _made((1,), automatic=True)
+    x, w = _inputs()
+    for _ in range(WARM_UP + 3):
+        _check(static, x, w)
+    assert recorder.recordings == 1
+
+
+def test_what_no_caller_sees_is_not_copied() -> None:
+    recorded, recorder = _made(copies=True, inside=(0,))
+    for _ in range(WARM_UP + 2):
+        made = _check(recorded, *_inputs())
+        assert cuda_graphs.is_recorded(made[0]) == bool(recorded.replays)
+        assert not cuda_graphs.is_recorded(made[1])
+        del made
+    assert recorded.replays == 2 and recorder.shared == [False]
+
+
+def test_nothing_is_replayed_while_the_caller_records() -> None:
+    recorded, recorder = _made()
+    for _ in range(WARM_UP + 1):
+        _check(recorded, *_inputs())
+    recorder.recording_elsewhere = True
+    _check(recorded, *_inputs())
+    assert recorded.replays == 1 and recorded.plain["the caller is recording"] == 1
+
+
+def test_a_copy_keeps_strides_that_are_not_dense() -> None:
+    def turned(args: list[Any]) -> tuple[Any, ...]:
+        (x,) = args
+        args.clear()
+        return (torch.empty_strided((2, 3), (8, 2)).copy_(x),)
+
+    recorded = Recorded(turned, Rules(copies=True), Recorder())
+    for _ in range(WARM_UP + 2):
+        x = torch.randn(2, 3)
+        (got,) = recorded([x])
+        assert torch.equal(got, x) and got.stride() == (8, 2)
+    assert recorded.replays == 2
+
+
+def test_a_result_that_is_a_parameter_is_not_recorded() -> None:
+    recorded = Recorded(lambda args: (args[0],), Rules((0,)), Recorder())
+    w = torch.ones(3)
+    for _ in range(WARM_UP + 2):
+        assert recorded([w])[0] is w
+    assert recorded.plain["it cannot be recorded: a result is an input as it came"] == 2
+
+
+def test_rules_survive_as_data() -> None:
+    rules = Rules((0, 2), (1,), True, True, 77)
+    assert rules_from(json.loads(json.dumps(rules.data()))) == rules

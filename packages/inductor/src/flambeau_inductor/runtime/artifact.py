@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.runtime.compiled import CompiledGraph
+from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules, rules_from
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Report
@@ -38,7 +39,7 @@ class Artifact:
     """Everything that `load_artifact` needs.
 
     devices: types of device whose autocast is off while it runs. gpu: the CUDA device that its
-    kernels are for. recorded: replayed as a CUDA graph. static: inputs with stable addresses.
+    kernels are for. recorded: replayed as a CUDA graph, by these rules.
     """
 
     name: str
@@ -47,8 +48,7 @@ class Artifact:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     gpu: int | None = None
-    recorded: bool = False
-    static: tuple[int, ...] = ()
+    recorded: Rules | None = None
     report: Mapping[str, Any] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
@@ -62,8 +62,7 @@ class Artifact:
             ],
             "devices": list(self.devices),
             "gpu": self.gpu,
-            "recorded": self.recorded,
-            "static": list(self.static),
+            "recorded": None if self.recorded is None else self.recorded.data(),
             "report": dict(self.report),
         }
 
@@ -105,8 +104,7 @@ def from_data(
         constants,
         tuple(data["devices"]),
         data["gpu"],
-        data["recorded"],
-        tuple(data["static"]),
+        None if data["recorded"] is None else rules_from(data["recorded"]),
         data["report"],
     )
 
@@ -142,14 +140,12 @@ def recorded(
     call: Callable[[list[Any]], tuple[Any, ...]], artifact: Artifact
 ) -> Callable[[list[Any]], tuple[Any, ...]]:
     """The call, replayed as a CUDA graph where the artifact says so."""
-    if not artifact.recorded or artifact.gpu is None:
+    if artifact.recorded is None or artifact.gpu is None:
         return call
-    from flambeau_inductor.runtime.cuda_graphs import (  # most programs never need it
-        CudaRecorder,
-        Recorded,
-    )
+    # only programs of a GPU need it
+    from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
 
-    return Recorded(call, artifact.static, CudaRecorder(artifact.gpu))
+    return Recorded(call, artifact.recorded, CudaRecorder(artifact.gpu))
 
 
 def _shared_object(part: Part, gpu: int | None) -> Loaded:

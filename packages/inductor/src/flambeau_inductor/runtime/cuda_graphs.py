@@ -9,8 +9,12 @@ The rules: an input with a stable address (a parameter, or the output of another
 where it is, and its address is checked at each call; any other input is copied into a buffer of the
 recording. Outputs are handed out as they are: the next replay first makes sure that nobody holds
 their memory any more. One that callers keep holding (a loss in a list) is copied out by the next
-recording. Recordings of a device share one memory pool, which is sound because they run one after
-another on one stream.
+recording.
+
+A recording that nobody asked for (`Rules.automatic`) is made only where launching took most of a
+run. Small results are copied out from the start where the rules say so. Recordings that copy
+everything out share the memory of a stream: between two replays nothing of theirs is alive. Any
+other one has memory of its own, for what is replayed later writes over whatever it shares.
 """
 
 from __future__ import annotations
@@ -18,13 +22,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import torch
 
-from flambeau_inductor._torch_compat import current_raw_stream, storage_handle, storage_users
+from flambeau_inductor._torch_compat import storage_handle, storage_users
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -33,6 +37,13 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
+SMALL_RESULT = 16 << 20
+"""Bytes of a result that is copied rather than handed out, where the rules say so."""
+MOST_COPIED = 64 << 20
+"""Bytes of inputs that move, above which nothing is recorded unasked."""
+MOST_JUDGEMENTS = 3
+DOMINATES = 0.8
+"""Share of a run's time on the device that launching it has to take."""
 
 
 class Recorder(Protocol):
@@ -44,11 +55,69 @@ class Recorder(Protocol):
         """The stream that the caller is on."""
         ...
 
-    def record(
-        self, run: Callable[[], tuple[Any, ...]]
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        """Record what `run` queues: how to replay it, and its results."""
+    def busy(self) -> str | None:
+        """Why nothing can be recorded or replayed just now: somebody else records this stream."""
         ...
+
+    def refusal(self, rules: Rules) -> str | None:
+        """Why these rules do not allow to record in this process."""
+        ...
+
+    def watch(self) -> Watch:
+        """Begin to measure the work that is queued from here on."""
+        ...
+
+    def record(
+        self, run: Callable[[], tuple[Any, ...]], shared: bool
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        """Record what `run` queues: how to replay it, and its results.
+
+        shared: nothing that it makes is alive between two replays.
+        """
+        ...
+
+
+class Watch(Protocol):
+    """A measurement of one run."""
+
+    def stop(self) -> None:
+        """All of the run is queued."""
+        ...
+
+    def seconds(self) -> tuple[float, float] | None:
+        """What queueing took and what the device took, None while it has not finished."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What may be recorded.
+
+    static: inputs that keep their addresses. inside: outputs that no caller sees (saved for a
+    backward graph, or copied into an input afterwards). automatic: only where launches dominate.
+    copies: small results that callers see are copied out. size: bytes that a recording holds.
+    """
+
+    static: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
+    automatic: bool = False
+    copies: bool = False
+    size: int = 0
+
+    def data(self) -> dict[str, Any]:
+        """The same of JSON's kinds."""
+        return asdict(self)
+
+
+def rules_from(data: Mapping[str, Any]) -> Rules:
+    """The rules of `Rules.data`."""
+    return Rules(
+        tuple(data["static"]),
+        tuple(data["inside"]),
+        data["automatic"],
+        data["copies"],
+        data["size"],
+    )
 
 
 @dataclass(frozen=True)
@@ -71,16 +140,17 @@ class NotRecordable(RuntimeError):
 
 
 class Recorded:
-    """`call`, recorded after a few runs. `plain` counts the calls that ran without it, by reason.
+    """`call`, recorded after a few runs. `plain` counts calls without the recording, by reason."""
 
-    static: positions of inputs that keep their addresses.
-    """
-
-    def __init__(self, call: Call, static: Sequence[int], recorder: Recorder) -> None:
+    def __init__(self, call: Call, rules: Rules, recorder: Recorder) -> None:
         self.plain: Counter[str] = Counter()
         self.replays = 0
+        self.rules = rules
         self._call = call
-        self._static = frozenset(static)
+        self._static = frozenset(rules.static)
+        self._watch: Watch | None = None
+        self._judged = 0
+        self._results: dict[int, int] = {}
         self._recorder = recorder
         self._recording: Recording | None = None
         self._made = 0
@@ -92,6 +162,9 @@ class Recorded:
     def __call__(self, args: list[Any]) -> tuple[Any, ...]:
         if self._refusal is not None:
             return self._run(args, self._refusal)
+        busy = self._recorder.busy()
+        if busy is not None:
+            return self._run(args, busy)
         with self._lock:
             recording = self._recording
             if recording is None:
@@ -112,9 +185,23 @@ class Recorded:
         self.plain[reason] += 1
         return self._call(args)
 
+    def _small_results(self) -> set[int]:
+        """Results that callers see and that are cheap to copy."""
+        return {
+            position
+            for position, size in self._results.items()
+            if size <= SMALL_RESULT and position not in self.rules.inside
+        }
+
     def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
         if self.plain["warming up"] < WARM_UP * (self._made + 1):
-            return self._run(args, "warming up")
+            return self._noted(self._run(args, "warming up"))
+        if self.rules.automatic and not self._made and self._judged >= 0:
+            reason = self._judge()
+            if reason is not None:
+                return self._watched(args, reason)
+        if self.rules.automatic and self._moving(args) > MOST_COPIED:
+            return self._run(args, MOVING)
         try:
             recording = self._record(args)
         except (NotRecordable, RuntimeError) as error:
@@ -123,6 +210,48 @@ class Recorded:
         self._recording = recording
         self._made += 1
         return self._replay(recording, args)
+
+    def _judge(self) -> str | None:
+        """Why there is no recording yet, or None once launches were seen to dominate."""
+        if self._watch is None:
+            self._refusal = self._recorder.refusal(self.rules)
+            return self._refusal or MEASURED
+        self._judged += 1
+        taken = self._watch.seconds()
+        if taken is not None and taken[0] >= DOMINATES * taken[1]:
+            self._judged, self._watch = -1, None
+            return None
+        if self._judged < MOST_JUDGEMENTS:
+            return MEASURED
+        self._watch, self._refusal = None, BUSY
+        return BUSY
+
+    def _watched(self, args: list[Any], reason: str) -> tuple[Any, ...]:
+        if self._refusal is not None:
+            return self._run(args, reason)
+        self._watch = self._recorder.watch()
+        made = self._run(args, reason)
+        self._watch.stop()
+        return made
+
+    def _noted(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The results of a plain run, whose sizes the recording's will have."""
+        self._results = {
+            position: value.untyped_storage().nbytes()
+            for position, value in enumerate(made)
+            if isinstance(value, torch.Tensor)
+        }
+        return made
+
+    def _moving(self, args: Sequence[Any]) -> int:
+        """Bytes of the inputs that each replay would copy."""
+        return sum(
+            value.untyped_storage().nbytes()
+            for position, value in enumerate(args)
+            if isinstance(value, torch.Tensor)
+            and position not in self._static
+            and not is_recorded(value)
+        )
 
     def _record(self, args: Sequence[Any]) -> Recording:
         inputs: list[Any] = []
@@ -142,15 +271,25 @@ class Recorded:
         buffers = tuple(inputs[position] for position in copied)
         _copy(buffers, [args[position] for position in copied])
         stream = self._recorder.stream()
-        replay, outputs = self._recorder.record(lambda: self._call(list(inputs)))
+        if self.rules.copies:
+            self._copied_out.update(self._small_results())
+        shared = bool(self._results) and self._copied_out >= set(self._results)
+        replay, outputs = self._recorder.record(lambda: self._call(list(inputs)), shared)
+        self._copied_out.update(_among(buffers, outputs))
+        if _among([inputs[position] for position, _ in pinned], outputs):
+            raise NotRecordable("a result is an input as it came")
+        kept = [
+            (position, output)
+            for position, output in enumerate(outputs)
+            if isinstance(output, torch.Tensor) and position not in self._copied_out
+        ]
         recording = Recording(
             replay=replay,
             stream=stream,
             outputs=outputs,
             users=tuple(
                 (position, handle, storage_users(handle))
-                for position, output in enumerate(outputs)
-                if isinstance(output, torch.Tensor) and position not in self._copied_out
+                for position, output in kept
                 for handle in [storage_handle(output)]
             ),
             copied_out=frozenset(self._copied_out),
@@ -158,8 +297,7 @@ class Recorded:
             copied=tuple(copied),
             buffers=buffers,
         )
-        tensors = [output for output in outputs if isinstance(output, torch.Tensor)]
-        addresses = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        addresses = {output.untyped_storage().data_ptr() for _, output in kept}
         _RECORDED.add(addresses)
         weakref.finalize(recording, _RECORDED.discard, addresses)
         return recording
@@ -187,6 +325,9 @@ class Recorded:
 
 
 HELD = "an output of the last replay is still held"
+MEASURED = "what launching takes is measured"
+MOVING = "inputs of many bytes are elsewhere at each call"
+BUSY = "the device takes longer than launching does"
 
 
 class _Addresses:
@@ -224,7 +365,27 @@ def _held(recording: Recording) -> list[int]:
 def _handed_out(output: Any, copied: bool) -> Any:
     if not isinstance(output, torch.Tensor):
         return output
-    return output.clone() if copied else output.detach()
+    return _copied(output) if copied else output.detach()
+
+
+def _copied(value: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, also of a tensor that is not dense."""
+    made = value.clone()
+    if made.stride() == value.stride():
+        return made
+    last = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
+    memory = value.as_strided((last + 1,), (1,)).clone()
+    return memory.as_strided(value.shape, value.stride())
+
+
+def _among(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> set[int]:
+    """Positions of the outputs that lie in the memory of one of these inputs."""
+    memory = {storage_handle(each) for each in inputs}
+    return {
+        position
+        for position, output in enumerate(outputs)
+        if isinstance(output, torch.Tensor) and storage_handle(output) in memory
+    }
 
 
 def _buffer_like(value: torch.Tensor) -> torch.Tensor:
@@ -234,45 +395,3 @@ def _buffer_like(value: torch.Tensor) -> torch.Tensor:
 def _copy(buffers: Sequence[torch.Tensor], values: Sequence[Any]) -> None:
     if buffers:
         torch._foreach_copy_(list(buffers), list(values))
-
-
-class CudaRecorder:
-    """Records on a device, into the memory pool that all its recordings share."""
-
-    device_type = "cuda"
-
-    def __init__(self, device: int) -> None:
-        self._device = device
-
-    def stream(self) -> int:
-        return current_raw_stream(self._device)
-
-    def record(
-        self, run: Callable[[], tuple[Any, ...]]
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        torch.cuda.synchronize(self._device)
-        try:
-            return self._recorded(run)
-        except Exception:
-            # the random generator of the device still waits for the end of the broken recording
-            self._recorded(tuple)
-            raise
-
-    def _recorded(
-        self, run: Callable[[], tuple[Any, ...]]
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=_pool(self._device), capture_error_mode="thread_local"):
-            outputs = run()
-        return graph.replay, outputs
-
-
-_POOLS: dict[int, Any] = {}
-
-
-def _pool(device: int) -> Any:
-    """The memory pool of a device's recordings."""
-    found = _POOLS.get(device)
-    if found is None:
-        found = _POOLS[device] = torch.cuda.graph_pool_handle()
-    return found

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import flambeau_aot
 import flambeau_capture
@@ -18,7 +18,8 @@ import flambeau_inductor
 import flambeau_prims
 import torch
 from flambeau_aot import GraphInfo
-from flambeau_inductor.runtime.cuda_graphs import CudaRecorder, Recorded
+from flambeau_inductor.runtime.cuda_graphs import Recorded
+from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
 from torch import fx
 
 from flambeau.backends.fallback import graph_name, marked, with_fallback
@@ -100,7 +101,9 @@ def inductor(request: Request) -> Backend:
         return marked(compile_graph)
 
     whole = flambeau_inductor.KEPT_WHOLE
-    table = {op: rule for op, rule in flambeau_prims.decompositions().items() if op not in whole}
+    random: Literal["aten", "philox"] = "philox" if options.random == "philox" else "aten"
+    rules = flambeau_prims.decompositions(random=random)
+    table = {op: rule for op, rule in rules.items() if op not in whole}
     road = _through_aot(request, compiler, table, GraphCache(request.choices))
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -125,7 +128,7 @@ def cudagraphs(request: Request) -> Backend:
             (device,) = devices
             recorder = CudaRecorder(device.index or 0)
             return (
-                Recorded(_as_tuple(plain), info.static_inputs, recorder)
+                Recorded(_as_tuple(plain), Rules(info.static_inputs), recorder)
                 if device.type == "cuda"
                 else plain
             )

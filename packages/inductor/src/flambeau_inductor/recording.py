@@ -1,0 +1,108 @@
+"""Whether a program may be recorded and replayed as a CUDA graph, and by which rules.
+
+In: a scheduled program, facts about its graph, and what the caller chose. Out: `Rules`, or None.
+Invariant: a program is recorded unasked only if every step is known to queue work on the current
+stream and to do nothing else: no look at the device's memory, no number from the host, one device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau_inductor.ir.program import (
+    Alloc,
+    CheckIndex,
+    Extern,
+    Free,
+    Program,
+    Reuse,
+    RunLoop,
+    Step,
+)
+from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.runtime.cuda_graphs import Rules
+
+LEAST_LAUNCHES = 4
+"""Fewer than this are not worth a recording."""
+
+QUEUE_ONLY = frozenset(
+    {
+        "aten._assert_async.msg",
+        "aten.addmm.out",
+        "aten.avg_pool2d_backward.default",
+        "aten.baddbmm.out",
+        "aten.bmm.out",
+        "aten.convolution.default",
+        "aten.convolution_backward.default",
+        "aten.cumsum.out",
+        "aten.max_pool2d_with_indices_backward.default",
+        "aten.mm.out",
+        "aten._scaled_dot_product_cudnn_attention.default",
+        "aten._scaled_dot_product_cudnn_attention_backward.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        "flambeau_prims.attention.default",
+        "flambeau_prims.attention_backward.default",
+        "flambeau_prims.seed.default",
+    }
+)
+"""Library calls that read and write the device's memory in the order of the stream alone. Random
+numbers are among them: a recording draws where the generator is at each replay."""
+
+
+def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
+    """The rules; `asked` is None where the choice is ours. None: it is not recorded."""
+    if asked is False or (asked is None and why_not(program) is not None):
+        return None
+    return Rules(
+        static=tuple(getattr(info, "static_inputs", ())),
+        inside=tuple(
+            sorted({*getattr(info, "saved_outputs", ()), *getattr(info, "mutated_outputs", ())})
+        ),
+        automatic=asked is None,
+        copies=getattr(info, "kind", "inference") != "backward",
+        size=most_held(program),
+    )
+
+
+def why_not(program: Program) -> str | None:
+    """Why a program is not recorded unasked."""
+    if program.symbols or program.numbers or program.scalars:
+        return "it takes numbers from the host"
+    devices = {b.layout.device for b in program.buffers}
+    if len(devices) != 1 or next(iter(devices)).type != "cuda":
+        return "not all of it is on one GPU"
+    launches = [s for s in program.steps if isinstance(s, RunLoop | Extern)]
+    if len(launches) < LEAST_LAUNCHES:
+        return f"{len(launches)} launches"
+    for step in program.steps:
+        if isinstance(step, CheckIndex):
+            return "the host looks at an index"
+        if isinstance(step, Extern) and step.target not in QUEUE_ONLY:
+            return f"{step.target} may wait for the device"
+    return None
+
+
+def most_held(program: Program) -> int:
+    """Bytes that the program's own buffers take at once; open sizes count nothing."""
+    sizes = {b.name: storage_bytes(b.layout) for b in program.buffers}
+    own: dict[str, int] = {}
+    most = 0
+    for step in program.steps:
+        for name in _made(step):
+            size = sizes[name]
+            own[name] = size if isinstance(size, int) else 0
+        if isinstance(step, Reuse):
+            own[step.buffer] = own.pop(step.old, 0)
+        elif isinstance(step, Free):
+            own.pop(step.buffer, None)
+        most = max(most, sum(own.values()))
+    return most
+
+
+def _made(step: Step) -> list[str]:
+    if isinstance(step, Alloc):
+        return [step.buffer]
+    return [r for r in step.results if r is not None] if isinstance(step, Extern) else []

@@ -1,0 +1,132 @@
+"""Recording work on a CUDA stream as a graph, and measuring what launching it takes.
+
+In: a function that queues work. Out: a function that queues all of it again at once. Invariant:
+what is recorded for one stream shares neither temporary memory nor a library's workspace with what
+is recorded for another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from flambeau_inductor._torch_compat import current_raw_stream
+from flambeau_inductor.runtime.cuda_graphs import Rules
+
+SHARE_OF_MEMORY = 32
+"""Recordings that nobody asked for hold at most this part of the device's memory each."""
+
+
+class CudaRecorder:
+    """Records on a device."""
+
+    device_type = "cuda"
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+
+    def stream(self) -> int:
+        """The stream that the caller is on."""
+        return current_raw_stream(self._device)
+
+    def busy(self) -> str | None:
+        """A replay cannot be part of what somebody else records."""
+        return "the caller is recording" if torch.cuda.is_current_stream_capturing() else None
+
+    def refusal(self, rules: Rules) -> str | None:
+        """Why a recording is not made unasked."""
+        most = torch.cuda.get_device_properties(self._device).total_memory // SHARE_OF_MEMORY
+        if rules.size > most:
+            return f"it would hold {rules.size >> 20} MiB"
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            return "other streams read gradients when processes work together"
+        return None
+
+    def watch(self) -> CudaWatch:
+        """Begin to measure."""
+        return CudaWatch(self._device)
+
+    def record(
+        self, run: Callable[[], tuple[Any, ...]], shared: bool
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        """See `Recorder`."""
+        place = self._device, self.stream()
+        pool = _pool(place) if shared else None
+        torch.cuda.synchronize(self._device)
+        try:
+            return self._recorded(run, place, pool)
+        except Exception:
+            # the random generator of the device still waits for the end of the broken recording
+            self._recorded(tuple, place, pool)
+            raise
+
+    def _recorded(
+        self, run: Callable[[], tuple[Any, ...]], place: tuple[int, int], pool: Any
+    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+        # `torch.cuda.graph` would also collect garbage and empty the allocator's cache each time
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(_side_stream(place)):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                outputs = run()
+            except BaseException:
+                _abandoned(graph)
+                raise
+            graph.capture_end()
+        return graph.replay, outputs
+
+
+def _abandoned(graph: torch.cuda.CUDAGraph) -> None:
+    """End a recording that failed; that it failed is known, and told by whoever made it."""
+    with contextlib.suppress(RuntimeError):
+        graph.capture_end()
+
+
+class CudaWatch:
+    """Two events around a run, and the clock of the processor that queues it."""
+
+    def __init__(self, device: int) -> None:
+        stream = torch.cuda.current_stream(device)
+        self._before, self._after = (
+            torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            for _ in range(2)
+        )
+        self._stream = stream
+        self._before.record(stream)
+        self._started = time.perf_counter()
+        self._taken = 0.0
+
+    def stop(self) -> None:
+        """All is queued."""
+        self._taken = time.perf_counter() - self._started
+        self._after.record(self._stream)
+
+    def seconds(self) -> tuple[float, float] | None:
+        """Of queueing, and between the events; None while the second has not been reached."""
+        if not self._after.query():
+            return None
+        return self._taken, float(self._before.elapsed_time(self._after)) * 1e-3
+
+
+_POOLS: dict[tuple[int, int], Any] = {}
+_STREAMS: dict[tuple[int, int], torch.cuda.Stream] = {}
+
+
+def _pool(place: tuple[int, int]) -> Any:
+    """The memory that recordings for a device and stream share."""
+    found = _POOLS.get(place)
+    if found is None:
+        found = _POOLS[place] = torch.cuda.graph_pool_handle()
+    return found
+
+
+def _side_stream(place: tuple[int, int]) -> torch.cuda.Stream:
+    """Where work for a device and stream is recorded: libraries keep a workspace a stream."""
+    found = _STREAMS.get(place)
+    if found is None:
+        found = _STREAMS[place] = torch.cuda.Stream(place[0])
+    return found
