@@ -12,6 +12,7 @@ __all__ = [
     "current_device",
     "current_raw_stream",
     "may_alias",
+    "onednn_linear",
     "out_names",
     "overload_of",
     "qualified_name",
@@ -75,6 +76,16 @@ def overload_of(target: str) -> OpOverload:
     except (ValueError, AttributeError) as error:
         raise LookupError(f"there is no operator {target}") from error
     return found
+
+
+def onednn_linear() -> OpOverload | None:
+    """oneDNN's linear map of dense tensors; None where torch has none, or it is switched off."""
+    if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
+        return None
+    try:
+        return overload_of("mkldnn._linear_pointwise.default")
+    except LookupError:
+        return None
 
 
 def returns_sequence(op: OpOverload) -> bool:

@@ -6,6 +6,8 @@ from flambeau_inductor.lowering import (
     indexing,
     library,
     pointwise,
+    pooling,
+    products,
     reduction,
     shape,
 )

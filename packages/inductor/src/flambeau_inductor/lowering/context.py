@@ -38,6 +38,7 @@ from flambeau_inductor.ir.tensors import (
     dims_of,
     flat_strides,
 )
+from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.sizes import Sizes
 
 
@@ -66,6 +67,7 @@ class Context:
     seen_checks: set[tuple[int, int, bool]] = field(default_factory=set)
     sizes: Sizes = field(default_factory=Sizes)
     deterministic: bool = False
+    choices: LibraryChoices = field(default_factory=LibraryChoices)
 
     def node(
         self,

@@ -28,6 +28,7 @@ from flambeau_inductor.ir.tensors import (
     TensorGraph,
     View,
 )
+from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
@@ -54,6 +55,7 @@ def lower_graph(
     fuel: int | None = None,
     open_sizes: Sizes | None = None,
     deterministic: bool = False,
+    choices: LibraryChoices | None = None,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
     assumed about sizes that are left open is noted in `open_sizes`.
@@ -66,6 +68,8 @@ def lower_graph(
     )
     if open_sizes is not None:
         ctx.sizes = open_sizes
+    if choices is not None:
+        ctx.choices = choices
     env: dict[fx.Node, Any] = {}
     position = 0
     for node in gm.graph.nodes:

@@ -1,4 +1,4 @@
-"""Primitives that a library kernel runs: products, convolutions, pooling, attention, sorting.
+"""Primitives that a library kernel runs: convolutions, pooling, attention, sorting.
 
 In: operands. Out: `Call`s on ATen overloads. Invariant: the call's results have the layouts that
 the primitive's shape rule promised (`out` variants write into them; the wrapper holds others to
@@ -11,55 +11,29 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.indexing import same_sizes
-from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import Node, View, dims_of
+from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 
-PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
-"""Matrix products: they take operands of any strides and write into given memory."""
-
 SAME_ARGUMENTS = {
     "convolution": "aten.convolution.default",
     "convolution_backward": "aten.convolution_backward.default",
-    "max_pool2d_with_indices": "aten.max_pool2d_with_indices.default",
     "max_pool2d_with_indices_backward": "aten.max_pool2d_with_indices_backward.default",
-    "avg_pool2d": "aten.avg_pool2d.default",
     "avg_pool2d_backward": "aten.avg_pool2d_backward.default",
     "topk": "aten.topk.default",
 }
 """Primitive: the overload that takes its arguments in the same order."""
 
 
-@rule(*PRODUCTS)
-def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
-    return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
-
-
-@rule("addmm", "baddbmm")
-def product_and_sum(
-    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
-) -> Lowered:
-    kwargs = (("beta", beta), ("alpha", alpha))
-    args = (_row(x) if name == "addmm" else x, a, b)
-    return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
-
-
-def _row(x: Node) -> Node:
-    """The row that `x` repeats, if it does: libraries add it as they store the product, while a
-    whole matrix would be copied first."""
-    define = x.define
-    if isinstance(define, View) and same_sizes(define.base.shape, x.shape[1:]):
-        if define.index == dims_of(2)[1:]:
-            return define.base
-    return x
-
-
 @rule(*SAME_ARGUMENTS)
 def same_arguments(ctx: Context, name: str, *args: Any) -> Lowered:
-    results = ctx.call(SAME_ARGUMENTS[name], args)
+    return called(ctx, SAME_ARGUMENTS[name], *args)
+
+
+def called(ctx: Context, target: str, *args: Any) -> Lowered:
+    """The results of a library call."""
+    results = ctx.call(target, args)
     return single(results) if len(results) == 1 else tuple(results)
 
 

@@ -95,7 +95,7 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Node:
             guards.append(Guard("ge", d[dim], begin))
         if end < total:
             guards.append(Guard("lt", d[dim], end))
-        branches.append((tuple(guards), _shifted(ctx, x, shape, index)))
+        branches.append((tuple(guards), shifted(ctx, x, shape, index)))
         begin = end
     other = ctx.literal(0, shape, first.dtype, first.device)
     return ctx.node(shape, first.dtype, first.device, Choose(tuple(branches), other))
@@ -116,7 +116,7 @@ def pad(ctx: Context, a: Node, low: Sequence[int], high: Sequence[int], value: S
             guards.append(Guard("lt", d[i], low[i] + size))
     if not guards:
         return ctx.point("clone", (a,))
-    inside = _shifted(ctx, a, shape, tuple(d[i] - low[i] for i in range(len(shape))))
+    inside = shifted(ctx, a, shape, tuple(d[i] - low[i] for i in range(len(shape))))
     choice = Choose(((tuple(guards), inside),), filling)
     return ctx.node(shape, a.dtype, a.device, choice)
 
@@ -147,7 +147,7 @@ def slice_scatter(
         index.append((d[i] - begin) // stride)
     if not guards:
         return ctx.point("clone", (src,))
-    inside = _shifted(ctx, src, a.shape, tuple(index))
+    inside = shifted(ctx, src, a.shape, tuple(index))
     choice = Choose(((tuple(guards), inside),), a)
     return ctx.node(a.shape, a.dtype, a.device, choice)
 
@@ -192,7 +192,7 @@ def _restrided(
     return ctx.view(a, sizes, tuple(index))
 
 
-def _shifted(ctx: Context, a: Node, shape: Sequence[int], index: tuple[Expr, ...]) -> Node:
+def shifted(ctx: Context, a: Node, shape: Sequence[int], index: tuple[Expr, ...]) -> Node:
     """A view that is only valid under guards: its map is kept as written.
 
     Positions outside `a` occur where the guards fail, so ranges must not be used to simplify.

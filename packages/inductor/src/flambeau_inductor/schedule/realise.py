@@ -38,6 +38,7 @@ from flambeau_inductor.ir.tensors import (
     Shape,
     TensorGraph,
     View,
+    at,
     dim_ranges,
     dims_of,
 )
@@ -113,17 +114,30 @@ def _plan_argument(made: Plan, call: Call, argument: Argument) -> PlannedArgumen
 
 def _through_copies(made: Plan, node: Node) -> Node:
     """What `node` is a mere reordering of, if a matrix product can read that directly."""
-    while isinstance(node.define, Pointwise) and node.define.op == "clone":
-        if node in made.anchors:
-            break
-        source = node.define.args[0]
+    while True:
+        copy = root_of(node)
+        define = copy.define
+        if not isinstance(define, Pointwise) or define.op != "clone" or copy in made.anchors:
+            return node
+        source = define.args[0] if copy is node else _same_view(node, define.args[0])
         layout = layout_of(made.graph, source)
         if layout is None or _needs_copy(root_of(source)):
-            break
+            return node
         if len(layout.stride) < 2 or 1 not in layout.stride[-2:] or 0 in layout.stride:
-            break
+            return node
         node = source
-    return node
+
+
+def _same_view(node: Node, base: Node) -> Node:
+    """The elements that the view `node` shows, of `base` in place of what it looks at."""
+    assert isinstance(node.define, View)
+    index = node.define.index
+    if isinstance(base.define, View):
+        ranges = dim_ranges(node.shape)
+        index = tuple(simplify(e, ranges) for e in at(base.define.index, index))
+        base = base.define.base
+    define = View(base, index)
+    return Node(node.name, node.shape, node.dtype, node.device, define, node.stride, node.origins)
 
 
 def _plan_check(made: Plan, node: Node) -> None:

@@ -1,0 +1,83 @@
+"""Matrix products: which library computes them, and how it is called.
+
+In: matrices. Out: `Call`s. Invariant: operands come in any strides; a result has the layout that
+the primitive's shape rule promised.
+
+Torch sends products in float32 to its BLAS. It brings oneDNN along as well, which has kernels of
+its own: on some processors they are twice as fast. Which one is better is asked of `ctx.choices`,
+once the sizes say that it matters.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.ir.loops import Scalar
+from flambeau_inductor.ir.tensors import Node, View, dims_of
+from flambeau_inductor.lowering.context import Context
+from flambeau_inductor.lowering.indexing import single
+from flambeau_inductor.lowering.registry import Lowered, rule
+
+PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
+"""Matrix products: they take operands of any strides and write into given memory."""
+
+ONEDNN = "mkldnn._linear_pointwise.default"
+
+LEAST_OPERATIONS = 1 << 22
+"""Products of fewer are over before another library's call has begun."""
+
+LEAST_SIDE = 4
+
+MOST_TERMS = 2048
+"""oneDNN adds longer sums in one go, which rounds more than a BLAS does that adds parts of them."""
+
+
+@rule(*PRODUCTS)
+def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
+    if name == "mm" and _by_onednn(ctx, a, b):
+        return _linear(ctx, a, b, None)
+    return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
+
+
+@rule("addmm", "baddbmm")
+def product_and_sum(
+    ctx: Context, name: str, x: Node, a: Node, b: Node, beta: Scalar, alpha: Scalar
+) -> Lowered:
+    summand = _row(x) if name == "addmm" else x
+    if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
+        if summand.dtype == a.dtype and _by_onednn(ctx, a, b):
+            return _linear(ctx, a, b, summand)
+    kwargs = (("beta", beta), ("alpha", alpha))
+    args = (summand, a, b)
+    return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
+
+
+def _row(x: Node) -> Node:
+    """The row that `x` repeats, if it does: libraries add it as they store the product, while a
+    whole matrix would be copied first."""
+    define = x.define
+    if isinstance(define, View) and same_sizes(define.base.shape, x.shape[1:]):
+        if define.index == dims_of(2)[1:]:
+            return define.base
+    return x
+
+
+def _by_onednn(ctx: Context, a: Node, b: Node) -> bool:
+    """Whether oneDNN computes this product, and does so sooner than torch's BLAS."""
+    sizes = (*a.shape, b.shape[1])
+    if a.device.type != "cpu" or a.dtype != torch.float32 or b.dtype != torch.float32:
+        return False
+    if not all(isinstance(size, int) for size in sizes):
+        return False  # how large it will be is not known
+    rows, terms, columns = sizes
+    if 2 * rows * terms * columns < LEAST_OPERATIONS or min(rows, columns) < LEAST_SIDE:
+        return False
+    return terms <= MOST_TERMS and ctx.choices.onednn_products()
+
+
+def _linear(ctx: Context, a: Node, b: Node, bias: Node | None) -> Node:
+    d = dims_of(2)
+    weight = ctx.view(b, (b.shape[1], b.shape[0]), (d[1], d[0]))
+    args = (a, weight, bias, "none", (), "")
+    return single(ctx.call(ONEDNN, args, any_strides=True))
