@@ -116,11 +116,12 @@ def other_shapes(p: torch.Tensor, x: torch.Tensor) -> Any:
 
 
 def draws(p: torch.Tensor, x: torch.Tensor) -> Any:
-    return cond(p, lambda v: v * torch.rand(3, 3), lambda v: v + 1, (x * 1,))
+    generator = torch.Generator()
+    return cond(p, lambda v: v * torch.rand(3, generator=generator), lambda v: v + 1, (x * 1,))
 
 
-def loops(p: torch.Tensor, x: torch.Tensor) -> Any:
-    return while_loop(lambda v: v.sum() < 3, lambda v: (v + 1,), (x * 1,), ())
+def other_count(p: torch.Tensor, x: torch.Tensor) -> Any:
+    return while_loop(lambda v: v.sum() < 3, lambda v: (v + 1, v * 2), (x * 1,), ())
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def loops(p: torch.Tensor, x: torch.Tensor) -> Any:
         (returns_operand, "return a new tensor"),
         (other_shapes, "other shapes, strides or dtypes"),
         (draws, "draw outside of it"),
-        (loops, "while_loop on a tensor that requires grad"),
+        (other_count, "returns 2 values and carries 1"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -72,3 +72,21 @@ def test_two_backward_passes_see_one_mask() -> None:
 
 def _draws(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+def test_a_mask_that_only_the_backward_part_reads_is_drawn_once(partition: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.native_dropout(x, 0.5, True)[0].sum()
+
+    compiled: Any = aot.aot_function(program, aot.run_as_is, partition=partition)
+    outcomes = []
+    for call in (program, compiled):
+        torch.manual_seed(0)
+        x = torch.ones(100, requires_grad=True)
+        call(x).backward()
+        outcomes.append((x.grad, torch.get_rng_state()))
+    for one, other in zip(*outcomes, strict=True):
+        assert torch.equal(one, other)
+    (entry,) = compiled.compiled.values()
+    assert not any(_draws(n.target) for n in entry.backward.graph.nodes)

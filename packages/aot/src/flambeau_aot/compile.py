@@ -18,7 +18,7 @@ import torch
 from torch import fx
 
 from flambeau_aot import facts
-from flambeau_aot.branches import HIGHER_ORDER
+from flambeau_aot.control import HIGHER_ORDER
 from flambeau_aot.errors import AotError
 from flambeau_aot.higher import Derivatives
 from flambeau_aot.info import Boxed, GraphCompiler, GraphInfo

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import pytree
-from flambeau_aot.branches import HIGHER_ORDER
+from flambeau_aot.control import HIGHER_ORDER
 from flambeau_aot.frontends import program_of
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint, trace

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot.branches import NAMESPACE as BRANCHES
+from flambeau_aot.control.bodies import NAMESPACE as BRANCHES
 from flambeau_aot.derivative import Needs, derivative, needs, read_after_all
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.joint.ambient import Ambient

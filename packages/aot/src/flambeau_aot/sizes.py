@@ -8,7 +8,9 @@ by the value it has in this compile.
 
 from __future__ import annotations
 
+import ast
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,6 +199,34 @@ def sized(value: Any, symbols: Sequence[Any]) -> Sized:
         return f"c{len(constants) - 1}"
 
     return Sized(text(value), tuple(constants))
+
+
+_PARTS = (
+    ast.Expression, ast.Tuple, ast.List, ast.Dict, ast.BinOp, ast.operator, ast.UnaryOp, ast.USub,
+    ast.Constant, ast.Load, ast.Name, ast.Subscript, ast.Call,
+)  # fmt: skip
+
+
+def only_arithmetic(text: str) -> bool:
+    """Whether the text of a `Sized` holds arithmetic on sizes, constants and nothing else: what was
+    read from a file may be evaluated then."""
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError:
+        return False
+    return all(map(_is_arithmetic, ast.walk(tree)))
+
+
+def _is_arithmetic(node: ast.AST) -> bool:
+    if isinstance(node, ast.Name):
+        return re.fullmatch(r"s|c\d+|max|min", node.id) is not None
+    if isinstance(node, ast.Call):
+        called = isinstance(node.func, ast.Name) and node.func.id in ("max", "min")
+        return called and not node.keywords
+    if isinstance(node, ast.Subscript):
+        of_sizes = isinstance(node.value, ast.Name) and node.value.id == "s"
+        return of_sizes and isinstance(node.slice, ast.Constant)
+    return isinstance(node, _PARTS)
 
 
 def mentions_symbols(value: Any) -> bool:

@@ -235,6 +235,7 @@ class Tracer(TorchDispatchMode):
                 "view by dimensions, or to a clone",
                 self._meta.get("stack_trace", ""),
             )
+        self._refuse_foreign(args)
         result = self.fakes.run(func, args, kwargs)
         node = self.graph.create_node(
             "call_function", func, self._to_nodes(args), self._to_nodes(kwargs)
@@ -243,6 +244,16 @@ class Tracer(TorchDispatchMode):
         self.regions.recorded(node)
         self._bind(node, result)
         return result
+
+    def _refuse_foreign(self, args: tuple[Any, ...]) -> None:
+        """Values of another trace, which this graph cannot hold."""
+        for item in args:
+            if isinstance(item, FakeTensor) and item.fake_mode is not self.fakes.mode:
+                raise Unsupported(
+                    "a function that is traced by itself (of cond or while_loop) reads a tensor of "
+                    "the program around it; pass it as an operand",
+                    self._meta.get("stack_trace", ""),
+                )
 
     def _refuse_outside(self, args: tuple[Any, ...]) -> None:
         """An `as_strided` by a place in memory, of a value that has taken the place of another."""

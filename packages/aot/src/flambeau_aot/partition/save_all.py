@@ -8,6 +8,8 @@ graph by construction; every other partition is held to its results.
 
 from __future__ import annotations
 
+import operator
+
 from torch import fx
 
 from flambeau_aot.joint.trace import Joint
@@ -31,7 +33,8 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
         seen.add(node)
         if node in joint.symbols:
             continue  # both halves take them
-        if node in early and node not in late and _may_be_saved(node):
+        known = node in early or _part_of(node) in early
+        if known and node not in late and _may_be_saved(node):
             wanted.append(node)
         elif node.op != "placeholder":
             stack.extend(node.all_input_nodes)
@@ -41,6 +44,13 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
 def isinstance_tensor(node: fx.Node) -> bool:
     """Whether a node's value is one tensor, rather than a list of them."""
     return hasattr(node.meta["val"], "shape")
+
+
+def _part_of(node: fx.Node) -> fx.Node:
+    """The operator that a value is one of several results of; one that only the backward part
+    reads, as a mask, is computed in the forward part all the same."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return source if isinstance(source, fx.Node) else node
 
 
 def _may_be_saved(node: fx.Node) -> bool:

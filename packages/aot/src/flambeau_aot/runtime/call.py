@@ -74,9 +74,7 @@ class Compiled:
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""
         # a variant leaves no size open
-        sizes = (
-            tuple(map(_layout_of, args)) if self.joint is not None and self.joint.symbols else ()
-        )
+        sizes = tuple(map(_layout_of, args)) if self._leaves_sizes_open() else ()
         for variant, own in zip(self.variants, self._sizes, strict=True):
             if own != sizes:
                 continue
@@ -88,6 +86,11 @@ class Compiled:
         self.variants.append(self.again(args))
         self._sizes.append(sizes)
         return self.variants[-1].run(*args)
+
+    def _leaves_sizes_open(self) -> bool:
+        if self.joint is not None:
+            return bool(self.joint.symbols)
+        return self.stored is not None and bool(self.stored.plan.inputs.symbols)
 
 
 def _layout_of(value: Any) -> Any:
