@@ -18,7 +18,7 @@ import flambeau_inductor
 import flambeau_prims
 import torch
 from flambeau_aot import GraphInfo
-from flambeau_inductor.runtime.cuda_graphs import Recorded
+from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules
 from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
 from torch import fx
 
@@ -82,6 +82,13 @@ def aot_eager_prims(request: Request) -> Backend:
     )
 
 
+def table_for(options: flambeau_inductor.Options) -> Mapping[Any, Any]:
+    """The decompositions that kernels profit from, with the random numbers that were chosen."""
+    random: Literal["aten", "philox"] = "philox" if options.random == "philox" else "aten"
+    rules = flambeau_prims.decompositions(random=random)
+    return {op: rule for op, rule in rules.items() if op not in flambeau_inductor.KEPT_WHOLE}
+
+
 def inductor(request: Request) -> Backend:
     """The whole road: ahead-of-time autograd, primitives, generated kernels."""
     options, watch = request.choices.inductor, request.recorder.watch
@@ -100,11 +107,7 @@ def inductor(request: Request) -> Backend:
 
         return marked(compile_graph)
 
-    whole = flambeau_inductor.KEPT_WHOLE
-    random: Literal["aten", "philox"] = "philox" if options.random == "philox" else "aten"
-    rules = flambeau_prims.decompositions(random=random)
-    table = {op: rule for op, rule in rules.items() if op not in whole}
-    road = _through_aot(request, compiler, table, GraphCache(request.choices))
+    road = _through_aot(request, compiler, table_for(options), GraphCache(request.choices))
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         flambeau_inductor.prepare(gm, options)
