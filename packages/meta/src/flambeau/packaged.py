@@ -17,13 +17,12 @@ from typing import Any
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
-import flambeau_prims
 import torch
 from flambeau_capture import Exported
 
 from flambeau import archive, machine
 from flambeau._torch_compat import pytree
-from flambeau.backends.composed import classify
+from flambeau.backends.composed import classify, table_for
 from flambeau.bundle import Bundle
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
@@ -83,8 +82,7 @@ def _compiled(
         made.append(flambeau_inductor.compile(gm, inputs, info, choices.inductor))
         return made[-1]
 
-    whole = flambeau_inductor.KEPT_WHOLE
-    table = {op: rule for op, rule in flambeau_prims.decompositions().items() if op not in whole}
+    table = table_for(choices.inductor)
     flambeau_inductor.keep_recurrent(exported.graph_module)
     compiled = flambeau_aot.compile(
         exported.graph_module,

@@ -121,10 +121,20 @@ def _index_value(s: _State, i: ir.IndexValue) -> Tensor:
 
 def _point(s: _State, i: ir.Point) -> Tensor:
     args = [s.values[a] for a in i.args]
+    if i.op in ir.RANDOM:
+        return _random(i.op, args[0], args[1], i.dtype)
     result = args[0].to(i.dtype) if i.op == "cast" else POINT[i.op](*args)
     if result.dtype != i.dtype:
         raise TypeError(f"{i.op} of {[a.dtype for a in args]} is {result.dtype}, not {i.dtype}")
     return result
+
+
+def _random(op: str, seed: Tensor, position: Tensor, dtype: torch.dtype) -> Tensor:
+    """The numbers up to the last position, as the primitive defines them, then those asked for."""
+    count = int(position.max()) + 1 if position.numel() else 0
+    define = getattr(torch.ops.flambeau_prims, op).default
+    numbers = define([count], seed.reshape(()), 0, dtype=dtype, device=torch.device("cpu"))
+    return numbers[position]  # type: ignore[no-any-return]
 
 
 def _reduce(s: _State, i: ir.Reduce) -> Any:

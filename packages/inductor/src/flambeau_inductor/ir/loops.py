@@ -76,6 +76,10 @@ class Point:
     dtype: torch.dtype
 
 
+RANDOM = frozenset({"philox_uniform", "philox_normal", "philox_bits"})
+"""Pointwise primitives of a seed and a position (int64 both), whatever the result's dtype."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """Combine `arg` over all `r` axes.

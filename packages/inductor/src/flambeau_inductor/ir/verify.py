@@ -14,6 +14,7 @@ import torch
 
 from flambeau_inductor.indexing import Expr, bounds
 from flambeau_inductor.ir.loops import (
+    RANDOM,
     Const,
     IndexValue,
     Instr,
@@ -146,6 +147,10 @@ def _verify_point(instr: Point, args: list[torch.dtype | None]) -> None:
     if instr.op == "where":
         if args[0] != torch.bool or args[1] != args[2] or args[1] != instr.dtype:
             raise IRError(f"where of {args}")
+        return
+    if instr.op in RANDOM:
+        if args != [torch.int64, torch.int64]:
+            raise IRError(f"{instr.op} of {args}: a seed and a position are needed")
         return
     if len(set(args)) > 1:
         raise IRError(f"operands of different dtypes {args}")

@@ -8,6 +8,7 @@ from flambeau_inductor.lowering import (
     pointwise,
     pooling,
     products,
+    random,
     reduction,
     shape,
 )

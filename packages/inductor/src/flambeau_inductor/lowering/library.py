@@ -53,17 +53,6 @@ def device_put(ctx: Context, a: Node, *, device: torch.device) -> Lowered:
     return single(ctx.call("aten._to_copy.default", (a,), (("device", torch.device(device)),)))
 
 
-@rule("seed")
-def seed(ctx: Context, *, device: torch.device) -> Lowered:
-    target = "flambeau_prims.seed.default"
-    return single(ctx.call(target, (), (("device", torch.device(device)),), impure=True))
-
-
-@rule("philox_uniform", "philox_normal")
-def philox(ctx: Context, name: str, *args: Any, **kwargs: Any) -> Lowered:
-    return single(ctx.call(f"flambeau_prims.{name}.default", args, tuple(kwargs.items())))
-
-
 @rule("attention")
 def attention(
     ctx: Context,

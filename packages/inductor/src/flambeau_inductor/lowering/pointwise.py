@@ -35,7 +35,8 @@ EXPENSIVE = frozenset(
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos",
         "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",
         "erfc", "erfinv", "lgamma", "digamma", "sigmoid", "pow", "atan2", "nextafter", "div",
-        "fmod", "remainder", "floor_div", "trunc_div",
+        "fmod", "remainder", "floor_div", "trunc_div", "philox_uniform", "philox_normal",
+        "philox_bits",
     }
 )  # fmt: skip
 """Not worth computing again for each reader of a large tensor."""

@@ -7,7 +7,7 @@ Invariant: the stages meet here and nowhere else; each is handed the others as p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal

@@ -19,6 +19,7 @@ from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
 from flambeau_inductor.codegen.cpp.scratch import kept_values
 from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
+    RANDOM,
     Axis,
     IndexValue,
     Instr,
@@ -217,8 +218,9 @@ def _gain(loop: Loop, var: str, width: int, deps: tuple[Axes, ...]) -> float:
 def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
     """Bytes of the widest lane that is a vector along `var`."""
     size = 4
-    for instr, own in zip(loop.body, deps):
-        if isinstance(instr, Store | Part):
+    counters = _counters(loop)
+    for position, (instr, own) in enumerate(zip(loop.body, deps)):
+        if isinstance(instr, Store | Part) or position in counters:
             continue
         if isinstance(instr, Reduce):
             if instr.kind not in ("argmax", "argmin"):
@@ -228,6 +230,20 @@ def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
         elif var in own:
             size = max(size, held(instr.dtype).size)
     return size
+
+
+def _counters(loop: Loop) -> set[ValueId]:
+    """Positions that only random numbers are made of: those are given the first lane's alone."""
+    found: set[ValueId] = set()
+    for instr in loop.body:
+        if isinstance(instr, Point) and instr.op in RANDOM:
+            found.add(instr.args[1])
+    for instr in loop.body:
+        other = operands(instr)
+        if isinstance(instr, Point) and instr.op in RANDOM:
+            other = instr.args[:1]
+        found.difference_update(other)
+    return {v for v in found if isinstance(loop.body[v], IndexValue)}
 
 
 def columns_at_once(plan: Plan) -> int:

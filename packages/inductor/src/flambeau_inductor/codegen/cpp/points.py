@@ -13,6 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.ir.loops import RANDOM
 
 
 def _words(text: str) -> list[str]:
@@ -58,6 +59,9 @@ COST = {
     **dict.fromkeys(["exp", "exp2", "sigmoid", "log", "log2"], 10),
     **dict.fromkeys(_words("""expm1 log10 log1p tanh sin cos"""), 14),
     "erf": 20,
+    "philox_uniform": 20,
+    "philox_bits": 20,
+    "philox_normal": 60,
     **dict.fromkeys(
         _words(
             """tan asin acos atan sinh cosh asinh acosh atanh erfc lgamma digamma erfinv pow atan2
@@ -67,7 +71,33 @@ COST = {
     ),
 }
 
+# what numbers by counting are called, by primitive and dtype; half precision is rounded float32
+RANDOM_NAMES = {
+    ("philox_uniform", torch.float32): "uniform_f32",
+    ("philox_uniform", torch.float64): "uniform_f64",
+    ("philox_uniform", torch.float16): "uniform_f16",
+    ("philox_uniform", torch.bfloat16): "uniform_bf16",
+    ("philox_normal", torch.float32): "normal_f32",
+    ("philox_normal", torch.float64): "normal_f64",
+    ("philox_normal", torch.float16): "normal_f32",
+    ("philox_normal", torch.bfloat16): "normal_f32",
+    ("philox_bits", torch.int32): "bits_i32",
+    ("philox_bits", torch.int64): "bits_i64",
+}
+# those that the headers have for neighbouring positions too
+NEIGHBOURS = frozenset(
+    ["uniform_f32", "uniform_f64", "uniform_f16", "uniform_bf16", "normal_f32", "bits_i32"]
+)
+
 Render = Callable[[Sequence[str]], str]
+
+
+def random_name(op: str, dtype: torch.dtype) -> str:
+    """The function of `philox.h` for a random primitive."""
+    found = RANDOM_NAMES.get((op, dtype))
+    if found is None:
+        raise CppUnsupported(f"no C++ kernel for {op} in {dtype}")
+    return found
 
 
 def needs_error_flag(op: str, operand: torch.dtype) -> bool:
@@ -96,6 +126,10 @@ def point(
     first = operands[-1]
     for dtype in operands:
         held(dtype)
+    if op in RANDOM:
+        text = f"{random_name(op, result)}({', '.join(args)})"
+        rounds = op == "philox_normal" and result in ROUNDED
+        return f"{ROUNDED[result]}({text})" if rounds else text
     if op == "cast":
         return cast(args[0], operands[0], result, constant)
     if op == "where":

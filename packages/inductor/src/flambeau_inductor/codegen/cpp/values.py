@@ -15,11 +15,20 @@ from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.plan import Plan
-from flambeau_inductor.codegen.cpp.points import point
+from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
-from flambeau_inductor.ir.loops import Const, IndexValue, Load, Part, Point, Store, ValueId
+from flambeau_inductor.ir.loops import (
+    RANDOM,
+    Const,
+    IndexValue,
+    Load,
+    Part,
+    Point,
+    Store,
+    ValueId,
+)
 
 
 class Values:
@@ -122,12 +131,42 @@ class Values:
                 self._declare(value, literal(number, dtype))
             case IndexValue():
                 self._index_value(value, instr, vector)
+            case Point(op=op) if vector and op in RANDOM:
+                self._random(value, instr)
             case Point(op=op, args=args, dtype=dtype):
                 kinds = [self.dtype(a) for a in args]
                 operands = [self.operand(a, vector) for a in args]
                 self._declare(value, point(op, kinds, dtype, operands, self.constant(vector)))
             case _:
                 raise CppUnsupported(f"cannot compute {type(instr).__name__} here")
+
+    def _random(self, value: ValueId, instr: Point) -> None:
+        """Neighbours by blocks where positions are known to be; any others one by one."""
+        seed, position = instr.args
+        counted = self.plan.loop.body[position]
+        name = random_name(instr.op, instr.dtype)
+        rounds = instr.op == "philox_normal" and instr.dtype in ROUNDED
+        whole = (
+            isinstance(counted, IndexValue)
+            and self.step(counted.index) == 1
+            and self.width >= 4
+            and name in NEIGHBOURS
+            and not self.plan.is_vector(seed)
+        )
+        if whole and isinstance(counted, IndexValue):
+            first = f"(i64)({self.address(counted.index)})"
+            numbers = f"{name}_{self.width}({self.name(seed)}, {first})"
+            self._declare(value, f"{ROUNDED[instr.dtype]}({numbers})" if rounds else numbers)
+            return
+        each = f"{name}({self._lane(seed)}, {self._lane(position)})"
+        self._by_lanes(value, f"{ROUNDED[instr.dtype]}({each})" if rounds else each, "0", None)
+
+    def _lane(self, value: ValueId) -> str:
+        """One lane, number `l`, of a value."""
+        instr = self.plan.loop.body[value]
+        if isinstance(instr, IndexValue):
+            return f"(i64)({self.address(instr.index, 'l')})"
+        return f"{self.name(value)}[l]" if self.plan.is_vector(value) else self.name(value)
 
     def _declare(self, value: ValueId, expression: str) -> None:
         kind = self.type_of(self.dtype(value), self.plan.is_vector(value))

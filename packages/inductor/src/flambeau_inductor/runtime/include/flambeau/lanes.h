@@ -193,6 +193,9 @@ FL_CAST_NARROW(i8) FL_CAST_NARROW(u8) FL_CAST_NARROW(i16)
 #undef FL_CAST_NARROW
 
 #include "flambeau/elementary.h"
+#if FL_W >= 4
+#include "flambeau/philox_lanes.h"
+#endif
 
 // Accumulators that are more than one operation.
 #define FL_ARG(T, order) \

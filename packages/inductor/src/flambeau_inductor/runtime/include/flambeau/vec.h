@@ -211,6 +211,8 @@ FL_INLINE f64 erfinv(f64 x) {
 }
 FL_INLINE f32 erfinv(f32 x) { return (f32)erfinv((f64)x); }
 
+#include "flambeau/philox.h"
+
 extern "C" { __attribute__((weak)) i64 fl_zero = 0; }
 // Casts: to_T(from). A mask counts as 0 or 1. Zero is added where the compiler does not know it: GCC
 // makes a float's way through an integer and back into a rounding, which keeps the sign of -0.3.
