@@ -67,7 +67,7 @@ def analyze(
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
     _refuse_lost_bases(effects, results)
     _refuse_views_across(effects, primals)
-    refuse_new_leaves(effects, stand_ins, parts)
+    refuse_new_leaves(effects, primals, stand_ins, parts)
     if found.leaves:
         refuse_reached(found.leaves, [x.wrapper for x in effects.returned if x.wrapper is not None])
     return effects

@@ -233,7 +233,7 @@ class RewriteCalls(TorchFunctionMode):
         if writing_operator(func) is not None:
             return self._user_operator(func, args, kwargs)
         if name.endswith("_") and torch.is_grad_enabled():
-            self._refuse_write(name, target)
+            self._refuse_write(name, target, args)
         if not target.is_contiguous() or base_of(target) is not target:
             return write_keeping_strides(target, func, args, kwargs)
         return func(*args, **kwargs)
@@ -279,7 +279,7 @@ class RewriteCalls(TorchFunctionMode):
             return call_without_writing(writing, args, kwargs)
         return func(*args, **kwargs)
 
-    def _refuse_write(self, name: str, target: torch.Tensor) -> None:
+    def _refuse_write(self, name: str, target: torch.Tensor, args: tuple[Any, ...]) -> None:
         """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
         of a tensor reshaped in place: autograd would take its views again of the new shape."""
         if not writes_in_place(name):
@@ -293,6 +293,8 @@ class RewriteCalls(TorchFunctionMode):
                 "enabled."
             )
         if self.leaves.get(id(base)) or id(base) in self.views_of_leaves:
+            if name == "__setitem__":
+                target.detach()[args[1]]  # an index out of bounds is noticed first
             leaf = self.leaves.get(id(base)) and base is target
             what = "a leaf" if leaf else "a view of a leaf"
             raise RuntimeError(

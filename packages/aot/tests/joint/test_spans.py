@@ -59,3 +59,37 @@ def test_a_reshape_of_a_view_of_a_leaf_is_refused_as_in_eager() -> None:
     for call in (lambda x: x.t_(), aot.aot_function(lambda x: x.t_(), aot.run_as_is)):
         with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
             call(leaf[1:])
+
+
+def test_an_index_out_of_bounds_is_noticed_before_the_leaf() -> None:
+    def fn(x):
+        x[0] = 2.0
+
+    leaf = torch.zeros(1, 3, requires_grad=True)
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        with pytest.raises(Exception, match="out of bounds"):
+            call(leaf[1:])
+
+
+def test_a_derivative_of_another_shape_is_refused_by_name() -> None:
+    def fn(x, y):
+        y.scatter_(1, torch.zeros(1, 1, dtype=torch.long), x * 1)
+        return y
+
+    x, y = torch.ones(1, 3, requires_grad=True), torch.zeros(1, 1)
+    with pytest.raises(RuntimeError, match="invalid gradient"):
+        fn(x, y.clone()).sum().backward()
+    with pytest.raises(aot.Unsupported, match="invalid gradient"):
+        aot.aot_function(fn, aot.run_as_is)(x, y)
+
+
+def test_a_view_of_a_view_that_begins_to_require_grad_is_refused() -> None:
+    def fn(x, w):
+        part = x.view_as(x)
+        x.requires_grad_()
+        return part * part.sin(), w * 2
+
+    x, w = torch.ones(2, 3), torch.ones(3, requires_grad=True)
+    with pytest.raises(aot.Unsupported, match="before the compiled region"):
+        aot.aot_function(fn, aot.run_as_is)(x[0], w)
+    assert aot.aot_function(fn, aot.run_as_is)(x, w)[0].requires_grad == fn(x, w)[0].requires_grad

@@ -110,6 +110,9 @@ REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 """What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
 
 
+_INVALID = "returned an invalid gradient"
+"""What the engine says of a derivative that gives a gradient of another shape or dtype."""
+
 _WRITTEN_TO = ("modified by an inplace operation", "has been detached in-place")
 
 
@@ -382,6 +385,11 @@ def _backward(
                     "a value that the backward pass needs is written to in place after it was "
                     "saved, and the backward pass would raise; write to a clone, or use the "
                     f"operator that returns the new value ({str(error).split('; expected')[0]})"
+                ) from error
+            if _INVALID in str(error):
+                raise Unsupported(
+                    f"the backward part raises, as it does in eager where it is run: {error}; "
+                    "detach that result, or mend the operator's arguments"
                 ) from error
             raise TraceError(f"the backward part cannot be traced: {error}") from error
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)

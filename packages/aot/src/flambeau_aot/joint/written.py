@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 
 from flambeau_aot._torch_compat import (
+    base_of,
     current_value,
     has_metadata_mutation,
     leaves_reached,
@@ -215,7 +216,10 @@ def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]
 
 
 def refuse_new_leaves(
-    effects: Effects, stand_ins: Sequence[StandIn], parts: Sequence[Part]
+    effects: Effects,
+    primals: Sequence[torch.Tensor],
+    stand_ins: Sequence[StandIn],
+    parts: Sequence[Part],
 ) -> None:
     """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
     if not effects.begin_grad:
@@ -230,11 +234,20 @@ def refuse_new_leaves(
         )
     ends = [item.wrapper for item in effects.returned if item.wrapper is not None]
     refuse_reached(marked, ends)
+    own = [primals[index] for index in effects.begin_grad if index < len(primals)]
+    if any(base_of(tensor) is not tensor for tensor in own) and any(
+        in_graph(end) and not leaves_reached([end]) for end in ends
+    ):
+        # A view taken before requires grad exactly if the input is no view itself.
+        raise Unsupported(
+            "an input that is a view begins to require grad inside the program (requires_grad_), "
+            "and a result depends on a view of it; call requires_grad_() before the compiled region"
+        )
 
 
 def refuse_reached(marked: Sequence[torch.Tensor], ends: Sequence[torch.Tensor]) -> None:
     """Raise where one of these leaves takes part in the gradients of these values."""
-    reached = {id(leaf) for leaf in leaves_reached(ends)}
+    reached = {id(known) for leaf in leaves_reached(ends) for known in (leaf, base_of(leaf))}
     if any(id(leaf) in reached for leaf in marked):
         raise Unsupported(
             "a tensor begins to require grad inside the program (requires_grad_), and results "
