@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import json
 import math
 import os
@@ -85,7 +86,28 @@ def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> 
             rows[system]["ms"] = statistics.median(samples)
             rows[system]["mib"] = case.device_peak(work, ready[system], "cuda")
     report = case.flambeau_report(ready)
-    return {"systems": rows, "report": {k: report.get(k) for k in ("fallbacks", "externs")}}
+    kept = {k: report.get(k) for k in ("fallbacks", "externs")}
+    graphs = recordings()
+    if "flambeau" in ready:  # what recordings hold is there before a step, and is counted too
+        rows["flambeau"]["mib"] += sum(each["held"] for each in graphs) / 2**20
+    return {"systems": rows, "report": kept, "graphs": graphs}
+
+
+def recordings() -> list[Row]:
+    """What became of each compiled graph on the GPU: how often it was replayed, or why it was not."""
+    from flambeau_inductor.runtime.compiled import CompiledGraph  # the parent process needs it not
+
+    found = []
+    for graph in (each for each in gc.get_objects() if isinstance(each, CompiledGraph)):
+        own = graph.recorded
+        row = {"name": graph.report.name, "kernels": graph.report.kernels}
+        row["library"] = sum(graph.report.externs.values())
+        row["why"] = graph.report.unrecorded
+        row["replays"] = 0 if own is None else own.replays
+        row["plain"] = {} if own is None else dict(own.plain)
+        row["held"] = own.rules.size if row["replays"] else 0
+        found.append(row)
+    return found
 
 
 def run(name: str, training: bool, mode: str, lock: str, seconds: float, timeout: float) -> Row:
@@ -148,6 +170,10 @@ def missed(row: Row) -> list[str]:
     if "ms" not in own:
         return [f"{name}: {row.get('failed') or own.get('failed') or 'no result'}"]
     found = []
+    for graph in row.get("graphs", ()):
+        if not graph["replays"]:
+            why = graph["why"] or ", ".join(graph["plain"])
+            found.append(f"{name}: {graph['name']} is launched kernel by kernel: {why}")
     if "ms" in eager and own["ms"] > eager["ms"]:
         found.append(f"{name}: slower than eager by {own['ms'] / eager['ms'] - 1:.0%}")
     if other.get("mib") and own["mib"] > 1.02 * other["mib"] + 1:

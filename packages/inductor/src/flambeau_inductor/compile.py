@@ -27,7 +27,7 @@ from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
-from flambeau_inductor.recording import rules_of
+from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
 from flambeau_inductor.runtime.load import load_wrapper
@@ -171,6 +171,7 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         refused_fusions=len(work.refusals),
         cache_hit=bool(work.built) and all(built.hit for built in work.built),
         cache_faults=tuple(built.fault for built in work.built if built.fault),
+        unrecorded=why_not(program) or "",
         seconds=work.seconds,
         sources=sources,
     )

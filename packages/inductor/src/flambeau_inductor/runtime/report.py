@@ -31,6 +31,7 @@ class Report:
     refused_fusions: fusions that were considered and not made.
     cache_hit: the kernels came from the disk (False too where there are none).
     cache_faults: why something could not be kept on the disk.
+    unrecorded: why a graph on a GPU is not recorded unasked, "" where it may be.
     seconds: by stage, in order.
     sources: the texts that were generated (`kernels.cpp`, `kernels.py`, `wrapper.py`).
     """
@@ -44,6 +45,7 @@ class Report:
     refused_fusions: int = 0
     cache_hit: bool = False
     cache_faults: tuple[str, ...] = ()
+    unrecorded: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -61,6 +63,7 @@ class Report:
             "refused_fusions": self.refused_fusions,
             "cache_hit": self.cache_hit,
             "cache_faults": list(self.cache_faults),
+            "unrecorded": self.unrecorded,
             "seconds": dict(self.seconds),
         }
 
