@@ -94,7 +94,7 @@ def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> 
 
 
 def recordings() -> list[Row]:
-    """What became of each compiled graph on the GPU: how often it was replayed, or why it was not."""
+    """What became of each compiled graph: how often it was replayed, or why it was not."""
     from flambeau_inductor.runtime.compiled import CompiledGraph  # the parent process needs it not
 
     found = []
