@@ -103,7 +103,13 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         return Built(named, entry.hit, (store, entry.lease), part, entry.fault)
 
     launches = {
-        name: Launch(f"kernel{entry.number}", entry.buffers, by_address=True, sizes=entry.sizes)
+        name: Launch(
+            f"kernel{entry.number}",
+            entry.buffers,
+            by_address=True,
+            offsets=entry.offsets,
+            sizes=entry.sizes,
+        )
         for name, entry in source.entries.items()
     }
     return KernelText("kernels.cpp", source.text, source.kernels, launches, build)

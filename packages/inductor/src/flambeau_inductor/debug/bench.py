@@ -51,8 +51,9 @@ def seconds(function, addresses):
 for kernel in KERNELS:
     if sys.argv[1:] and kernel["name"] not in sys.argv[1:]:
         continue
-    buffers = [memory(elements, dtype) for elements, dtype in kernel["buffers"]]
-    taken = seconds(FUNCTIONS[kernel["function"]], [b.data_ptr() for b in buffers])
+    buffers = [memory(elements, dtype) for elements, dtype, _ in kernel["buffers"]]
+    addresses = [b.data_ptr() + at for b, (_, _, at) in zip(buffers, kernel["buffers"])]
+    taken = seconds(FUNCTIONS[kernel["function"]], addresses)
     kernel["seconds"] = taken
     rate = kernel["bytes"] / taken / 1e9
     print(f"{{kernel['name']:<12}}{{taken * 1e6:10.1f}} us{{rate:8.1f}} GB/s  "
@@ -98,8 +99,9 @@ def kernel_facts(program: Program, launches: Mapping[str, Launch]) -> list[dict[
                     (
                         sizes[n] // layouts[n].dtype.itemsize,
                         str(layouts[n].dtype).removeprefix("torch."),
+                        offset,
                     )
-                    for n in launch.buffers
+                    for n, offset in zip(launch.buffers, launch.offsets, strict=True)
                 ],
             }
         )

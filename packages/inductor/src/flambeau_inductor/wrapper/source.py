@@ -37,8 +37,9 @@ INDENT = "    "
 class Launch:
     """How a loop runs: `kernel` is its name in the wrapper, called with `buffers` in order.
 
-    `by_address`: with the addresses of their first elements rather than with the tensors. `sizes`:
-    names of open sizes, which come after them.
+    `by_address`: with addresses rather than with the tensors: those of the first elements, and
+    `offsets` bytes behind them where there are any. `sizes`: names of open sizes, which come after
+    them.
     `queued`: on the device's current stream, whose handle comes before them.
     """
 
@@ -46,6 +47,7 @@ class Launch:
     buffers: tuple[str, ...]
     by_address: bool
     queued: bool = False
+    offsets: tuple[int, ...] = ()
     sizes: tuple[str, ...] = ()
 
 
@@ -182,7 +184,11 @@ def _reuse(p: _Printer, step: Reuse) -> None:
 def _run_loop(p: _Printer, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
-    given += [_address(p, b) for b in launch.buffers] if launch.by_address else launch.buffers
+    if launch.by_address:
+        offsets = launch.offsets or (0,) * len(launch.buffers)
+        given += [_address(p, b, o) for b, o in zip(launch.buffers, offsets, strict=True)]
+    else:
+        given += launch.buffers
     given += launch.sizes
     p(f"{launch.kernel}({', '.join(given)})")
     if p.dying:
@@ -200,10 +206,11 @@ def _stream(p: _Printer, buffer: str) -> str:
     return name
 
 
-def _address(p: _Printer, buffer: str) -> str:
-    """The address of a buffer; it gets a name of its own where several launches take it."""
+def _address(p: _Printer, buffer: str, offset: int) -> str:
+    """An address in a buffer; its start gets a name of its own where several launches take it."""
+    behind = f" + {offset}" if offset else ""
     if p.addressed[buffer] == 1:
-        return f"{buffer}.data_ptr()"
+        return f"{buffer}.data_ptr(){behind}"
     name = f"{buffer}_at"
     if buffer not in p.known:
         p.known.add(buffer)

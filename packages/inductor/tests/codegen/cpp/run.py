@@ -33,7 +33,7 @@ def compile_loop(
 
     def run(buffers: Buffers) -> None:
         assert library is not None
-        kernel(*(buffers[name].data_ptr() for name in entry.buffers))
+        kernel(*(buffers[n].data_ptr() + o for n, o in zip(entry.buffers, entry.offsets)))
 
     return run
 

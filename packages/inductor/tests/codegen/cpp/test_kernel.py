@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp import CppUnsupported, build, find_toolchain, generate
+from flambeau_inductor.ir.loops import Load
 
 from .. import loops
 from .run import compile_loop, poisoned, run_loop
@@ -141,6 +142,18 @@ def test_equal_kernels_are_emitted_once() -> None:
     source = generate([first, second], lambda name: torch.float32, 64)
     assert source.kernels == 1
     assert source.entries["softmax"] == source.entries["other"]
+
+
+def test_kernels_that_differ_in_where_they_begin_are_emitted_once(tmp_path: Path) -> None:
+    first = loops.pointwise("neg", 1, 32, torch.float32, torch.float32)
+    moved = tuple(replace(i, index=i.index + 16) if isinstance(i, Load) else i for i in first.body)
+    second = replace(first, name="second", body=moved)
+    source = generate([first, second], lambda name: torch.float32, 64)
+    assert source.kernels == 1
+    assert [source.entries[n].offsets for n in (first.name, "second")] == [(0, 0), (64, 0)]
+    a, out = torch.randn(48), poisoned(32)
+    run_loop(second, {"in0": a, "out": out}, tmp_path)
+    assert torch.equal(out, -a[16:])
 
 
 def test_unknown_dtype_is_refused_by_name() -> None:

@@ -38,7 +38,8 @@ def kernels_of(program: Program, folder: Path) -> Callable[[Loop, Mapping[str, A
     def run(loop: Loop, memory: Mapping[str, torch.Tensor]) -> None:
         entry = source.entries[loop.name]
         assert set(entry.buffers) == set(memory)
-        addresses = [memory[name].data_ptr() for name in entry.buffers]
+        pairs = zip(entry.buffers, entry.offsets, strict=True)
+        addresses = [memory[name].data_ptr() + offset for name, offset in pairs]
         library.flambeau_kernel(entry.number)(*addresses)
 
     return run

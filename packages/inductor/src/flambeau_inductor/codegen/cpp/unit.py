@@ -18,6 +18,7 @@ import torch
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
+from flambeau_inductor.indexing.expr import terms_of
 from flambeau_inductor.ir.loops import Load, Loop, Store
 
 HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
@@ -25,10 +26,14 @@ HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Call entry number `number` with the addresses of `buffers`, then the open `sizes`."""
+    """Call entry number `number` with addresses in `buffers`, then the open `sizes`.
+
+    `offsets`: how many bytes behind the start of each buffer its address is.
+    """
 
     number: int
     buffers: tuple[str, ...]
+    offsets: tuple[int, ...]
     sizes: tuple[str, ...] = ()
 
 
@@ -55,6 +60,7 @@ def generate(
     bodies: list[str] = []
     for loop in loops:
         shape, names = anonymous(loop)
+        shape, starts = from_starts(shape)
         dtypes = {short: dtype_of(name) for short, name in names.items()}
         key = (shape.x, shape.r, shape.body, tuple(dtypes.values()))
         if key not in written:
@@ -68,7 +74,8 @@ def generate(
             written[key] = number, kernel
         number, kernel = written[key]
         buffers = tuple(names[short] for short in kernel.buffers)
-        entries[loop.name] = Entry(number, buffers, kernel.sizes)
+        offsets = tuple(starts.get(b, 0) * dtypes[b].itemsize for b in kernel.buffers)
+        entries[loop.name] = Entry(number, buffers, offsets, kernel.sizes)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
@@ -87,6 +94,27 @@ def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
         replace(i, buffer=short[i.buffer]) if isinstance(i, Load | Store) else i for i in loop.body
     )
     return replace(loop, name="", body=body, origins=()), {v: k for k, v in short.items()}
+
+
+def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
+    """`loop` with every buffer addressed from the lowest constant offset that it is used at, and
+    those offsets, in elements, where they are not zero.
+
+    The steps of an unrolled recurrence, and the parts of a split tensor, differ in them alone.
+    """
+    starts: dict[str, int] = {}
+    for instr in loop.body:
+        if isinstance(instr, Load | Store):
+            _, constant = terms_of(instr.index)
+            starts[instr.buffer] = min(constant, starts.get(instr.buffer, constant))
+    starts = {buffer: start for buffer, start in starts.items() if start}
+    body = tuple(
+        replace(i, index=i.index - starts[i.buffer])
+        if isinstance(i, Load | Store) and i.buffer in starts
+        else i
+        for i in loop.body
+    )
+    return replace(loop, body=body), starts
 
 
 def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
