@@ -184,7 +184,15 @@ def hidden_from_others(fn: Any) -> Any:
     """What torch keeps another compiler from looking into, by a wrapper; None if it is none."""
     if fn.__code__.co_filename == _COMPILE_FILE:
         return getattr(fn, "__wrapped__", None)
+    if fn.__qualname__ in _BOOKKEEPING and fn.__module__ == "torch._dynamo.mutation_guard":
+        return fn.__closure__[0].cell_contents  # of nn.Module, once that compiler has run
     return None
+
+
+_BOOKKEEPING = frozenset(
+    f"install_generation_tagging_init.<locals>.{name}"
+    for name in ("patched_init", "patched_setstate")
+)
 
 
 _COMPILE_FILE = str(Path(torch.__file__).parent / "_compile.py")
@@ -201,6 +209,8 @@ is_all_true: Any = torch._is_all_true
 CHECKED_BY_GRAPH = str(Path("torch", "distributions", "distribution.py"))
 
 
+#: groups tensors by device and dtype; in C
+GROUP_TENSORS: Any = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
 disable_torch_function_subclass: Any = torch._C.DisableTorchFunctionSubclass
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 

@@ -116,7 +116,7 @@ def _():
 
     def broken(t):
         loss = (leaf * t).sum()
-        loss.backward()
+        loss.backward(create_graph=True)
         return loss.detach() + 1
 
     def edited(t):
@@ -151,13 +151,11 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        return t * len(dir(LOG))
-
-    size = len(dir(LOG))
+        return t * {2}.pop()
 
     def edited(t):
         t = t + 1
-        return t * size
+        return t * next(iter({2}))
 
     return broken, edited
 

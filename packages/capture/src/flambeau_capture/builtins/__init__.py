@@ -22,6 +22,7 @@ from flambeau_capture.builtins import (
 from flambeau_capture.values import (  # each registers what it handles
     autograd_functions,
     contexts,
+    contextvariables,
     functional,
     references,
     regions,

@@ -7,13 +7,14 @@ can be watched for hooks; otherwise autograd runs the call in Python, between tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.derivatives import leaves_of, no_hooks, whole_graph_is_ours
 from flambeau_capture.graph_functions import derivative_call
+from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
@@ -70,6 +71,9 @@ def backward(
         raise Break(_REASON, "backward of what is no tensor")
     if "create_graph" in options and options["create_graph"].truth(tx):
         raise Break(_REASON, "backward with create_graph=True")
+    if _distributed():
+        raise Break(_REASON, "backward while torch.distributed runs, which may watch derivatives")
+    tx.guard(Held(_distributed, "distributed"), "CALL", _alone, "torch.distributed does not run")
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
     whole_graph_is_ours(tx.graph)
@@ -82,9 +86,7 @@ def backward(
         graph_argument(TupleValue(list(values))) for values in (roots, leaves, list(weights))
     )
     call_options = {"allow_unused": True} | ({} if keep is None else {"retain_graph": keep})
-    found = record_derivative(
-        tx, derivative_call, nodes, call_options, [*roots, *leaves, *known]
-    )
+    found = record_derivative(tx, derivative_call, nodes, call_options, [*roots, *leaves, *known])
     assert isinstance(found, TupleValue)
     given = {id(value) for value in [*roots, *leaves, *known]}
     for leaf, derivative in zip(leaves, found.parts(), strict=True):
@@ -94,6 +96,14 @@ def backward(
             _accumulate(tx, leaf, derivative, given)
             given.add(id(derivative))
     return Constant(None)
+
+
+def _distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _alone(question: Callable[[], bool]) -> bool:
+    return not question()
 
 
 def _several(tx: Tracer, value: Value) -> list[Value]:

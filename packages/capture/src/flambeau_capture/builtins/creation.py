@@ -39,7 +39,7 @@ from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue
-from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.objects import ObjectValue
@@ -138,7 +138,7 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
             raise Break("FB0005", f"call of {kind.describe()}")
     if init is not None and isinstance(init[1], types.FunctionType):
         tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
-    elif isinstance(made, ObjectValue) and isinstance(made.payload, IMMUTABLE_PARTS):
+    elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
         pass  # its `__new__` has filled it
     elif isinstance(made, ObjectValue) and made.payload is not None:
         made.payload.call_method(tx, "__init__", args, kwargs)
@@ -148,10 +148,30 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
 
 
 _IMMUTABLE = (str, int, float, complex, bytes, tuple, frozenset)
-IMMUTABLE_PARTS = (Constant, TupleValue)
+IMMUTABLE_PARTS = (Constant, TupleValue)  # and frozen sets: see `_filled_by_new`
 _KNOWN_MAKERS = frozenset(
-    {object, dict, collections.OrderedDict, list, set, tuple, str, int, float, complex, bytes}
+    {
+        object,
+        dict,
+        collections.OrderedDict,
+        list,
+        set,
+        tuple,
+        str,
+        int,
+        float,
+        complex,
+        bytes,
+        frozenset,
+        collections.deque,
+        collections.defaultdict,
+    }  # fmt: skip
 )
+
+
+def _filled_by_new(payload: Value | None) -> bool:
+    frozen = isinstance(payload, SetValue) and payload.cls is frozenset
+    return frozen or isinstance(payload, IMMUTABLE_PARTS)
 
 
 def _in_python(found: Any) -> bool:
@@ -164,10 +184,10 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
     base = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
     if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
         return None
-    if base is frozenset:
-        raise Break("FB0005", f"call of {kind.describe()}")
     payload: Value
-    if base is tuple:
+    if base is frozenset:
+        payload = SetValue(unpack(tx, args[0]) if args else [], frozenset, tx=tx)
+    elif base is tuple:
         payload = TupleValue(unpack(tx, args[0]) if args else [])
     else:
         payload = tx.instantiate(tx.wrap_new(base), args, kwargs)
@@ -191,6 +211,12 @@ def new_object(kind: ClassValue) -> Value:
         return ObjectValue(python_class, payload=ListValue([]))
     if layout is set:
         return ObjectValue(python_class, payload=SetValue([]))
+    if layout is collections.deque:
+        return ObjectValue(python_class, payload=DequeValue([]))
+    if layout is collections.defaultdict:
+        missing = Constant(None)
+        payload = DictValue(python_class=layout, factory=missing)
+        return ObjectValue(python_class, payload=payload)
     raise Break("FB0005", f"call of {kind.describe()}")
 
 
@@ -231,7 +257,10 @@ def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> 
     return TupleValue([values[name] for name in fields], python_class)
 
 
-@handles(object.__new__, dict.__new__, collections.OrderedDict.__new__, list.__new__, set.__new__)
+@handles(
+    object.__new__, dict.__new__, collections.OrderedDict.__new__, list.__new__, set.__new__,
+    collections.deque.__new__,
+)  # fmt: skip
 def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
@@ -251,7 +280,7 @@ def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 
 
-@handles(str.__new__, int.__new__, float.__new__, complex.__new__, bytes.__new__)
+@handles(str.__new__, int.__new__, float.__new__, complex.__new__, bytes.__new__, frozenset.__new__)
 def _number_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)

@@ -13,7 +13,8 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.attributes import find_in_class
+from flambeau_capture.source import Held
+from flambeau_capture.values.attributes import find_in_class, is_subclass
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -27,6 +28,7 @@ from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.exceptions import ExceptionValue
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
@@ -76,7 +78,7 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
     ):  # fmt: skip
         if type(kind).__module__ not in ("abc", "typing", "enum"):
             raise Break("FB0009", f"isinstance with the metaclass of {kind.__name__}")
-    return issubclass(value.cls, kind)
+    return is_subclass(tx, value.cls, kind)
 
 
 def _tensor_is(value: TensorValue, kind: type) -> bool:
@@ -94,7 +96,10 @@ def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     )
     if not isinstance(args[0], ClassValue):
         tx.raise_error(TypeError, "issubclass() arg 1 must be a class")
-    return Constant(issubclass(args[0].python_class, kinds))
+    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not all(isinstance(kind, type) for kind in wanted):
+        return Constant(issubclass(args[0].python_class, kinds))
+    return Constant(any(is_subclass(tx, args[0].python_class, kind) for kind in wanted))
 
 
 @handles(type)
@@ -141,7 +146,7 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
 def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
     if isinstance(value, ObjectValue) and value.source is not None and not value.written:
         tx.guard(value.source, "NOT_HASATTR", name)
-    if isinstance(value, PyModuleValue):
+    if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
         tx.guard(value.source, "NOT_HASATTR", name)
 
 
@@ -243,7 +248,31 @@ def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(dir)
 def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    raise Break("FB0009", "dir()")
+    if not args:
+        return ListValue([Constant(name) for name in sorted(tx.variables())])
+    value = args[0]
+    kind = value.cls
+    own = find_in_class(kind, "__dir__")
+    known = isinstance(value, ObjectValue) and own is not None and own[0] is object
+    if not isinstance(value, ClassValue | PyModuleValue) and not known:
+        raise Break("FB0009", f"dir() of {value.describe()}")
+    target: Any = kind if isinstance(value, ObjectValue) else value.as_python()
+    names = dir(target)
+    shown = "as it was"
+    tx.guard(Held(target, target.__name__), "CALL", _Names(names), shown)
+    if isinstance(value, ObjectValue):
+        names = sorted({*names, *(name for name, _ in value.own_entries(tx))})
+    return ListValue([Constant(name) for name in names])
+
+
+class _Names:
+    """A guard's question: `dir()` of a class or a module is as it was."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __call__(self, target: Any) -> bool:
+        return dir(target) == self.names
 
 
 @handles(repr)

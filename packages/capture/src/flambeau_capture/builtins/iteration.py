@@ -13,6 +13,7 @@ import itertools
 import operator
 from typing import Any
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.polyfills import calling, heaps, iterating
 from flambeau_capture.values.base import (
     Args,
@@ -183,6 +184,7 @@ for _original, _python in {
     operator.concat: iterating.concat,
     operator.countOf: iterating.count_of,
     operator.indexOf: iterating.index_of,
+    compat.GROUP_TENSORS: iterating.group_tensors,
 }.items():
     _polyfill(_original, _python)
 

@@ -32,7 +32,14 @@ def _convert(kind: type, special: str) -> None:
             return tx.call(tx.get_attr(args[0], special), [], {})
         if args and isinstance(args[0], ObjectValue) and args[0].special("__index__"):
             return tx.call(tx.get_attr(args[0], "__index__"), [], {})
-        return evaluate_call(tx, kind, args, kwargs)
+        plain = [_payload(arg) for arg in args]
+        return evaluate_call(tx, kind, plain, kwargs)
+
+
+def _payload(value: Value) -> Value:
+    """A number or a string for an instance of a class that derives from it."""
+    inner = value.payload if isinstance(value, ObjectValue) else None
+    return inner if isinstance(inner, Constant) else value
 
 
 for _kind, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):

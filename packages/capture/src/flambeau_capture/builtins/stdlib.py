@@ -26,6 +26,7 @@ import warnings
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
@@ -177,6 +178,9 @@ def without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs
 _DISPATCHERS = frozenset(
     code for code in _inner_codes(functools.singledispatch.__code__) if code.co_name == "wrapper"
 )
+_CHOOSERS = frozenset(
+    code for code in _inner_codes(functools.singledispatch.__code__) if code.co_name == "dispatch"
+)
 
 
 class _Registry:
@@ -194,13 +198,29 @@ class _Registry:
 def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value | None:
     """A call of a functools.singledispatch function: of what is registered for the class."""
     real: Any = fn.real
-    if fn.code not in _DISPATCHERS or not args:
+    if not args or fn.code not in (*_DISPATCHERS, *_CHOOSERS):
         return None
-    registry = real.registry
+    if fn.code in _CHOOSERS:  # `f.dispatch(cls)`, which functools.singledispatchmethod asks
+        assert isinstance(args[0], ClassValue)
+        cells = dict(zip(fn.code.co_freevars, real.__closure__))
+        registry, kind = cells["registry"].cell_contents, args[0].python_class
+        chosen = real(kind)
+    else:
+        registry = real.registry
+        chosen = real.dispatch(args[0].cls)
     known = dict(registry)
     tx.guard(Held(registry, f"{fn.name}.registry"), "CALL", _Registry(known), "is as it was")
-    chosen = real.dispatch(args[0].cls)
-    return tx.call(tx.wrap(chosen, Held(chosen, fn.name)), args, kwargs)
+    found = tx.wrap(chosen, Held(chosen, fn.name))
+    return found if fn.code in _CHOOSERS else tx.call(found, args, kwargs)
+
+
+@handles(re.sub)
+def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Evaluated, unless the replacement is a function of the program."""
+    given = dict(zip(("pattern", "repl", "string", "count", "flags"), args)) | dict(kwargs)
+    if isinstance(given.get("repl"), Constant) or set(given) < {"pattern", "repl", "string"}:
+        return evaluate_call(tx, re.sub, args, kwargs)
+    return tx.call_python(replacing, [], given)
 
 
 @handles(importlib.util.find_spec)
@@ -245,7 +265,7 @@ def _pure_python(*fns: Any) -> None:
 
 
 _pure_python(
-    re.compile, re.match, re.search, re.fullmatch, re.sub, re.split, re.findall, re.escape,
+    re.compile, re.match, re.search, re.fullmatch, re.split, re.findall, re.finditer, re.escape,
     os.path.join, os.path.basename, os.path.dirname, os.path.splitext,
     typing.get_origin, typing.get_args, json.dumps, json.loads, ast.literal_eval,
 )  # fmt: skip

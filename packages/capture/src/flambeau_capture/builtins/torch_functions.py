@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.source import Held
 from flambeau_capture.graph_checks import require
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.values.arrays import ArrayValue, rules
@@ -45,12 +46,29 @@ _state(
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
-    torch.get_float32_matmul_precision, torch.is_anomaly_enabled,
     torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
-    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
-    torch.backends.cuda.math_sdp_enabled, torch.backends.cudnn.is_available,
-    torch.backends.mkldnn.is_available, torch.backends.mps.is_available,
+    torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available, torch.backends.mps.is_available,
     torch.distributed.is_available, *compat.state_questions(),
+)  # fmt: skip
+
+
+def _asked(*fns: Any) -> None:
+    """Questions without arguments about what the state check does not know: guarded by asking."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            found = evaluate_call(tx, _fn, args, kwargs)
+            tx.guard(Held(_fn, _fn.__name__), "ANSWER", found.as_python())
+            return found
+
+        HANDLERS[fn] = handler
+
+
+_asked(
+    torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_num_threads,
+    torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
+    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
 )  # fmt: skip
 
 
@@ -204,7 +222,7 @@ breaks("FB0004", torch.nonzero, torch.unique, torch.masked_select, torch.argwher
 breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
 breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
-pure(torch.promote_types, torch.can_cast, torch.get_num_threads)
+pure(torch.promote_types, torch.can_cast)
 
 
 @handles(torch.broadcast_shapes)

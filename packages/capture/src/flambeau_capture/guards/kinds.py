@@ -322,7 +322,7 @@ SPECIAL_NAMES = tuple(
         "float", "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv",
         "rtruediv", "itruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul",
         "rmatmul", "and", "rand", "or", "ror", "xor", "rxor", "neg", "pos", "abs", "invert",
-        "torch_function", "instancecheck", "subclasscheck",
+        "torch_function", "instancecheck", "subclasscheck", "delete",
     )
 )  # fmt: skip
 
@@ -356,6 +356,57 @@ CLASS_SPECIALS = register(
     )
 )
 
+
+def _entry_holds(value: Any, params: Params) -> bool:
+    return isinstance(value, type) and _changed_special(value, params) is None
+
+
+def _shown_entry(params: Params) -> str:
+    ((name, found),) = params[0]
+    return f"no {name} in the class" if found is None else f"{name} = {shown(found)} in the class"
+
+
+def _got_entry(value: Any, params: Params) -> str:
+    name = params[0][0][0]
+    return f"{name} = {shown(_in_mro(value, name))}"
+
+
+#: what stands in a class or the classes it derives from, before any descriptor is asked
+CLASS_ENTRY = register(
+    Kind(
+        "CLASS_ENTRY",
+        holds=_entry_holds,
+        check=lambda params: ("TYPE_METHODS", params[0]),
+        expected=_shown_entry,
+        got=_got_entry,
+        prepare=lambda params: (((params[0], params[1]),),),
+    )
+)
+
+SUBCLASS = register(
+    Kind(
+        "SUBCLASS",
+        holds=lambda value, params: _is_subclass(value, params),
+        check=lambda params: ("PREDICATE", partial(_ask, _is_subclass, params)),
+        expected=lambda params: f"{'a' if params[1] else 'no'} subclass of {shown(params[0])}",
+        got=_show_value,
+        cost=3,
+    )
+)
+
+#: what a function without arguments answers: the state of the process or the thread
+ANSWER = register(
+    Kind(
+        "ANSWER",
+        holds=lambda value, params: _answers(value, params),
+        check=lambda params: ("PREDICATE", partial(_ask, _answers, params)),
+        expected=_show_param,
+        got=lambda value, params: shown(value()),
+        cost=3,
+        prepare=lambda params: (_a_constant(params[0]),),
+    )
+)
+
 CALL = register(
     Kind(
         "CALL",
@@ -366,6 +417,14 @@ CALL = register(
         cost=4,
     )
 )
+
+
+def _is_subclass(value: Any, params: Params) -> bool:
+    return issubclass(value, params[0]) is params[1]
+
+
+def _answers(value: Any, params: Params) -> bool:
+    return same(params[0], value())
 
 
 def _the_bool(value: Any) -> bool:

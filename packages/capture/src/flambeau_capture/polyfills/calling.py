@@ -6,6 +6,7 @@ and in the order that the original uses it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -127,3 +128,19 @@ def bisect_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None)
         else:
             hi = middle
     return lo
+
+
+def replacing(pattern: Any, repl: Any, string: str, count: int = 0, flags: int = 0) -> str:
+    """`re.sub` with a function."""
+    compiled = re.compile(pattern, flags) if isinstance(pattern, str) else pattern
+    parts = []
+    done = place = 0
+    for found in compiled.finditer(string):
+        if count and done == count:
+            break
+        parts.append(string[place : found.start()])
+        parts.append(repl(found))
+        place = found.end()
+        done += 1
+    parts.append(string[place:])
+    return "".join(parts)

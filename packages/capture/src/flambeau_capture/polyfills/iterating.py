@@ -233,3 +233,19 @@ def index_of(a: Iterable[Any], b: Any) -> int:
         if item is b or item == b:
             return place
     raise ValueError("sequence.index(x): x not in sequence")
+
+
+def group_tensors(tensorlistlist: Any, with_indices: bool = False) -> dict[Any, Any]:
+    """Tensors of several lists, place by place, by device and dtype of the first list's."""
+    groups: dict[Any, Any] = {}
+    for index, first in enumerate(tensorlistlist[0]):
+        key = (first.device, first.dtype)
+        if key not in groups:
+            groups[key] = ([[] for _ in tensorlistlist], [])
+        lists, indices = groups[key]
+        for found, tensors in zip(lists, tensorlistlist):
+            if tensors:
+                found.append(tensors[index])
+        if with_indices:
+            indices.append(index)
+    return groups

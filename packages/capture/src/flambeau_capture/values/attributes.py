@@ -7,6 +7,7 @@ asked, so that an overriding attribute set later is noticed.
 
 from __future__ import annotations
 
+import abc
 import functools
 import types
 from typing import Any
@@ -42,6 +43,31 @@ def assume_special_methods(tx: Tracer, python_class: type) -> None:
         tx.guard(Held(python_class, python_class.__name__), "CLASS_SPECIALS", python_class)
 
 
+def assume_entry(tx: Tracer, python_class: type, name: str, found: Any) -> None:
+    """Assume what a class of the program, or one it derives from, has under a name (None: nothing),
+    as it stands there: a function and the same one behind staticmethod are two things."""
+    if not trusted_class(python_class):
+        tx.guard(Held(python_class, python_class.__name__), "CLASS_ENTRY", name, found)
+
+
+def assume_bases(tx: Tracer, python_class: type) -> None:
+    """Assume that a class of the program derives from what it derives from."""
+    if not trusted_class(python_class):
+        where = Attr(Held(python_class, python_class.__name__), "__mro__")
+        tx.guard(where, "ID_MATCH", python_class.__mro__)
+
+
+def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
+    """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
+    answer = issubclass(python_class, kind)
+    assume_bases(tx, python_class)
+    assume_special_methods(tx, type(kind))
+    declared = isinstance(kind, abc.ABCMeta) and kind not in python_class.__mro__
+    if declared and not (trusted_class(python_class) and trusted_class(kind)):
+        tx.guard(Held(python_class, python_class.__name__), "SUBCLASS", kind, answer)
+    return answer
+
+
 def class_attribute(
     tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
 ) -> Value:
@@ -53,7 +79,10 @@ def class_attribute(
     if after is not None:
         mro = mro[mro.index(after) + 1 :]
     owner = next((k for k in mro if name in k.__dict__), None)
+    if after is not None:
+        assume_bases(tx, python_class)
     if owner is None:
+        assume_entry(tx, python_class, name, None)
         tx.raise_error(
             AttributeError, f"'{python_class.__name__}' object has no attribute '{name}'"
         )
@@ -61,6 +90,9 @@ def class_attribute(
     asked = owner if after is not None else python_class
     where = Attr(Held(asked, asked.__name__), name)
     trusted = trusted_class(owner) and trusted_class(asked) and name != "forward"
+    if not trusted and hasattr(type(found), "__get__"):
+        assume_entry(tx, asked, name, found)
+        assume_special_methods(tx, type(found))
     if isinstance(found, types.FunctionType):
         if not trusted:
             tx.guard(where, "FUNCTION_MATCH", found)
@@ -73,15 +105,15 @@ def class_attribute(
             tx.wrap(found.__func__, Held(found.__func__, name)),
         )
     if isinstance(found, property):
-        if not trusted:
-            tx.guard(where, "ID_MATCH", found)
         if found.fget is None:
             tx.raise_error(AttributeError, f"unreadable attribute '{name}'")
         return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [receiver], {})
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, receiver, found, name)
+    if isinstance(found, types.BuiltinFunctionType) and name != "__new__":
+        return tx.wrap(found, where)  # it does not bind
     if isinstance(found, SLOT_TYPES):
-        return BoundMethod(receiver, name)
+        return BoundMethod(receiver, found.__name__)
     if isinstance(found, types.MemberDescriptorType):
         return _slot(tx, receiver, name)
     if isinstance(found, types.GetSetDescriptorType):
@@ -137,7 +169,8 @@ def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
         found = receiver.read_slot(tx, name)
         if found is not None:
             return found
-        tx.raise_error(AttributeError, name)
+        shown = f"'{receiver.cls.__name__}' object has no attribute '{name}'"
+        tx.raise_error(AttributeError, shown)
     receiver.unknown(f"slot {name!r}")
 
 
@@ -153,4 +186,6 @@ def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
     if own is not None:
         found: Value = own(tx, name)
         return found
+    if isinstance(receiver, ObjectValue) and receiver.payload is not None:
+        return receiver.payload.get_attr(tx, name)
     receiver.unknown(f"attribute {name!r}")

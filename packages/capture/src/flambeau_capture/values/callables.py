@@ -236,5 +236,10 @@ NOT_IN_GRAPH = frozenset(
 )
 
 
+def known_callable(fn: Any) -> bool:
+    """Whether a callable has a handler of its own, whatever it is bound to."""
+    return find(HANDLERS, fn) is not None
+
+
 def none() -> Constant:
     return Constant(None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.values.attributes import assume_entry
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
@@ -91,6 +92,8 @@ class ClassValue(Value):
             return self._from_metaclass(tx, name)
         found = owner.__dict__[name]
         where = Attr(Held(python_class, python_class.__name__), name)
+        if hasattr(type(found), "__get__"):
+            assume_entry(tx, python_class, name, found)
         if isinstance(found, types.FunctionType):
             if not trusted_class(python_class):
                 tx.guard(where, "FUNCTION_MATCH", found)
@@ -117,6 +120,7 @@ class ClassValue(Value):
                 f"type object '{self.python_class.__name__}' has no attribute '{name}'",
             )
         found = owner.__dict__[name]
+        assume_entry(tx, meta, name, found)
         if isinstance(found, types.FunctionType):
             return MethodValue(self, tx.wrap(found, Held(found, name)))
         if isinstance(found, property) and found.fget is not None:

@@ -183,18 +183,41 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
         made = dict_payload(tx, obj, source, base)
         made.source = source  # changes are replayed on the instance
         return made
+    if base is collections.defaultdict:
+        made = dict_payload(tx, obj, source, base)
+        made.source = source
+        made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
+        return made
+    if base is collections.deque:
+        tx.guard(source, "LENGTH", len(obj))
+        tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
+        items = collections.deque(obj).copy()
+        return DequeValue(existing_sequence(tx, items, source, "any"), obj.maxlen, source, tx)
+    if base in (set, frozenset):
+        return _set_payload(tx, obj, source, base)
     if base is list:
         tx.guard(source, "LENGTH", len(obj))
         return ListValue(existing_sequence(tx, list.copy(obj), source, "list"), source, tx)
     if base is tuple:
         tx.guard(source, "LENGTH", len(obj))
         return TupleValue(existing_sequence(tx, tuple(obj), source, "tuple"), tuple, None, tx)
-    if base in (str, int, float):
+    if base in (str, int, float, bytes, complex):
         plain = base(obj)
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard_equal(source, plain)
         return Constant(plain)
     return NotImplemented
+
+
+def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
+    """The items of an instance that derives from set or frozenset."""
+    items = list(base.__iter__(obj))  # type: ignore[attr-defined]
+    if not all(type(item) in LITERALS or isinstance(item, type) for item in items):
+        return NotImplemented
+    tx.guard(source, "LENGTH", len(items))
+    for item in items:
+        tx.guard(source, "SET_CONTAINS", item)
+    return SetValue([tx.wrap_new(item) for item in items], base, source, tx)
 
 
 def _builtin_base(kind: type) -> type:

@@ -282,6 +282,14 @@ class DequeValue(ListValue):
         return BoundMethod(self, name)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "__init__":
+            given = dict(zip(("iterable", "maxlen"), args)) | dict(kwargs)
+            limit = constant_of(given["maxlen"]) if "maxlen" in given else None
+            if self.source is not None and limit != self.maxlen:
+                self.unknown("__init__ with another maxlen")
+            self.maxlen = limit
+            self.replace(tx, unpack(tx, given["iterable"]) if "iterable" in given else [])
+            return Constant(None)
         if name in ("appendleft", "extendleft"):
             new = [args[0]] if name == "appendleft" else unpack(tx, args[0])[::-1]
             items = [*new, *self.raw()]

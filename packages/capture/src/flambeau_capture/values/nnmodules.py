@@ -89,8 +89,10 @@ class ModuleValue(ObjectValue):
         found = self.table_entry(tx, name)
         if found is not None:
             return found
-        if self.source is not None:
-            tx.guard(self.source, "NOT_HASATTR", name)
+        if self.source is not None and self.real is not None:
+            for table in TABLES:
+                if isinstance(self.real.__dict__.get(table), dict):
+                    tx.guard(InstanceAttr(self.source, table), "DICT_NOT_CONTAINS", name)
         tx.raise_error(
             AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
         )
@@ -138,6 +140,10 @@ class ModuleValue(ObjectValue):
         return None
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
+        for name in ("__call__", "_call_impl"):  # whatever torch's own classes are patched with
+            entry = find_in_class(self.python_class, name)
+            where = Held(self.python_class, self.python_class.__name__)
+            tx.guard(where, "CLASS_ENTRY", name, entry[1] if entry else None)
         if self.python_class.__call__ not in compat.MODULE_CALLS:
             return super().forwards(tx, args, kwargs)
         return module_forwards(tx, self, args, kwargs)
@@ -168,6 +174,8 @@ def module_forwards(
     if not isinstance(module, ModuleValue) or module.hooked(tx):
         impl = compat.MODULE_CALLS[-1]
         return tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs
+    if module.python_class._call_impl is not compat.MODULE_CALLS[-1]:  # type: ignore[attr-defined]
+        return tx.get_attr(module, "_call_impl"), args, kwargs
     return tx.get_attr(module, "forward"), args, kwargs
 
 
@@ -181,13 +189,15 @@ def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     tx.guard(source, "TYPE_MATCH", type(obj))
-    assume_special_methods(tx, type(obj))
-    known: Value | None = tx.heap.find(obj)
-    if known is not None:
-        return known
-    made = ModuleValue(type(obj), real=obj, source=source)
-    tx.heap.know(obj, made)
-    return made
+    original = type(obj).__dict__.get("__flambeau_original__", obj)  # a compiled module's twin
+    assume_special_methods(tx, type(original))
+    known: Value | None = tx.heap.find(original)
+    if known is None:
+        known = ModuleValue(type(original), real=original, source=source)
+        tx.heap.know(original, known)
+    if original is not obj:
+        tx.heap.know(obj, known)
+    return known
 
 
 def is_module_method(fn: Any, name: str) -> bool:

@@ -8,6 +8,7 @@ the program; what was assumed about classes and instances is guarded.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
 from flambeau_capture.values.attributes import (
     SLOT_TYPES,
+    assume_entry,
     assume_special_methods,
     class_attribute,
     find_in_class,
@@ -159,8 +161,10 @@ class ObjectValue(Value):
         return find_in_class(self.python_class, "__getattr__") is not None
 
     def missing_attr(self, tx: Tracer, name: str) -> Value:
+        assume_entry(tx, self.python_class, name, None)
         if self._has_fallback():
             return self._call_class(tx, "__getattr__", [Constant(name)])
+        assume_special_methods(tx, self.python_class)
         tx.raise_error(
             AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
         )
@@ -323,7 +327,9 @@ class ObjectValue(Value):
     def rebuild(self, writer: Any) -> None:
         """Make the object without running its class's code, then set what it holds."""
         immutable = (
-            isinstance(self.payload, Constant) or type(self.payload).__name__ == "TupleValue"
+            isinstance(self.payload, Constant)
+            or type(self.payload).__name__ == "TupleValue"
+            or (self.payload is not None and self.payload.cls is frozenset)
         )
         with writer.building(self):
             given = [self.payload] if immutable else []
@@ -375,7 +381,9 @@ def _new_instance(python_class: Any, *content: Any) -> Any:
         return base.__new__(python_class, *content)
     if python_class is types.SimpleNamespace:
         return types.SimpleNamespace()
-    bases: tuple[Any, ...] = (dict, list, set, tuple)
+    bases: tuple[Any, ...] = (
+        collections.defaultdict, collections.OrderedDict, dict, list, set, tuple, collections.deque
+    )  # fmt: skip
     for base in bases:
         if issubclass(python_class, base):
             return base.__new__(python_class)
@@ -383,9 +391,13 @@ def _new_instance(python_class: Any, *content: Any) -> Any:
 
 
 def _fill_payload(target: Any, content: Any) -> None:
-    if isinstance(target, dict):
-        import collections
-
+    if isinstance(target, collections.defaultdict):
+        collections.defaultdict.__init__(target, content.default_factory)
+        for key, value in content.items():
+            dict.__setitem__(target, key, value)
+    elif isinstance(target, collections.deque):
+        collections.deque.__init__(target, content, content.maxlen)
+    elif isinstance(target, dict):
         kind: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
         for key, value in content.items():
             kind.__setitem__(target, key, value)

@@ -8,6 +8,7 @@ operation is a graph break.
 from __future__ import annotations
 
 import operator
+import re
 import types
 import typing
 from typing import Any
@@ -95,6 +96,8 @@ class FrozenValue(OpaqueValue):
         return BoundMethod(self, name) if callable(found) else tx.wrap_new(found)
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
+        if name == "sub" and isinstance(self.real, re.Pattern) and args:
+            return tx.call(tx.wrap_new(re.sub), [self, *args], kwargs)
         try:
             plain = [arg.as_python() for arg in args]
             named = {key: arg.as_python() for key, arg in kwargs.items()}
@@ -103,6 +106,10 @@ class FrozenValue(OpaqueValue):
         from flambeau_capture.values.callables import wrap_evaluated
 
         return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
+
+
+#: what programs replace in torch's and Python's own modules; the rest is taken to stay
+_REPLACEABLE = (types.FunctionType, types.BuiltinFunctionType, type, bool, int, float, str)
 
 
 class PyModuleValue(Value):
@@ -137,7 +144,8 @@ class PyModuleValue(Value):
         except AttributeError as error:
             tx.raise_error(AttributeError, *error.args)
         if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
-            return tx.wrap(found, Held(found, f"{self.module.__name__}.{name}"))
+            if not isinstance(found, _REPLACEABLE):
+                return tx.wrap(found, Held(found, f"{self.module.__name__}.{name}"))
         return tx.wrap(found, Attr(Held(self.module, self.module.__name__), name))
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:

@@ -12,8 +12,11 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import handles
+from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_type
@@ -29,6 +32,37 @@ class WeakReference(OpaqueValue):
         target = self.real()
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
         return Constant(None) if target is None else tx.wrap(target, Held(target, "referent"))
+
+
+class NewReference(Value):
+    """A weak reference that the program makes under capture."""
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+
+    @property
+    def cls(self) -> type:
+        return weakref.ReferenceType
+
+    def truth(self, tx: Tracer) -> bool:
+        return True
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """An object that the program had before lives on; whether a new one does, Python knows."""
+        if self.target.place() is None and not isinstance(self.target, ClassValue):
+            raise Break("FB0009", f"a weak reference to a new {self.target.cls.__name__}")
+        return self.target
+
+    def reconstruct(self, writer: Any) -> None:
+        with writer.building(self):
+            writer.call(weakref.ref, [self.target])
+
+
+@handles(weakref.ref)
+def _new_reference(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) != 1 or kwargs or isinstance(args[0], Constant):
+        raise Break("FB0005", "weakref.ref with a callback, or of a constant")
+    return NewReference(args[0])
 
 
 class _Refers:

@@ -496,7 +496,7 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         if known is not None:
             return known
         made = TensorValue(node, python_class=_public_class(result))
-        if result.requires_grad and result.is_leaf:
+        if node.kwargs.get("requires_grad") is True and result.is_leaf:
             for rule in NEW_LEAVES:
                 rule(tx, made)
         return made

@@ -23,7 +23,7 @@ from flambeau_capture.source import Attr, Held, ModuleEntry, Source
 from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.callables import BuiltinValue
+from flambeau_capture.values.callables import BuiltinValue, known_callable
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
@@ -323,6 +323,7 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
         and owner is not None
         and not isinstance(owner, types.ModuleType | type | types.GetSetDescriptorType)
         and not trusted_callable(obj)
+        and not known_callable(obj)
     ):
         tx.guard(source, "TYPE_MATCH", type(obj))
         receiver = tx.wrap(owner, Attr(source, "__self__"))
