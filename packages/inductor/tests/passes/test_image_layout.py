@@ -8,13 +8,15 @@ from flambeau_inductor.passes.image_layout import channels_last
 from torch import Tensor, fx, nn
 
 
-def network(*, dense: int = 0, image_out: bool = False, viewed: bool = False) -> fx.GraphModule:
-    """Two depthwise and two pointwise convolutions (and `dense` others), pooled."""
+def network(
+    *, dense: int = 0, cheap: int = 2, image_out: bool = False, viewed: bool = False
+) -> fx.GraphModule:
+    """So many depthwise and pointwise convolutions (and `dense` others), pooled."""
     root, graph = nn.Module(), fx.Graph()
     x = graph.placeholder("x")
     x.meta["val"] = torch.randn(2, 8, 6, 6)
     here = x
-    shapes = [(8, 1, 3, 3), (8, 8, 1, 1)] * 2 + [(8, 8, 3, 3)] * dense
+    shapes = [(8, 1, 3, 3), (8, 8, 1, 1)] * cheap + [(8, 8, 3, 3)] * dense
     for number, shape in enumerate(shapes):
         root.register_buffer(f"w{number}", torch.randn(shape))
         weight = graph.get_attr(f"w{number}")
@@ -51,10 +53,54 @@ def test_values_stay_and_images_are_channels_last() -> None:
     assert all(t.is_contiguous(memory_format=torch.channels_last) for t in seen)
 
 
+def orders(gm: fx.GraphModule) -> list[torch.memory_format]:
+    """What the calls of `contiguous` ask for."""
+    return [
+        n.kwargs["memory_format"]
+        for n in gm.graph.find_nodes(op="call_method", target="contiguous")
+    ]
+
+
+def test_a_returned_image_keeps_its_strides() -> None:
+    gm, x = network(image_out=True), torch.randn(2, 8, 6, 6)
+    (want,) = gm(x)
+    assert channels_last(gm) == 4
+    (found,) = gm(x)
+    torch.testing.assert_close(found, want)
+    assert found.stride() == want.stride() and want.is_contiguous()
+
+
+def test_dense_convolutions_that_move_more_image_than_weight() -> None:
+    gm, x = network(dense=3, cheap=0), torch.randn(2, 8, 6, 6)
+    middle = gm.graph.find_nodes(op="call_function", target=torch.conv2d)[1]
+    middle.args[1].meta["val"] = torch.randn(200, 8, 3, 3)  # type: ignore[union-attr]
+    (want,) = gm(x)
+    with torch.no_grad():
+        assert channels_last(gm) == 2
+    last, rows = torch.channels_last, torch.contiguous_format
+    assert orders(gm) == [last, rows, last]
+    torch.testing.assert_close(gm(x)[0], want)
+
+
+def test_dense_convolutions_in_training_are_left_alone() -> None:
+    assert channels_last(network(dense=3, cheap=0)) == 0
+
+
+def test_dense_convolutions_beside_group_norms_are_left_alone() -> None:
+    gm = network(dense=3, cheap=0)
+    relu = gm.graph.find_nodes(op="call_function", target=torch.relu)[0]
+    relu.target, relu.args = torch.nn.functional.group_norm, (relu.args[0], 2)
+    with torch.no_grad():
+        assert channels_last(gm) == 0
+
+
 def test_left_alone() -> None:
+    transposed = network(image_out=True)
+    (output,) = transposed.graph.find_nodes(op="output")
+    output.all_input_nodes[0].meta["val"] = torch.randn(2, 8, 6, 6).transpose(2, 3)
     cases = {
         "dense convolutions": network(dense=4),
-        "an image is returned": network(image_out=True),
+        "an image is returned in another order": transposed,
         "a view asks for strides": network(viewed=True),
     }
     trained = network()

@@ -1,12 +1,14 @@
-"""Channels-last images for networks of depthwise and pointwise convolutions, before tracing.
+"""Channels-last images where the library computes convolutions faster so, before tracing.
 
-In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which every
-convolution asks for its images channels-last. Invariant: values stay, and so do the strides of all
-that the caller sees: a graph that returns or writes images is left alone.
+In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which convolutions
+ask for their images channels-last. Invariant: values stay, and so do the strides of all that the
+caller sees: a graph that returns images in another order than row-major, or writes them, is left
+alone.
 
-The library computes a dense convolution in blocks of channels and brings images into that order
-itself; a depthwise one, or one of 1 x 1, costs no more than that reordering. With the channels last
-there is none, and what lies between convolutions keeps the order it finds.
+The library computes a dense convolution in blocks of channels. Row-major images are brought into
+that order before it and back after it; channels-last ones nearly are in it, but their weights are
+then reordered at a higher price. So a dense convolution gains where it moves more image than
+weight. A depthwise one, or one of 1 x 1, costs no more than the reordering itself.
 """
 
 from __future__ import annotations
@@ -24,28 +26,61 @@ CONVOLUTIONS = frozenset({torch.conv2d, torch.nn.functional.conv2d})
 PAYS = 0.7
 """Share of the convolutions that must be cheap (depthwise, grouped or 1 x 1)."""
 
+BY_GROUPS = frozenset({"group_norm", "instance_norm"})
+"""What goes through an image channel by channel: row-major order is better for it."""
+
 
 def channels_last(gm: fx.GraphModule) -> int:
-    """Let the convolutions of `gm` read channels-last images, if that pays; how many do."""
+    """Let convolutions of `gm` read channels-last images, if that pays; how many do."""
     found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in CONVOLUTIONS]
-    if not _pays(found) or not _unseen(gm):
+    orders = _orders(gm, found)
+    if torch.channels_last not in orders or not _unseen(gm):
         return 0
-    for node in found:
-        with gm.graph.inserting_before(node):
-            moved = gm.graph.call_method(
-                "contiguous", (node.args[0],), {"memory_format": torch.channels_last}
-            )
-        moved.meta = {k: v for k, v in node.meta.items() if k == "stack_trace"}
-        node.update_arg(0, moved)
+    for node, order in zip(found, orders, strict=True):
+        image = node.args[0]
+        assert isinstance(image, fx.Node)
+        _reorder(gm, image, node, order)
+    (output,) = gm.graph.find_nodes(op="output")
+    for part in output.all_input_nodes:
+        if _is_image(part):
+            _reorder(gm, part, output, torch.contiguous_format)
     gm.recompile()
-    return len(found)
+    return orders.count(torch.channels_last)
 
 
-def _pays(convolutions: list[fx.Node]) -> bool:
+def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) -> None:
+    """Let `reader` find `image` in this order."""
+    with gm.graph.inserting_before(reader):
+        moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
+    moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
+    reader.replace_input_with(image, moved)
+
+
+def _orders(gm: fx.GraphModule, convolutions: list[fx.Node]) -> list[torch.memory_format]:
+    """The order in which each convolution is to find its image."""
     kinds = [_kind(node) for node in convolutions]
-    if "unknown" in kinds or "depthwise" not in kinds:
-        return False
-    return sum(kind != "dense" for kind in kinds) >= PAYS * len(kinds)
+    if "unknown" in kinds or not kinds:
+        return []
+    if "depthwise" in kinds:
+        cheap = sum(kind != "dense" for kind in kinds) >= PAYS * len(kinds)
+        return [torch.channels_last] * len(kinds) if cheap else []
+    if torch.is_grad_enabled() or any(_by_groups(node) for node in gm.graph.nodes):
+        return []
+    return [
+        torch.channels_last if _moves_more_image(node) else torch.contiguous_format
+        for node in convolutions
+    ]
+
+
+def _by_groups(node: fx.Node) -> bool:
+    return node.op == "call_function" and getattr(node.target, "__name__", "") in BY_GROUPS
+
+
+def _moves_more_image(node: fx.Node) -> bool:
+    image, weight = (_value(part) for part in node.args[:2])
+    result = _value(node)
+    moved = image.numel() + (result.numel() if isinstance(result, Tensor) else 0)
+    return bool(moved > weight.numel())
 
 
 def _kind(node: fx.Node) -> str:
@@ -66,15 +101,14 @@ def _kind(node: fx.Node) -> str:
 
 
 def _unseen(gm: fx.GraphModule) -> bool:
-    """Whether no image, and no gradient of one, leaves the graph, and none has its strides read."""
+    """Whether images leave the graph in row-major order alone, and no gradients of them, and none
+    has its strides read."""
     for node in gm.graph.nodes:
         value = _value(node)
-        image = isinstance(value, Tensor) and value.dim() >= IMAGE
-        if node.op == "placeholder" and image and value.requires_grad:
+        if node.op == "placeholder" and _is_image(node) and value.requires_grad:
             return False
-        if node.op == "output" and any(
-            isinstance(_value(part), Tensor) and _value(part).dim() >= IMAGE
-            for part in node.all_input_nodes
+        if node.op == "output" and not all(
+            _value(part).is_contiguous() for part in node.all_input_nodes if _is_image(part)
         ):
             return False
         if node.op == "call_method" and str(node.target) in STRICT:
@@ -82,6 +116,11 @@ def _unseen(gm: fx.GraphModule) -> bool:
         if node.op == "call_function" and getattr(node.target, "__name__", "") in STRICT:
             return False
     return True
+
+
+def _is_image(node: fx.Node) -> bool:
+    value = _value(node)
+    return isinstance(value, Tensor) and value.dim() >= IMAGE
 
 
 STRICT = frozenset({"view", "view_", "as_strided", "as_strided_", "stride", "is_contiguous"})
