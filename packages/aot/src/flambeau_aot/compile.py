@@ -77,6 +77,7 @@ def compile(
     decompositions: Decompositions | None = None,
     partition: Partition = min_cut_partition,
     options: Options | None = None,
+    open_sizes: bool = True,
 ) -> Compiled:
     """Compile a captured graph for the metadata of these inputs.
 
@@ -88,10 +89,13 @@ def compile(
     values, `Unsupported` where it does what this layer refuses, `NotYetSymbolic` for symbolic
     sizes that it cannot leave open. Sizes are left open where the placeholders' `meta["val"]` have
     symbols; what their shape environment holds when this returns has been relied on, and is for
-    the caller to check at each call.
+    the caller to check at each call. With `open_sizes=False` every size is what it is for these
+    inputs.
     """
     options = options or Options()
     program = of_graph_module(gm, options.name)
+    if not open_sizes:
+        program = replace(program, symbolic=())
     compilers = Compilers(fw_compiler, bw_compiler, inference_compiler)
     return compile_program(
         program, example_inputs, compilers, decompositions or {}, partition, options
@@ -236,13 +240,11 @@ def _stored(
     grad_mode: bool = True,
     crossing: Crossing | None = None,
     higher: Higher | None = None,
-) -> Stored | None:
+) -> Stored:
     """The program as data, `own` of its static tensors being those it came with.
 
-    None where sizes are open: what was learnt about them belongs to the shape environment.
+    What was learnt about open sizes is no part of it: the shape environment knows.
     """
-    if joint.symbols:
-        return None
     constants = joint.static[own:]
     return Stored(
         joint.plan,

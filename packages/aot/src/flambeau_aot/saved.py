@@ -23,6 +23,7 @@ from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
 from flambeau_aot.runtime.check import Checked
 from flambeau_aot.runtime.function import Crossing, HigherCall, HigherOrder, TangentLayout
+from flambeau_aot.sizes import Sized, only_arithmetic
 
 
 class CannotSave(AotError):
@@ -189,8 +190,15 @@ CLASSES: Mapping[str, type[Any]] = {
         Contract,
         Higher,
         Report,
+        Sized,
     )
 }
+
+_GIVEN_BY_SIZES: Mapping[str, Mapping[str, Any]] = {
+    "TangentLayout": {"shape": (), "stride": ()},
+    "ViewStep": {"args": (), "kwargs": {}},
+}
+"""What is left out of an object whose `sized` computes it at each call, and what stands there."""
 
 _NAMED: Mapping[str, type[Any]] = {
     "dtype": torch.dtype,
@@ -228,8 +236,10 @@ def encoded(value: Any) -> Any:
     if isinstance(value, pytree.TreeSpec):
         return {"tree": _tree(value)}
     if CLASSES.get(kind.__name__) is kind:
-        own = {field.name: encoded(getattr(value, field.name)) for field in fields(value)}
-        return {"class": kind.__name__, "fields": own}
+        own = {each.name: getattr(value, each.name) for each in fields(value) if each.init}
+        if own.get("sized") is not None:
+            own |= _GIVEN_BY_SIZES[kind.__name__]
+        return {"class": kind.__name__, "fields": {n: encoded(item) for n, item in own.items()}}
     raise CannotSave(f"a {kind.__module__}.{kind.__qualname__} has no form as data: {value!r}")
 
 
@@ -248,7 +258,10 @@ def decoded(value: Any) -> Any:
         return value
     if "class" in value:
         cls = CLASSES[value["class"]]
-        return cls(**{name: decoded(item) for name, item in value["fields"].items()})
+        given = {name: decoded(item) for name, item in value["fields"].items()}
+        if cls is Sized and not only_arithmetic(given["text"]):
+            raise ValueError(f"{given['text']!r} is more than arithmetic on sizes")
+        return cls(**given)
     ((kind, content),) = value.items()
     return _DECODE[kind](content)
 

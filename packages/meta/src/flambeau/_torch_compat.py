@@ -81,3 +81,64 @@ def first_bucket_bytes() -> int:
 def default_store() -> Any:
     """The key-value store that the default process group met in."""
     return torch.distributed.distributed_c10d._get_default_store()
+
+
+# --- symbolic sizes -------------------------------------------------------------------------------
+
+
+def expression_of(number: Any) -> Any:
+    """The sympy expression of a symbolic number, with what its environment has learnt since."""
+    return number.node.expr
+
+
+def environment_of(number: Any) -> Any:
+    """The shape environment that a symbolic number belongs to."""
+    return number.node.shape_env
+
+
+def values_of(environment: Any) -> Any:
+    """The values of symbols in this call; 2.13 has another name for them than 2.11."""
+    name = "backed_var_to_val" if hasattr(environment, "backed_var_to_val") else "var_to_val"
+    return getattr(environment, name)
+
+
+def guards_of(environment: Any) -> list[Any]:
+    """The conditions that an environment has assumed, in their order."""
+    return [guard.expr for guard in environment.guards]
+
+
+def equal_symbols(environment: Any) -> Any:
+    """Symbols that were found equal to expressions."""
+    return environment.replacements
+
+
+def ranges_of(environment: Any) -> Any:
+    """The range of each symbol."""
+    return environment.var_to_range
+
+
+def range_of(environment: Any, symbol: Any) -> str:
+    """The range of a symbol as text."""
+    bounds = environment.var_to_range.get(symbol)
+    return "any" if bounds is None else f"{bounds.lower} to {bounds.upper}"
+
+
+def bounds_of(bounds: Any) -> tuple[int | None, int | None]:
+    """The ends of a range; None where it has none, or one that is no integer."""
+    return (
+        int(bounds.lower) if bounds.lower.is_Integer else None,
+        int(bounds.upper) if bounds.upper.is_Integer else None,
+    )
+
+
+def assume(environment: Any, condition: Any) -> bool:
+    """Let an environment decide a condition, which it assumes from there on; what it decided."""
+    return bool(environment.create_symboolnode(condition))
+
+
+def symbolic_class(name: str) -> Any:
+    """The class of expressions that has this name."""
+    import sympy  # only graphs with open sizes need it
+    from torch.utils._sympy import functions
+
+    return getattr(functions, name, None) or getattr(sympy, name)

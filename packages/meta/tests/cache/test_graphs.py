@@ -265,17 +265,3 @@ def test_a_lookup_of_open_sizes_has_no_key():
     graph = fx.symbolic_trace(softmax)
     lookup = GraphCache(flambeau.choices.choose()).lookup(graph, [object()])
     assert lookup.key is None and "class object" in lookup.reason
-
-
-def test_open_sizes_have_no_key():
-    def fn(x):
-        return torch.tanh(x).sum(-1)
-
-    for _ in range(2):
-        compiled = flambeau.compile(fn, dynamic=True)
-        for size in (5, 9):
-            x = torch.randn(3, size)
-            torch.testing.assert_close(compiled(x), fn(x))
-        records = flambeau.report(compiled).records
-        assert records and not any(each.from_disk for each in records)
-        assert {each.not_cached for each in records} == {"sizes that are left open"}

@@ -175,7 +175,7 @@ def _through_aot(
         tally = Tally()
         name = graph_name(gm)
 
-        def compile_now(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
+        def compile_now(inputs: Sequence[Any], open_sizes: bool = True) -> flambeau_aot.Compiled:
             return flambeau_aot.compile(
                 gm,
                 inputs,
@@ -186,12 +186,16 @@ def _through_aot(
                     name=name if name.isidentifier() else "graph",
                     classify=classify,
                 ),
+                open_sizes=open_sizes,
             )
+
+        def compile_static(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
+            return compile_now(inputs, open_sizes=False)
 
         lookup = None if cache is None else cache.lookup(gm, example_inputs)
         found = None
         if lookup is not None and not request.recorder.watch.every_stage:
-            found = lookup.find(gm, example_inputs, compile_now)
+            found = lookup.find(gm, example_inputs, compile_static)
         if found is not None:
             compiled = found.compiled
             for half in found.halves:

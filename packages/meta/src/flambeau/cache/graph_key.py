@@ -11,9 +11,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from typing import Any
 
 import torch
+from flambeau_aot.sizes import has_symbols
 from flambeau_inductor import CompilerNotFound, Options
 from flambeau_inductor.cache import Key, code, key, processor, versions
 from flambeau_inductor.codegen.cpp.toolchain import find_toolchain
@@ -21,28 +23,42 @@ from torch import fx
 
 from flambeau._torch_compat import is_view, modes_of_math
 from flambeau.cache.graph_text import NAMED, PLAIN, CannotKey, text_of
+from flambeau.cache.open_sizes import OpenSizes
 from flambeau.choices import Choices
 
 KIND = "graphs"
+VARIANT = "variant"
 CODE = ("flambeau_capture", "flambeau_prims", "flambeau_aot", "flambeau_inductor", "flambeau")
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
-def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Key:
-    """The key of `gm` compiled for these inputs now. Raises CannotKey."""
+def graph_key(
+    gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices, sizes: OpenSizes | None = None
+) -> Key:
+    """The key of `gm` compiled for these inputs now. Raises CannotKey.
+
+    sizes: those that the graph leaves open. Their values are no part of the key: see `variant`.
+    """
     _refuse_options(choices.inductor)
     text, tensors = text_of(gm)
     _refuse_shared([*tensors, *inputs])
     described: list[str] = []
     first: dict[int, int] = {}
-    for place, item in enumerate([*tensors, *inputs]):
+    stand_ins = chain(repeat(None, len(tensors)), sizes.placeholders if sizes else repeat(None))
+    for place, (item, stand_in) in enumerate(zip([*tensors, *inputs], stand_ins)):
         if isinstance(item, torch.Tensor) and id(item) in first:
             described.append(f"{place}: the same as {first[id(item)]}")
             continue
         first[id(item)] = place
-        described.append(f"{place}: {metadata(item)}")
+        own = metadata(item) if sizes is None else metadata_of_open(item, stand_in, sizes)
+        described.append(f"{place}: {own}")
+    parts: dict[str, str] = {}
+    if sizes is not None:
+        sizes.refuse_others(gm)
+        parts["sizes"] = sizes.text()
     return key(
         KIND,
+        **parts,
         graph=text,
         inputs="\n".join(described),
         state=state(),
@@ -55,10 +71,25 @@ def graph_key(gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices) -> Ke
     )
 
 
-def metadata(item: Any) -> str:
-    """What compiling reads of an input."""
+def variant(of: Key, number: int) -> Key:
+    """The key of one of the entries of a graph with open sizes: each is for the sizes that fulfil
+    its own conditions."""
+    return key(of.kind, **{**dict(of.parts), VARIANT: str(number)})
+
+
+def metadata_of_open(item: Any, stand_in: Any, sizes: OpenSizes) -> str:
+    """The same where sizes are left open: `stand_in` says which, None for what has none."""
+    if stand_in is None or not has_symbols(stand_in):
+        return metadata(item)
+    if not isinstance(item, torch.Tensor):
+        return f"{type(item).__name__} {sizes.described(stand_in)}"
+    return metadata(item, sizes.described(stand_in))
+
+
+def metadata(item: Any, sizes: str | None = None) -> str:
+    """What compiling reads of an input; `sizes` in place of its sizes and strides."""
     if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise CannotKey("sizes that are left open")
+        raise CannotKey("a symbol in place of a number")
     if not isinstance(item, torch.Tensor):
         if type(item) in PLAIN or isinstance(item, NAMED):
             return repr(item)
@@ -68,7 +99,8 @@ def metadata(item: Any) -> str:
     if item.layout != torch.strided or item.is_quantized or item.is_conj() or item.is_neg():
         raise CannotKey(f"a tensor that is not plain memory ({item.layout}, {item.dtype})")
     facts = [
-        f"{item.dtype} {list(item.shape)} {list(item.stride())} {item.storage_offset()}",
+        f"{item.dtype} {sizes or f'{list(item.shape)} {list(item.stride())}'}",
+        f"{item.storage_offset()}",
         f"{item.device}",
         "requires grad" if item.requires_grad else "",
         "leaf" if item.is_leaf else "",

@@ -1,8 +1,9 @@
 """A captured graph as text that is the same in every process.
 
 In: a captured `fx.GraphModule`. Out: one line a node, values by number; or `CannotKey`. Invariant:
-two graphs with one text, on inputs of one metadata, compile to the same; what has no text that
-says all of it (a function of the program, an operator of somebody else's) has no key.
+two graphs with one text, on inputs of one metadata, compile to the same (`open_sizes` says what is
+known of sizes that are left open); what has no text that says all of it (a function of the program,
+an operator of somebody else's) has no key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from flambeau_aot.sizes import has_symbols
 from torch import fx
 
 from flambeau._torch_compat import is_overload
@@ -60,9 +60,6 @@ def _lines(gm: fx.GraphModule, tensors: list[torch.Tensor]) -> list[str]:
     lines: list[str] = []
     for node in gm.graph.nodes:
         numbers[node] = len(numbers)
-        if has_symbols(node.meta.get("val")):
-            # what a compile learns about a size is known to its environment alone
-            raise CannotKey("sizes that are left open")
         if node.op == "placeholder":
             lines.append(f"%{numbers[node]} = input")
             continue
@@ -113,7 +110,7 @@ def value(item: Any, numbers: Mapping[fx.Node, int]) -> str:
         parts = (value(each, numbers) for each in (item.start, item.stop, item.step))
         return f"slice({', '.join(parts)})"
     if isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-        raise CannotKey("sizes that are left open")
+        raise CannotKey("an open size inside an argument")
     if callable(item) or is_overload(item):
         return function(item)
     raise CannotKey(f"an argument of the class {type(item).__name__}")

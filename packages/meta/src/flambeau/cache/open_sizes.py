@@ -1,0 +1,190 @@
+"""The open sizes of a captured graph, by numbers that are the same in every process.
+
+In: a captured graph whose placeholders' fake values hold symbols. Out: their text for a key; what a
+compile has assumed about them, as data; and the same assumed again in another process. Invariant:
+after `assume` the graph's shape environment holds what it held after the compile that `learnt` was
+asked about, so that whoever guards the environment guards the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from flambeau_aot.sizes import has_symbols, is_symbolic
+from torch import fx
+
+from flambeau import _torch_compat as compat
+from flambeau.cache.graph_text import CannotKey
+from flambeau.conditions import OPERATIONS, Tree, first_broken
+
+
+class Inexpressible(ValueError):
+    """A condition that is no data, with what it holds."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a shape environment had assumed at one moment."""
+
+    guards: int
+    equal: dict[Any, Any]
+    ranges: dict[Any, Any]
+
+
+class OpenSizes:
+    """The symbols of one graph, in the order of its placeholders' sizes and strides."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.placeholders = [n.meta.get("val") for n in gm.graph.nodes if n.op == "placeholder"]
+        numbers = [part for value in self.placeholders for part in _numbers(value)]
+        self.environment = compat.environment_of(numbers[0])
+        self.symbols: list[Any] = []
+        for number in numbers:
+            expression = compat.expression_of(number)
+            for symbol in sorted(expression.free_symbols, key=str):
+                if symbol not in self.symbols:
+                    self.symbols.append(symbol)
+        self._numbers = {symbol: number for number, symbol in enumerate(self.symbols)}
+        self._values = compat.values_of(self.environment)
+        unknown = [symbol for symbol in self.symbols if symbol not in self._values]
+        if unknown:
+            raise CannotKey(f"a size that depends on data ({unknown[0]})")
+
+    def values(self) -> list[int | float]:
+        """What the symbols are in this call."""
+        return [
+            int(value) if value.is_integer else float(value)
+            for value in (self._values[symbol] for symbol in self.symbols)
+        ]
+
+    def tree(self, expression: Any) -> Tree:
+        """An expression as data. Raises Inexpressible."""
+        if expression.is_Symbol:
+            if expression not in self._numbers:
+                raise Inexpressible(f"{expression}, which is no size of the graph's inputs")
+            return ["s", self._numbers[expression]]
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_Float:
+            return ["float", repr(float(expression))]
+        if expression.is_Rational:
+            return ["Rational", int(expression.p), int(expression.q)]
+        name = type(expression).__name__
+        if name not in OPERATIONS:
+            raise Inexpressible(f"{name} in {expression}")
+        return [name, *map(self.tree, expression.args)]
+
+    def expression(self, tree: Tree) -> Any:
+        """The expression of `tree`'s data over this graph's symbols."""
+        if isinstance(tree, int):
+            return compat.symbolic_class("Integer")(tree)
+        name, *parts = tree
+        if name == "s":
+            return self.symbols[parts[0]]
+        if name == "float":
+            return compat.symbolic_class("Float")(float(parts[0]))
+        return compat.symbolic_class(name)(*map(self.expression, parts))
+
+    def described(self, value: Any) -> str:
+        """A placeholder's sizes, strides and offset, or number, for a key."""
+        if not isinstance(value, torch.Tensor):
+            return self._text(value)
+        parts = [*value.shape, "|", *value.stride(), "|", value.storage_offset()]
+        return " ".join(part if isinstance(part, str) else self._text(part) for part in parts)
+
+    def _text(self, number: Any) -> str:
+        if not is_symbolic(number):
+            return repr(number)
+        try:
+            return str(self.tree(compat.expression_of(number)))
+        except Inexpressible as error:
+            raise CannotKey(f"the size {error}") from error
+
+    def text(self) -> str:
+        """What is known of the symbols before the compile; not their values. Raises CannotKey."""
+        lines = []
+        for symbol in self.symbols:
+            kind = "integer" if symbol.is_integer else "float"
+            sign = "positive" if symbol.is_positive else "any sign"
+            lines.append(f"{kind}, {sign}, {compat.range_of(self.environment, symbol)}")
+        ours = frozenset(self.symbols)
+        for condition in compat.guards_of(self.environment):
+            if not condition.free_symbols & ours:
+                continue
+            try:
+                lines.append(str(self.tree(condition)))
+            except Inexpressible as error:
+                raise CannotKey(f"a condition on {error}") from error
+        return "\n".join(lines)
+
+    def refuse_others(self, gm: fx.GraphModule) -> None:
+        """Raises CannotKey where a value in the graph has a size that is not of these symbols."""
+        ours = frozenset(self.symbols)
+        for node in gm.graph.nodes:
+            for number in _numbers(node.meta.get("val")):
+                other = compat.expression_of(number).free_symbols - ours
+                if other:
+                    raise CannotKey(f"a size that is no input's ({next(iter(other))})")
+
+    def state(self) -> State:
+        """What the environment has assumed until now."""
+        environment = self.environment
+        return State(
+            len(compat.guards_of(environment)),
+            dict(compat.equal_symbols(environment)),
+            dict(compat.ranges_of(environment)),
+        )
+
+    def learnt(self, since: State) -> list[Tree]:
+        """What was assumed after `since`, as conditions. Raises Inexpressible."""
+        environment = self.environment
+        found = [self.tree(each) for each in compat.guards_of(environment)[since.guards :]]
+        for symbol, expression in compat.equal_symbols(environment).items():
+            if since.equal.get(symbol) != expression:
+                found.append(["Equality", self.tree(symbol), self.tree(expression)])
+        for symbol, bounds in compat.ranges_of(environment).items():
+            before = since.ranges.get(symbol)
+            if before is None:
+                raise Inexpressible(f"{symbol}, a symbol that the compile made")
+            low, high = compat.bounds_of(bounds)
+            low_before, high_before = compat.bounds_of(before)
+            if low != low_before and low is not None:
+                found.append(["GreaterThan", self.tree(symbol), low])
+            if high != high_before and high is not None:
+                found.append(["LessThan", self.tree(symbol), high])
+        return [tree for number, tree in enumerate(found) if tree not in found[:number]]
+
+    def fit(self, conditions: Sequence[Tree]) -> bool:
+        """Whether conditions hold for the sizes of this call."""
+        return first_broken(conditions, self.values()) is None
+
+    def assume(self, conditions: Sequence[Tree]) -> None:
+        """Assume conditions that hold for the sizes of this call, in their order."""
+        for tree in conditions:
+            if not compat.assume(self.environment, self.expression(tree)):
+                raise ValueError(f"the condition {tree} does not hold")
+
+
+def open_sizes(gm: fx.GraphModule) -> OpenSizes | None:
+    """The open sizes of a graph; None where all are numbers. Raises CannotKey."""
+    values = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"]
+    if any(map(has_symbols, values)):
+        return OpenSizes(gm)
+    if any(_numbers(node.meta.get("val")) for node in gm.graph.nodes):
+        raise CannotKey("a size that depends on data")
+    return None
+
+
+def _numbers(value: Any) -> list[Any]:
+    """The symbolic numbers of a value: its sizes, strides and offset, or itself."""
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided:
+            return []
+        parts = [*value.shape, *value.stride(), value.storage_offset()]
+        return [part for part in parts if is_symbolic(part)]
+    if isinstance(value, (tuple, list)):
+        return [part for item in value for part in _numbers(item)]
+    return [value] if is_symbolic(value) else []
