@@ -1,4 +1,7 @@
-"""Every Python block in the READMEs and the docs runs as it stands."""
+"""Every Python block in the READMEs and the docs runs as it stands.
+
+Each block is a process of its own, forked from one that has imported torch and flambeau before.
+"""
 
 import re
 import subprocess
@@ -19,17 +22,62 @@ def blocks():
             yield pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
 
 
+# runs each program that is named on standard input in a fork; says how it ended
+STARTER = """
+import os, runpy, sys, traceback
+import torch, flambeau
+for line in sys.stdin:
+    program = line.strip()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            out = os.open(program + ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(out, 1), os.dup2(out, 2)
+            sys.argv[:] = [program]
+            sys.path.insert(0, os.path.dirname(program))
+            runpy.run_path(program, run_name="__main__")
+            code = 0
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if not isinstance(end.code, int) and code:
+                print(end.code)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def starter():
+    command = [sys.executable, "-W", "error::UserWarning", "-c", STARTER]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.mark.parametrize("block", list(blocks()))
-def test_block_runs(block, tmp_path):
+def test_block_runs(block, tmp_path, starter):
     program = tmp_path / "example.py"
     program.write_text(block, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    starter.stdin.write(f"{program}\n")
+    starter.stdin.flush()
+    ended = starter.stdout.readline().strip()
+    assert ended == "0", (tmp_path / "example.py.out").read_text(encoding="utf-8")
+
+
+def test_a_block_that_fails_is_seen(tmp_path, starter):
+    program = tmp_path / "example.py"
+    for text in ("raise ValueError('no')", "raise SystemExit('no')", "import os; os.abort()"):
+        program.write_text(text, encoding="utf-8")
+        starter.stdin.write(f"{program}\n")
+        starter.stdin.flush()
+        assert starter.stdout.readline().strip() not in ("", "0")
 
 
 def test_every_package_shows_its_use():
