@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ __all__ = [
     "OpOverload",
     "current_device",
     "current_raw_stream",
+    "encoder_layer",
     "may_alias",
     "onednn_linear",
     "out_names",
@@ -21,6 +23,10 @@ __all__ = [
     "storage_users",
     "writes",
 ]
+
+
+encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
+"""What `nn.TransformerEncoderLayer` calls where gradients are off."""
 
 
 def current_device() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch import fx
 
 from flambeau_inductor.options import Options
+from flambeau_inductor.passes.encoder_layer import open_encoder_layers
 from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.passes.image_layout import channels_last
 from flambeau_inductor.passes.recurrent import keep_recurrent
@@ -20,6 +21,7 @@ DEFAULT = Options()
 
 PREPARATIONS: tuple[tuple[str, Callable[[fx.GraphModule], int], str | None], ...] = (
     ("keep_recurrent", keep_recurrent, None),
+    ("open_encoder_layers", open_encoder_layers, None),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
     ("channels_last", channels_last, "channels_last"),
 )

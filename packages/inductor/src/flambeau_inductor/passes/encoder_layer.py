@@ -1,0 +1,96 @@
+"""Transformer encoder layers written out, before tracing.
+
+In: a captured graph of torch functions. Out: the same graph, in which the one operator that
+`nn.TransformerEncoderLayer` calls in inference is a function of ours. Invariant: only batches of
+equal lengths without a mask; the operator's own order of operations is kept.
+
+Torch runs such a layer as one operator that a compiler cannot look into. Its parts - two norms,
+attention, four linear maps - can be fused and be sent to the libraries that are fastest for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from flambeau_inductor._torch_compat import encoder_layer
+
+OPERANDS = 18
+"""Arguments before the mask."""
+
+
+def open_encoder_layers(gm: fx.GraphModule) -> int:
+    """Write out every encoder layer that has no mask; how many were."""
+    opened = 0
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is encoder_layer and _fits(node):
+            node.target, node.args = layer_by_parts, node.args[:OPERANDS]
+            opened += 1
+    if opened:
+        gm.recompile()
+    return opened
+
+
+def _fits(node: fx.Node) -> bool:
+    """Whether the layer works on one dense batch, without a mask."""
+    if node.kwargs or len(node.args) < OPERANDS:
+        return False
+    if any(part is not None for part in node.args[OPERANDS:]):
+        return False
+    tensors = [_value(part) for part in node.args[:OPERANDS] if isinstance(part, fx.Node)]
+    dense = all(isinstance(t, Tensor) and not t.is_nested for t in tensors)
+    return dense and bool(tensors) and tensors[0].dim() == 3
+
+
+def _value(part: Any) -> Any:
+    return part.meta.get("val") if isinstance(part, fx.Node) else part
+
+
+def layer_by_parts(
+    source: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    out_weight: Tensor,
+    out_bias: Tensor,
+    gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm1_weight: Tensor,
+    norm1_bias: Tensor,
+    norm2_weight: Tensor,
+    norm2_bias: Tensor,
+    wide_weight: Tensor,
+    wide_bias: Tensor,
+    narrow_weight: Tensor,
+    narrow_bias: Tensor,
+) -> Tensor:
+    """What the operator computes of `source` [batch, length, width]."""
+
+    def attended(x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+        parts = F.linear(x, qkv_weight, qkv_bias).view(batch, length, 3, heads, width // heads)
+        q, k, v = (parts[:, :, each].transpose(1, 2) for each in range(3))
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+        return F.linear(mixed.reshape(batch, length, width), out_weight, out_bias)
+
+    def fed(x: Tensor) -> Tensor:
+        inner = F.linear(x, wide_weight, wide_bias)
+        inner = F.gelu(inner) if gelu else torch.relu(inner)
+        return F.linear(inner, narrow_weight, narrow_bias)
+
+    def norm1(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (width,), norm1_weight, norm1_bias, eps)
+
+    def norm2(x: Tensor) -> Tensor:
+        return F.layer_norm(x, (width,), norm2_weight, norm2_bias, eps)
+
+    if norm_first:
+        middle = source + attended(norm1(source))
+        return middle + fed(norm2(middle))
+    middle = norm1(source + attended(source))
+    return norm2(middle + fed(middle))
