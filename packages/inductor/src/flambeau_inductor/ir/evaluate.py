@@ -162,10 +162,17 @@ def _store(s: _State, i: ir.Store) -> None:
     index = _inside(i.buffer, index.expand(sizes), memory)
     if i.mode == "add":
         memory.index_put_((index,), value.expand(sizes).contiguous(), accumulate=True)
+    elif i.mode in COMBINED:
+        values = value.expand(sizes).reshape(-1)
+        memory.scatter_reduce_(0, index.reshape(-1), values, COMBINED[i.mode])
     else:
-        if index.unique().numel() != index.numel():
+        if not i.scattered and index.unique().numel() != index.numel():
             raise ValueError(f"{i.buffer}: several points store to one element")
         memory[index] = value.expand(sizes)
+
+
+COMBINED = {"mul": "prod", "max": "amax", "min": "amin"}
+"""Modes of a store, as torch calls them."""
 
 
 def _row_only(index: Expr) -> bool:

@@ -108,14 +108,22 @@ class Part:
 class Store:
     """Write `value` to element `index` of `buffer`.
 
-    Modes: `set`; `add` (atomic where several points meet: scatter-add). A row value is stored
-    once per point of `x`.
+    Modes: `set`; `add`, `mul`, `max`, `min` combine with what is there (NaN wins; on a GPU atomic,
+    in any order). A row value is stored once per point of `x`. Where points may meet in one element
+    they are taken in the order of the axes; those that differ in one of the expressions `apart`
+    never meet.
     """
 
     buffer: str
     index: Expr
     value: ValueId
     mode: str = "set"
+    apart: tuple[Expr, ...] = ()
+
+    @property
+    def scattered(self) -> bool:
+        """Whether the address is looked up, so that points may meet."""
+        return any(v.startswith("%") for v in self.index.vars)
 
 
 Instr = Load | Const | IndexValue | Point | Reduce | Part | Store

@@ -62,7 +62,7 @@ def _axes(axes: tuple[Axis, ...]) -> str:
 def show_instr(position: int, instr: Instr) -> str:
     """One line; values are called `v<position>`."""
     if isinstance(instr, Store):
-        sign = "+=" if instr.mode == "add" else "="
+        sign = {"set": "=", "add": "+=", "mul": "*="}.get(instr.mode, f"{instr.mode}=")
         return f"{instr.buffer}[{_index(instr.index)}] {sign} v{instr.value}"
     return f"v{position} = {_value(instr)}"
 

@@ -115,6 +115,21 @@ class Gather:
 
 
 @dataclass(frozen=True, slots=True)
+class Scatter:
+    """`base` with each element of `src` combined (by a mode of `ir.loops.Store`) into the element
+    whose coordinates are expressions of its position, or looked up.
+
+    `base` is read by nobody else: its memory becomes this node's. Elements of `src` that meet are
+    taken in row-major order.
+    """
+
+    base: Node
+    index: tuple[Expr | Lookup, ...]
+    src: Node
+    mode: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
     """`kind` (of `ir.loops.Reduce`) over the dimensions `dims` of `base`; `part` of its results."""
 
@@ -133,7 +148,17 @@ class Result:
 
 
 Definition = (
-    Input | Attribute | Literal | Position | Pointwise | View | Choose | Gather | Reduction | Result
+    Input
+    | Attribute
+    | Literal
+    | Position
+    | Pointwise
+    | View
+    | Choose
+    | Gather
+    | Scatter
+    | Reduction
+    | Result
 )
 
 

@@ -10,6 +10,7 @@ from flambeau_inductor.lowering import (
     products,
     random,
     reduction,
+    scatter,
     shape,
 )
 from flambeau_inductor.lowering.context import LoweringError

@@ -1,6 +1,6 @@
-"""Reads through index tensors, and writes through them.
+"""Reads through index tensors.
 
-In: a node and integer nodes. Out: `Gather` nodes with a `Check` each; writes are library calls.
+In: a node and integer nodes. Out: `Gather` nodes with a `Check` each.
 Invariant: every index tensor that a kernel reads through has been checked first, so that no kernel
 touches memory out of bounds and a bad index raises what eager raises.
 """
@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from flambeau_inductor.indexing import Expr, as_expr
 from flambeau_inductor.ir.tensors import Literal, Lookup, Node, Position, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.registry import rule
 
 
 @rule("index_select")
@@ -40,8 +38,10 @@ def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
     return ctx.gather(a, index.shape, (*d[:dim], lookup, *d[dim + 1 :]))
 
 
-@rule("index")
-def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
+def addressed(
+    ctx: Context, a: Node, indices: Sequence[Node | None]
+) -> tuple[list[int], tuple[Expr | Lookup, ...]]:
+    """The shape of `a[indices]`, and the coordinates in `a` of each of its elements."""
     given = [i for i, node in enumerate(indices) if node is not None]
     tensors = [whole(ctx, node) for node in indices if node is not None]
     rank = max(len(node.shape) for node in tensors)
@@ -66,42 +66,13 @@ def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
         start = first + rank - len(node.shape)
         own = tuple(as_expr(0) if n == 1 else d[start + p] for p, n in enumerate(node.shape))
         coordinates[i] = Lookup(node, own, size, True)
-    return ctx.gather(a, shape, tuple(coordinates))
+    return shape, tuple(coordinates)
 
 
-@rule("scatter")
-def scatter(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Lowered:
-    return single(ctx.call("aten.scatter.src", (a, dim, index, src)))
-
-
-@rule("scatter_add")
-def scatter_add(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Lowered:
-    return single(ctx.call("aten.scatter_add.default", (a, dim, index, src)))
-
-
-@rule("index_put")
-def index_put(
-    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
-) -> Lowered:
-    rows = indices[0]
-    by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
-    if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
-        size = ctx.like(a.shape[0], rows)
-        wrapped = ctx.point("add", (rows, size))
-        negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
-        at = ctx.point("where", (negative, wrapped, rows), rows.dtype)
-        return single(ctx.call("aten.index_add.default", (a, 0, at, values)))
-    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
-
-
-def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
-    """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
-
-    Half precision would round after each addition; the program may ask for a fixed order.
-    """
-    whole = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
-    atomic = a.device.type == "cuda" and a.dtype == torch.float32 and whole
-    return atomic and not ctx.deterministic
+@rule("index")
+def index(ctx: Context, a: Node, indices: Sequence[Node | None]) -> Node:
+    shape, coordinates = addressed(ctx, a, indices)
+    return ctx.gather(a, shape, coordinates)
 
 
 def whole(ctx: Context, index: Node) -> Node:

@@ -15,6 +15,7 @@ from flambeau_inductor.ir.tensors import (
     Index,
     Node,
     Reduction,
+    Scatter,
     Shape,
     dim_ranges,
     dims_of,
@@ -57,6 +58,11 @@ class Anchor:
     @property
     def reduces(self) -> bool:
         return any(reduced for _, reduced in self.blocks)
+
+    @property
+    def scatters(self) -> bool:
+        """Whether its elements are stored where others may be."""
+        return isinstance(self.node.define, Scatter)
 
     def coordinates(self) -> Index:
         return coordinates_of(self.shape)
@@ -118,6 +124,8 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
     define = node.define
     if isinstance(define, Reduction):
         shape, reduced = define.base.shape, frozenset(define.dims)
+    elif isinstance(define, Scatter):
+        shape, reduced = define.src.shape, frozenset()
     else:
         shape, reduced = node.shape, frozenset()
     ranges = dict(dim_ranges(shape))
@@ -128,8 +136,11 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
         return other.name, plan.graph.stride_of(other)
 
     emitter = Emitter(where, ranges)
-    emitter.member(node, coordinates_of(shape), coordinates_of(node.shape))
+    own = shape if isinstance(define, Scatter) else node.shape
+    emitter.member(node, coordinates_of(shape), coordinates_of(own))
     reads: dict[Node, list[Index]] = {}
+    if isinstance(define, Scatter):
+        reads[define.base] = [coordinates_of(node.shape)]
     for other, index in emitter.reads:
         found = reads.setdefault(other, [])
         if index not in found:

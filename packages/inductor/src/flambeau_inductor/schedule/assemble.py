@@ -25,7 +25,15 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import Compute
-from flambeau_inductor.ir.tensors import Attribute, Call, Node, Number, Shape, flat_strides
+from flambeau_inductor.ir.tensors import (
+    Attribute,
+    Call,
+    Node,
+    Number,
+    Scatter,
+    Shape,
+    flat_strides,
+)
 from flambeau_inductor.schedule.checks import check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.limits import Limits
@@ -54,6 +62,10 @@ class _Assembly:
         """The node's buffer, made on first sight."""
         found = self.names.get(node)
         if found is None:
+            if isinstance(node.define, Scatter):
+                found = self.name_of(node.define.base)
+                self.names[node] = found
+                return found
             if isinstance(node.define, Attribute):
                 found = f"const{len(self.constants)}"
                 self.constants.append((found, node.define.tensor))

@@ -47,7 +47,8 @@ def ranges_of(loop: Loop) -> Ranges:
 
 def indices(body: Iterable[Instr]) -> list[Expr]:
     """Index expressions of all instructions."""
-    return [i.index for i in body if isinstance(i, Load | Store | IndexValue)]
+    found = [i.index for i in body if isinstance(i, Load | Store | IndexValue)]
+    return found + [e for i in body if isinstance(i, Store) for e in i.apart]
 
 
 def substituted(
@@ -60,6 +61,9 @@ def substituted(
             if not instr.index.vars.isdisjoint(mapping):
                 index = simplify(instr.index.substitute(mapping), ranges)
                 instr = replace(instr, index=index)
+            if isinstance(instr, Store) and instr.apart:
+                apart = tuple(simplify(e.substitute(mapping), ranges) for e in instr.apart)
+                instr = replace(instr, apart=apart)
         result.append(instr)
     return tuple(result)
 
@@ -134,7 +138,9 @@ def _pieces(axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Exp
 
 def _ordered(loop: Loop) -> Loop:
     positional = any(isinstance(i, Reduce) and i.kind in ("argmax", "argmin") for i in loop.body)
-    x = _by_stride(loop, loop.x)
+    # points that meet keep their order
+    meet = any(isinstance(i, Store) and i.scattered for i in loop.body)
+    x = loop.x if meet else _by_stride(loop, loop.x)
     r = loop.r if positional else _by_stride(loop, loop.r)
     return replace(loop, x=x, r=r)
 

@@ -36,6 +36,7 @@ from flambeau_inductor.ir.tensors import (
     Pointwise,
     Position,
     Reduction,
+    Scatter,
     View,
     at,
     dot,
@@ -83,7 +84,11 @@ class Emitter:
             if define.part is not None:
                 value = self.put(Part(value, define.part, node.dtype))
         else:
-            value = self.define(node, coordinates, None)
+            if isinstance(define, Scatter):
+                self.target(define, coordinates)
+                value = self.read(define.src, coordinates, None)
+            else:
+                value = self.define(node, coordinates, None)
         self.members[node] = value
         self.member_index[node] = own
         return value
@@ -94,7 +99,23 @@ class Emitter:
         if place is None:
             raise AssertionError(f"{node.name} has no memory to be stored to")
         name, stride = place
+        define = node.define
+        if isinstance(define, Scatter):
+            index = self.target(define, own)
+            apart = tuple(i for i, p in zip(index, define.index) if isinstance(p, Expr))
+            flat = self._flat(index, stride)
+            self.body.append(Store(name, flat, value, define.mode, apart))
+            return
         self.body.append(Store(name, self._flat(own, stride), value))
+
+    def target(self, define: Scatter | Gather, index: Index) -> Index:
+        """The coordinates in the base, some of them looked up, of the element at `index`."""
+        return tuple(
+            simplify(at((part,), index)[0], self.ranges)
+            if isinstance(part, Expr)
+            else _looked_up(self, part, index, None)
+            for part in define.index
+        )
 
     def read(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:
         """The element of `node` at `index`; where `mask` is false any value, reading nothing."""

@@ -93,6 +93,8 @@ def refusal(a: Group, b: Group, limits: Limits, checked: Container[Node] = ()) -
     """
     if a.members[0].node.device != b.members[0].node.device:
         return "device: on different devices"
+    if any(m.scatters for m in (*a.members, *b.members)):
+        return "scatter: elements arrive where others may be"
     blocks = joint_space(a, b)
     if blocks is None:
         return f"space: {a.blocks} and {b.blocks}"

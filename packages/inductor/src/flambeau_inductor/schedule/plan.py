@@ -23,6 +23,7 @@ from flambeau_inductor.ir.tensors import (
     Pointwise,
     Reduction,
     Result,
+    Scatter,
     TensorGraph,
     View,
     dim_ranges,
@@ -84,6 +85,9 @@ def operands(node: Node) -> list[Node]:
         return list(define.args)
     if isinstance(define, Choose):
         return [*(b for _, b in define.branches), define.other]
+    if isinstance(define, Scatter):
+        looked_up = [p.node for p in define.index if isinstance(p, Lookup)]
+        return [define.base, define.src, *looked_up]
     if isinstance(define, Gather):
         return [define.base, *(p.node for p in define.index if isinstance(p, Lookup))]
     return []

@@ -35,6 +35,7 @@ from flambeau_inductor.ir.tensors import (
     Position,
     Reduction,
     Result,
+    Scatter,
     Shape,
     TensorGraph,
     View,
@@ -70,10 +71,14 @@ def plan(graph: TensorGraph, limits: Limits) -> Plan:
         made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
     _drop_dead(made)
     for item in list(made.order):
-        if isinstance(item, Node) and isinstance(item.define, Gather):
+        if isinstance(item, Node) and isinstance(item.define, Gather | Scatter):
             for part in item.define.index:
                 if isinstance(part, Lookup):
                     _plan_check(made, part.node)
+    for item in made.order:
+        if isinstance(item, Node) and isinstance(item.define, Scatter):
+            made.anchors.update((item, item.define.base))
+            graph.strides[item.define.base] = graph.stride_of(item)
     _choose_anchors(made, limits)
     return made
 
@@ -305,7 +310,7 @@ def _cost(node: Node, costs: dict[Node, _Cost]) -> _Cost:
         own, expensive = 1, int(define.op in EXPENSIVE)
     elif isinstance(define, Choose):
         own = 3 * len(define.branches)
-    elif isinstance(define, Gather):
+    elif isinstance(define, Gather | Scatter):
         own = 2
     return _Cost(
         own + sum(c.ops for c in below),
@@ -334,4 +339,6 @@ def _worth_memory(node: Node, cost: _Cost, readers: dict[Node, list[Node]], limi
 def _points(node: Node) -> int:
     """How many elements are computed of what `node` reads."""
     define = node.define
+    if isinstance(define, Scatter):
+        return define.src.numel
     return define.base.numel if isinstance(define, Reduction) else node.numel

@@ -15,7 +15,13 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.passes import emit_pass, emit_tile
-from flambeau_inductor.codegen.cpp.plan import THREAD_WORK, Plan, blocked_axis, columns_at_once
+from flambeau_inductor.codegen.cpp.plan import (
+    THREAD_WORK,
+    Plan,
+    blocked_axis,
+    columns_at_once,
+    shared_axis,
+)
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.ir.loops import Part, Reduce, Store
@@ -24,6 +30,8 @@ from flambeau_inductor.ir.loops import Part, Reduce, Store
 PIECES = 64
 # points of the other axis that a transposing kernel handles at a time
 BLOCK = 64
+# least number of points of an axis that a thread takes as its part
+PART = 64
 # around kernels longer than this other Python threads may run
 RELEASE_WORK = 1 << 20
 
@@ -86,15 +94,20 @@ class _Nest:
         self.team = max(1, plan.cost // (THREAD_WORK // 2))
         if threads is not None:
             self.team = min(self.team, threads)
-        self.parallel = plan.cost >= THREAD_WORK and self.team > 1 and not plan.serial
+        self.shared = shared_axis(plan)
+        alone = plan.serial and self.shared is None
+        self.parallel = plan.cost >= THREAD_WORK and self.team > 1 and not alone
         self.threads = f"num_threads(team({self.team}))"
-        if plan.open and not plan.serial and threads != 1 and not plan.split_rows:
+        if plan.open and not alone and threads != 1 and not plan.split_rows:
             # as many as the sizes of the call are worth
             self.parallel = True
             self.threads = f"num_threads(crew({_work(plan)}, {threads or 0}))"
         # a blocked axis is opened twice: in blocks where it stood, point by point innermost
-        self.blocked = blocked_axis(plan)
+        self.blocked = None if plan.serial else blocked_axis(plan)
         self.order = [a.var for a in plan.loop.x]
+        if self.shared is not None:
+            # a shared axis too: in parts outermost, point by point where it stood
+            self.order.insert(0, self.shared)
         if self.blocked is not None:
             self.order.append(self.blocked)
         self.depth_of = {var: d for d, var in enumerate(self.order)}
@@ -112,8 +125,12 @@ class _Nest:
         axes = len(self.plan.loop.x)
         if not axes or not self.parallel or self.plan.split_rows:
             return 0
+        if self.shared is not None:
+            return 1
         pieces, count = 1, 0
         while count < axes and (count == 0 or pieces < PIECES):
+            if self.order[count] not in self.plan.private:
+                break
             steps = self._steps(self.order[count])
             pieces *= -(-steps // BLOCK) if self.order[count] == self.blocked else steps
             count += 1
@@ -121,6 +138,9 @@ class _Nest:
 
     def emit(self) -> None:
         """The whole nest, with the thread team around it where there is one."""
+        if self.shared is not None:
+            size, width = self.plan.bound(self.shared), self.plan.width
+            self.text(f"const long part = share({size}, {max(PART, width)});")
         if self.collapsed:
             self.text(f"#pragma omp parallel {self.threads}")
             with self.text.block(""):
@@ -164,14 +184,27 @@ class _Nest:
             with self.text.block(head):
                 self._after(depth)
             return
+        if var == self.shared and depth == 0:
+            self._parts(var, size)
+            return
+        begin = "0"
+        if var == self.shared:
+            begin, size = f"{var}_b", f"{var}_e"
         vector = var == self.plan.vector
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(var, size, tile)
             return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
-        with self.text.block(f"for (long {var} = 0; {var} < {size}; {step})"):
+        with self.text.block(f"for (long {var} = {begin}; {var} < {size}; {step})"):
             exact = self.plan.exact(var)
             self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))
+
+    def _parts(self, var: str, size: str) -> None:
+        """The parts of a shared axis, each a multiple of the width long."""
+        with self.text.block(f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += part)"):
+            end = f"{var}_b + part"
+            self.text(f"const long {var}_e = {end} < {size} ? {end} : {size};")
+            self._after(0)
 
     def _column_tiles(self, var: str, size: str, tile: int) -> None:
         """Several vectors of columns side by side: a row of memory is then read in longer runs."""

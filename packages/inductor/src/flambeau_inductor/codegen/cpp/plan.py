@@ -49,7 +49,8 @@ class Plan:
 
     `sizes` of axes whose size is open are for estimates; the text has their `bound`, and what must
     hold for every size asks `exact`. `cost` is in operations on
-    elements; `serial`: points may meet in memory, so one thread runs
+    elements; `private`: axes along which points never meet in
+    memory; `serial`: points may meet in memory, so one thread runs
     them all; `split_rows`: threads share a row rather than the rows.
     """
 
@@ -60,6 +61,7 @@ class Plan:
     vector: str | None
     width: int
     cost: int
+    private: Axes
     serial: bool
     errors: bool
     split_rows: bool
@@ -126,7 +128,8 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
         isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]]))
         for i in loop.body
     )
-    serial = any(isinstance(i, Store) and i.mode == "add" for i in loop.body)
+    private = _private(loop, sizes)
+    serial = bool(loop.x) and loop.x[0].var not in private
     vector, width = None, 1
     if not errors:
         vector, width = _vector_axis(loop, sizes, deps, vector_bytes)
@@ -139,7 +142,9 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     scratch: frozenset[ValueId] = frozenset()
     if loop.r and not split and vector is not None and vector == loop.r[-1].var:
         scratch = kept_values(loop, deps, level)
-    return Plan(loop, sizes, deps, level, vector, width, work, serial, errors, split, scratch)
+    return Plan(
+        loop, sizes, deps, level, vector, width, work, private, serial, errors, split, scratch
+    )
 
 
 def _likely(axis: Axis) -> int:
@@ -232,6 +237,36 @@ def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
     return size
 
 
+def _private(loop: Loop, sizes: dict[str, int]) -> Axes:
+    """The axes of `x` along which no two points store to one element."""
+    found = frozenset(a.var for a in loop.x)
+    for instr in loop.body:
+        if isinstance(instr, Store) and instr.scattered:
+            apart: set[str] = set()
+            for index in instr.apart:
+                apart |= _told_apart(index, sizes)
+            found &= apart
+        elif isinstance(instr, Store) and instr.mode != "set":
+            return frozenset()
+    return found
+
+
+def _told_apart(index: Expr, sizes: dict[str, int]) -> set[str]:
+    """Axes of an expression that has another value at each of their points."""
+    if any(v.startswith("%") for v in index.vars):
+        return set()
+    terms = [(index.coefficient(v), v) for v in index.vars if v in sizes]
+    steps = [(c, v) for c, v in terms if isinstance(c, int) and c > 0]
+    if len(steps) < len(terms):
+        return set()
+    reach = 0
+    for step, var in sorted(steps):
+        if step <= reach:
+            return set()
+        reach += step * (sizes[var] - 1)
+    return {var for _, var in steps}
+
+
 def _counters(loop: Loop) -> set[ValueId]:
     """Positions that only random numbers are made of: those are given the first lane's alone."""
     found: set[ValueId] = set()
@@ -263,6 +298,17 @@ def columns_at_once(plan: Plan) -> int:
             return 1
     vectors = plan.sizes[plan.vector] // plan.width
     return 4 if vectors >= 32 else 2 if vectors >= 16 else 1
+
+
+def shared_axis(plan: Plan) -> str | None:
+    """An inner axis whose parts threads may take, each with all points of the axes around it.
+
+    Rows that are added where others may be: a thread adds its columns of all of them, in order.
+    """
+    if not plan.serial or plan.loop.r:
+        return None
+    wide = [a.var for a in plan.loop.x[1:] if a.var in plan.private and plan.sizes[a.var] >= 32]
+    return wide[-1] if wide else None
 
 
 def blocked_axis(plan: Plan) -> str | None:

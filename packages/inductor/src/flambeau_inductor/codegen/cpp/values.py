@@ -30,6 +30,9 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 
+COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
+"""What a store does with the element that is there."""
+
 
 class Values:
     """Declares values; remembers which buffers the kernel takes."""
@@ -261,16 +264,21 @@ class Values:
         memory = self.dtype_of(instr.buffer)
         if memory is not value_dtype:
             raise CppUnsupported(f"a store of {value_dtype} into {memory}")
-        adds = instr.mode == "add"
+        combine = COMBINE.get(instr.mode)
+
+        def combined(there: str, value: str) -> str:
+            text = value if combine is None else f"{combine}({there}, {value})"
+            rounds = instr.mode in ("add", "mul") and memory in ROUNDED
+            return f"{ROUNDED[memory]}({text})" if rounds else text
+
         if not self.plan.is_vector(position):
             to, what = f"{base} + {self.address(instr.index)}", self.name(instr.value)
-            self.text(
-                f"store1({to}, add(load1({to}), {what}));" if adds else f"store1({to}, {what});"
-            )
+            self.text(f"store1({to}, {combined(f'load1({to})', what)});")
             return
-        if self.step(instr.index) == 1 and not adds:
-            what = self.operand(instr.value, True)
-            self.text(f"store({base} + {self.address(instr.index)}, {what}, n);")
+        if self.step(instr.index) == 1:
+            # neighbours never meet
+            to, what = f"{base} + {self.address(instr.index)}", self.operand(instr.value, True)
+            self.text(f"store({to}, {combined(f'load{self.width}({to}, n)', what)}, n);")
             return
         what = self.name(instr.value)
         if self.plan.is_vector(instr.value):
@@ -278,8 +286,7 @@ class Values:
         to = f"{base} + {self.address(instr.index, 'l')}"
         what = f"({held(value_dtype).value}){what}"
         self.text(
-            f"for (long l = 0; l < (long)n; ++l) store1({to}, "
-            + (f"add(load1({to}), {what}));" if adds else f"{what});")
+            f"for (long l = 0; l < (long)n; ++l) store1({to}, {combined(f'load1({to})', what)});"
         )
 
     # -- rows kept in cache -------------------------------------------------------------------

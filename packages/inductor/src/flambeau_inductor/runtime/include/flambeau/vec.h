@@ -270,6 +270,11 @@ FL_WELFORD(f32) FL_WELFORD(f64)
 // How many threads to ask for when there is work for `most`.
 extern "C" int omp_get_max_threads(void);
 FL_INLINE int team(int most) { int n = omp_get_max_threads(); return n < most ? n : most; }
+// a thread's part of `size` points, a multiple of `least`
+FL_INLINE long share(long size, long least) {
+  const long each = (size + omp_get_max_threads() - 1) / omp_get_max_threads();
+  return (each + least - 1) / least * least;
+}
 // threads for so much work, at most `limit` of them (0: as many as there are)
 FL_INLINE int crew(long work, int limit) {
   const long worth = work < 65536 ? 1 : work / 32768;

@@ -1,0 +1,94 @@
+"""Writes through index tensors.
+
+In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first;
+library calls elsewhere. Invariant: where several values meet they are combined in row-major order
+by one thread, as in eager, so that sums have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, dims_of
+from flambeau_inductor.lowering.context import Context, LoweringError
+from flambeau_inductor.lowering.indexing import addressed, single, whole
+from flambeau_inductor.lowering.registry import Lowered, rule
+
+MODES = {
+    "scatter": ("set", "aten.scatter.src", ()),
+    "scatter_add": ("add", "aten.scatter_add.default", ()),
+    "scatter_prod": ("mul", "aten.scatter_reduce.two", ("prod",)),
+    "scatter_amax": ("max", "aten.scatter_reduce.two", ("amax",)),
+    "scatter_amin": ("min", "aten.scatter_reduce.two", ("amin",)),
+}
+"""Primitive: the mode of its stores; the library's operator, and what it is given at the end."""
+
+
+def _stored(
+    ctx: Context, a: Node, src: Node, coordinates: tuple[Expr | Lookup, ...], mode: str
+) -> Node:
+    """A copy of `a` with the elements of `src` combined into it."""
+    if mode != "set" and a.dtype == torch.bool:
+        raise LoweringError("bools that are combined where they meet")
+    base = ctx.point("clone", (a,))
+    define = Scatter(base, coordinates, src, mode)
+    return ctx.node(a.shape, a.dtype, a.device, define)
+
+
+@rule(*MODES)
+def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) -> Lowered:
+    mode, target, more = MODES[name]
+    if a.device.type != "cpu" or not a.shape:
+        return single(ctx.call(target, (a, dim, index, src, *more)))
+    if index.numel == 0:
+        return ctx.point("clone", (a,))
+    index = whole(ctx, index)
+    d = dims_of(len(a.shape))
+    size = a.shape[dim]
+    message = f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
+    ctx.check(index, size, False, "RuntimeError", message)
+    part = ctx.view(src, index.shape, d)
+    lookup = Lookup(index, d, size, False)
+    return _stored(ctx, a, part, (*d[:dim], lookup, *d[dim + 1 :]), mode)
+
+
+@rule("index_put")
+def index_put(
+    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> Lowered:
+    if a.device.type != "cpu":
+        return _library_put(ctx, a, indices, values, accumulate)
+    shape, coordinates = addressed(ctx, a, indices)
+    own = dims_of(len(shape))[len(shape) - len(values.shape) :]
+    spread = tuple(as_expr(0) if n == 1 else d for n, d in zip(values.shape, own, strict=True))
+    src = ctx.view(values, shape, spread)
+    if src.numel == 0:
+        return ctx.point("clone", (a,))
+    return _stored(ctx, a, src, coordinates, "add" if accumulate else "set")
+
+
+def _library_put(
+    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
+) -> Lowered:
+    rows = indices[0]
+    by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
+    if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
+        size = ctx.like(a.shape[0], rows)
+        wrapped = ctx.point("add", (rows, size))
+        negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
+        at = ctx.point("where", (negative, wrapped, rows), rows.dtype)
+        return single(ctx.call("aten.index_add.default", (a, 0, at, values)))
+    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
+    """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
+
+    Half precision would round after each addition; the program may ask for a fixed order.
+    """
+    by_rows = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
+    atomic = a.device.type == "cuda" and a.dtype == torch.float32 and by_rows
+    return atomic and not ctx.deterministic

@@ -1,0 +1,104 @@
+"""Writes through index tensors: one kernel, the bits of eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import flambeau_inductor
+import flambeau_prims
+import pytest
+import torch
+from flambeau_inductor import Options
+from torch import Tensor, fx
+
+aten = torch.ops.aten
+DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8]
+ROWS, COLUMNS, MORE = 20, 70, 150
+
+
+def compiled(of: Callable[..., Any], args: list[Tensor], cache: Path) -> Any:
+    low = flambeau_prims.lower(fx.symbolic_trace(of), args)
+    return flambeau_inductor.compile(low, args, options=Options(cache_dir=str(cache)))
+
+
+def check(of: Callable[..., Any], args: list[Tensor], cache: Path) -> None:
+    done = compiled(of, args, cache)
+    assert not done.report.externs
+    (found,) = done(list(args))
+    wanted = of(*args)
+    assert found.dtype == wanted.dtype
+    assert torch.equal(found, wanted)
+
+
+def operands(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """A tensor, more rows of values, where each row goes, where each element goes."""
+    x, src = ((torch.randn(n, COLUMNS) * 5).to(dtype) for n in (ROWS, MORE))
+    rows = torch.randint(-ROWS, ROWS, (MORE,))
+    return x, src, rows, torch.randint(0, ROWS, (MORE, COLUMNS))
+
+
+REDUCTIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "sum": lambda x, i, s: x.scatter_reduce(0, i, s, "sum"),
+    "prod": lambda x, i, s: x.scatter_reduce(0, i, s, "prod"),
+    "amax": lambda x, i, s: x.scatter_reduce(0, i, s, "amax"),
+    "amin": lambda x, i, s: x.scatter_reduce(0, i, s, "amin"),
+    "twice": lambda x, i, s: x.scatter_add(0, i, s * 2),
+    "turned": lambda x, i, s: x.t().scatter_add(1, i.t(), s.t()),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_elements_are_combined_in_the_order_of_eager(
+    name: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    x, src, _, places = operands(dtype)
+    check(REDUCTIONS[name], [x, places, src], tmp_path)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_are_added_by_columns(dtype: torch.dtype, tmp_path: Path) -> None:
+    x, src, rows, _ = operands(dtype)
+    check(lambda x, i, s: aten.index_put.default(x, (i,), s, True), [x, rows, src], tmp_path)
+    check(lambda x, i, s: x.index_add(0, i, s), [x, rows % ROWS, src], tmp_path)
+
+
+def test_columns_and_single_elements(tmp_path: Path) -> None:
+    x, src, rows, _ = operands(torch.float32)
+    columns = torch.randperm(COLUMNS)[:10]
+    args = [x, columns, src[:ROWS, :10]]
+    check(lambda x, i, s: aten.index_put.default(x, (None, i), s, False), args, tmp_path)
+    pairs = [x, rows, torch.randint(0, COLUMNS, (MORE,)), src[:, 0]]
+    check(lambda x, i, j, s: aten.index_put.default(x, (i, j), s, True), pairs, tmp_path)
+    check(lambda x, i, s: aten.index_put.default(x, (i,), s, True), [x, rows, src[0]], tmp_path)
+
+
+def test_large_sums_have_the_same_bits_with_any_number_of_threads(tmp_path: Path) -> None:
+    x, src, places = torch.zeros(500, 256), torch.randn(3000, 256), torch.randint(0, 500, (3000,))
+    before = torch.get_num_threads()
+    done = compiled(lambda x, i, s: x.index_add(0, i, s), [x, places, src], tmp_path)
+    assert "share(" in done.report.sources["kernels.cpp"]
+    wanted = x.index_add(0, places, src)
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            (found,) = done([x, places, src])
+            assert torch.equal(found, wanted)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_position_outside_is_reported_before_anything_is_written(tmp_path: Path) -> None:
+    x, values, places = torch.zeros(3, 2), torch.ones(2, 2), torch.tensor([0, 7])
+    done = compiled(lambda x, i, s: x.index_add(0, i, s), [x, places, values], tmp_path)
+    with pytest.raises(IndexError, match="7 is out of bounds"):
+        done([x, places, values])
+    assert not x.any()
+
+
+@pytest.mark.parametrize("shape", [(0, 2), (3, 0)])
+def test_nothing_to_write(shape: tuple[int, int], tmp_path: Path) -> None:
+    x, places = torch.randn(6, shape[1]), torch.zeros(shape[0], dtype=torch.int64)
+    check(lambda x, i, s: x.index_add(0, i, s), [x, places, torch.randn(shape)], tmp_path)
