@@ -2,9 +2,9 @@
 
     python tools/pages.py [--check]
 
-In: the table of graph breaks, the registry of primitives, options and docstrings. Out: the pages of
-`PAGES`; with `--check` nothing is written, and the exit status says whether the pages
-are up to date.
+In: the table of graph breaks, the registry of primitives, options, docstrings, and small programs
+that are compiled for their pictures. Out: the pages of `PAGES` and the pictures; with `--check`
+nothing is written, and the exit status says whether all are up to date.
 Invariant: nothing on these pages is written by hand.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from flambeau_capture.breaks import REASONS
@@ -19,7 +20,7 @@ from flambeau_prims import catalogue
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tools import reference
+from tools import pictures, reference
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -57,9 +58,14 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     check = parser.parse_args().check
     stale = []
-    for name, make in PAGES.items():
-        text, path = make(), DOCS / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+    drawn = {f"pictures/{name}.svg": partial(pictures.made, name) for name in pictures.PICTURES}
+    for name, make in {**PAGES, **drawn}.items():
+        path = DOCS / name
+        there = path.read_text(encoding="utf-8") if path.exists() else None
+        if check and name in drawn and there is not None and not pictures.comparable(there):
+            continue
+        text = make()
+        if there != text:
             stale.append(name)
             if not check:
                 path.write_text(text, encoding="utf-8")
