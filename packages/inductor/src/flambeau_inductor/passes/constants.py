@@ -16,7 +16,7 @@ from flambeau_inductor.passes.match import MOVES, has_tag, name_of
 
 
 def fold_constants(graph: fx.Graph) -> int:
-    """Replace views of constants and pointwise arithmetic on constants by constants."""
+    """Replace views of constants, moves of them to a device and arithmetic on them by constants."""
     folded = 0
     for node in list(graph.nodes):
         name = name_of(node)
@@ -27,7 +27,7 @@ def fold_constants(graph: fx.Graph) -> int:
             continue
         if any(isinstance(o.args[1], fx.Node) for o in operands):
             continue  # a number that varies
-        if name in MOVES:
+        if name in MOVES or name == "device_put":
             value = operands[0].args[1]
         elif has_tag(node, "pointwise") or name == "cast":
             value = _evaluated(node)

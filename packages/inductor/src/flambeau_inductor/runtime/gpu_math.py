@@ -394,3 +394,18 @@ def atanh(x):
 def tan(x):
     """Tangent as a quotient."""
     return tl.sin(x) / tl.cos(x)
+
+
+@triton.jit
+def online_sum(top, total, value):
+    """The larger of `top` and `value`, and `total` as a sum of exponentials below that one."""
+    higher = maximum(top, value)
+    shift = tl.where(higher == float("-inf"), 0.0, higher)
+    kept = total * tl.exp2((top - shift) * 1.4426950408889634)
+    return higher, kept + tl.exp2((value - shift) * 1.4426950408889634)
+
+
+@triton.jit
+def online_share(top, total, highest):
+    """What a lane's `total` below its own `top` is below `highest`; NaN where that is infinite."""
+    return total * tl.exp2((top - highest) * 1.4426950408889634)

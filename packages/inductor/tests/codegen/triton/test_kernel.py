@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
+from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Store
 
@@ -29,6 +30,26 @@ def test_softmax_in_passes_over_a_long_row(tmp_path: Path) -> None:
     a, out = torch.randn(2, 40001), poisoned(2, 40001)
     run_loop(loop, {"in0": a, "out": out}, tmp_path)
     torch.testing.assert_close(out, a.softmax(-1))
+
+
+def test_a_long_softmax_reads_its_rows_twice(tmp_path: Path) -> None:
+    loop = loops.softmax(5, 40001)
+    kernel = generate(loop, dict.fromkeys(("in0", "out"), torch.float32), {})
+    assert kernel.source.count("for r_offset") == 2 and kernel.source.count("fm.online_sum") == 1
+    assert dict(kernel.constants)["RBLOCK"] == 4096
+    a = torch.randn(5, 40001) * 3
+    a[1, 17], a[2, :], a[3, ::2], a[4, 9000] = torch.inf, -torch.inf, -torch.inf, torch.nan
+    out = torch.full_like(a, 77)
+    run_loop(loop, {"in0": a, "out": out}, tmp_path)
+    torch.testing.assert_close(out, a.softmax(-1), equal_nan=True)
+
+
+def test_a_maximum_that_is_read_alone_is_no_pair() -> None:
+    loop = loops.softmax(5, 64)
+    assert online_sums(loop) == {5: 2}
+    body = list(loop.body)
+    body[3] = replace(body[3], op="add")
+    assert online_sums(replace(loop, body=tuple(body))) == {}
 
 
 def test_softmax_in_half_precision_rounds_once(tmp_path: Path) -> None:

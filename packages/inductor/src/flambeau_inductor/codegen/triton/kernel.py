@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.codegen.triton import reductions
+from flambeau_inductor.codegen.triton import online, reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
@@ -95,6 +95,7 @@ class Writer:
     ready: dict[int, str] = field(default_factory=dict)
     dims: list[Dims] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
+    eviction: str = ""
 
     def kernel(self) -> TritonKernel:
         self._facts()
@@ -132,8 +133,9 @@ class Writer:
         self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
 
     def _classify(self) -> None:
+        self.online = online.online_sums(self.loop) if self.tiling.looped else {}
         self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
-        for instr in self.loop.body:
+        for position, instr in enumerate(self.loop.body):
             read = operands(instr)
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
@@ -141,6 +143,8 @@ class Writer:
             level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
+            if position in self.online:
+                level = self.levels[self.online[position]]
             self.dims.append(dims)
             self.levels.append(level)
 
@@ -236,22 +240,35 @@ class Writer:
             self._straight(rows)
             if not reduces and not stores:
                 continue
-            for i in reduces:
+            both = {i: top for i, top in self.online.items() if i in reduces}
+            alone = [i for i in reduces if i not in both and i not in both.values()]
+            if self.online:  # what is read again stays in the cache, what is not makes room
+                policy = "evict_last" if reduces else "evict_first"
+                self.eviction = f", eviction_policy='{policy}'"
+            for i in alone:
                 self._lines(
                     reductions.start(self._reduce(i), self._operand(i), f"a{i}", self._shape())
                 )
+            for i, top in both.items():
+                self._lines(online.start(f"a{i}", f"a{top}", self._shape()))
             self._line(f"for r_offset in range(0, {r.size}, RBLOCK):")
             kept = dict(self.ready)
             self.indent = "        "
             self._dimension_index(r, "r_offset + tl.arange(0, RBLOCK)")
-            self._straight(self._needed(reduces, stores))
-            for i in reduces:
+            self._straight(self._needed([*alone, *both.values()], stores))
+            for i in alone:
                 reduce = self._reduce(i)
                 self._lines(
                     reductions.step(reduce, f"a{i}", self._full(reduce.arg), self._r_mask())
                 )
+            for i, top in both.items():
+                value = self._full(self._reduce(top).arg)
+                self._lines(online.step(f"a{i}", f"a{top}", value, self._r_mask()))
             self.indent, self.ready = "    ", kept
-            for i in reduces:
+            for i, top in both.items():
+                self._lines(online.finish(f"a{i}", f"a{top}", f"v{i}", f"v{top}"))
+                self.ready[i], self.ready[top] = f"v{i}", f"v{top}"
+            for i in alone:
                 self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))
                 self.ready[i] = f"v{i}"
 
@@ -339,6 +356,7 @@ class Writer:
         if load.mask is not None:
             masks.append(f"({self.ready[load.mask]})")
         address = f"{self.names[load.buffer]} + ({self._index(load.index)})"
+        eviction = self.eviction if "r" in self.dims[i] else ""
         if not load.index.vars and load.mask is None:
             text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"
         elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
@@ -347,9 +365,9 @@ class Writer:
             text = f"tl.load({spread}, {' & '.join(masks)}, other={_literal(load.other)})"
         elif masks:
             other = _literal(load.other) if load.mask is not None else "0"
-            text = f"tl.load({address}, {' & '.join(masks)}, other={other})"
+            text = f"tl.load({address}, {' & '.join(masks)}, other={other}{eviction})"
         else:
-            text = f"tl.load({address})"
+            text = f"tl.load({address}{eviction})"
         return f"{text}.to(tl.int1)" if load.dtype == torch.bool else text
 
     def _store(self, i: int, store: Store) -> None:

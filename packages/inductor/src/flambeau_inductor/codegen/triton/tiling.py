@@ -16,6 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
 
@@ -32,6 +33,11 @@ LOOPED_BLOCK = 16384
 LOOPED_WARPS = 32
 """Rows too long for registers are read again after each reduction: few programs at a time, so that
 the rows being worked on stay in the level 2 cache."""
+
+ONLINE_BLOCK = 4096
+"""Of a row whose maximum and sum of exponentials come from one pass: a vector of loads a thread,
+and two programs on a multiprocessor. Rows longer than `LONG_ONLINE` take larger blocks."""
+LONG_ONLINE = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,10 @@ def _reduction(loop: Loop) -> Tiling:
     if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length)
     padded = next_power_of_two(length)
+    if padded >= MAX_PERSISTENT and online_sums(loop):
+        block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
+        return Tiling((x, r), LOOPED_WARPS, looped=True)
     if padded <= MAX_PERSISTENT:
         together = max(1, min(REDUCTION_BLOCK // 2 // padded, next_power_of_two(rows)))
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
