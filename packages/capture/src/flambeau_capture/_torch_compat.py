@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+import torch.nn.attention
 from torch.nn.modules import module as _module
 
 T = TypeVar("T")
@@ -537,6 +538,13 @@ def close_environment(mode: Any) -> None:
         mode.shape_env.closed = True
 
 
+def reopen_environment(fake: Any) -> None:
+    """The sizes of a fake tensor may be decided about again: nobody has made guards for good."""
+    environment = fake.fake_mode.shape_env
+    if environment is not None:
+        environment.closed = False
+
+
 def forget_environments() -> None:
     """Empty the tables of answers that torch keeps by environment for the life of the process."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -625,9 +633,52 @@ def shape_conditions(mode: Any) -> ShapeConditions:
     )
 
 
+def same(one: Any, other: Any) -> Any:
+    """The condition that two symbolic expressions are equal."""
+    import sympy  # it is there: the expressions are its own
+
+    return sympy.Eq(one, other)
+
+
 def forget_source(filename: str) -> None:
     """Drop the source text that torch.fx keeps of a generated function, for the debugger's sake."""
     from torch.fx import graph_module
 
     graph_module._loader.eval_cache.pop(filename, None)
     linecache.cache.pop(filename, None)
+
+
+SDP_BACKEND: Any = torch.nn.attention.SDPBackend
+
+
+def _sdpa_kernel(backends: Any, set_priority: bool = False) -> Any:
+    """`torch.nn.attention.sdpa_kernel`, with the backends by name."""
+    chosen = [getattr(SDP_BACKEND, name) for name in backends]
+    return torch.nn.attention.sdpa_kernel(chosen, set_priority)
+
+
+# Context managers that choose torch's kernels: what the program calls, and the same on plain data.
+CHOICES: dict[str, tuple[Any, Any]] = {
+    "sdpa_kernel": (torch.nn.attention.sdpa_kernel, _sdpa_kernel),
+    "cudnn.flags": (torch.backends.cudnn.flags, torch.backends.cudnn.flags),
+}
+
+
+def plain_choice(value: Any) -> Any:
+    """An argument of one of them as a graph can hold it."""
+    if isinstance(value, SDP_BACKEND):
+        return (value.name,)
+    if isinstance(value, list | tuple):
+        return tuple(name for one in value for name in plain_choice(one))
+    return value
+
+
+def enter_choice(name: str, arguments: tuple[Any, ...]) -> Any:
+    """Begin one: what the graph calls."""
+    made = CHOICES[name][1](*arguments)
+    made.__enter__()
+    return made
+
+
+def exit_choice(entered: Any) -> None:
+    entered.__exit__(None, None, None)

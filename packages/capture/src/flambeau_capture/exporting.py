@@ -9,7 +9,7 @@ or that changes objects besides tensors, is an error that names the line or the 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.errors import ExportError
 from flambeau_capture.options import Options
@@ -32,7 +33,7 @@ class Exported:
         is the tuple of the flattened result's leaves. Parameters and tensors of the program's own
         are its attributes.
     guards: what was assumed, beyond what a call checks (structure, values that are no tensors,
-        dtype, device and shape of each tensor).
+        dtype, device and shape of each tensor, the conditions on open sizes).
     in_spec, out_spec: structures of `(args, kwargs)` and of the result.
     """
 
@@ -41,6 +42,7 @@ class Exported:
     in_spec: Any
     out_spec: Any
     examples: tuple[Any, ...] = field(repr=False)
+    open_sizes: OpenSizes | None = field(default=None, repr=False)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result. Raises TypeError and ValueError where the arguments are not of
@@ -50,6 +52,8 @@ class Exported:
             raise TypeError(f"arguments of another structure: {spec}, exported for {self.in_spec}")
         for place, (leaf, example) in enumerate(zip(leaves, self.examples, strict=True)):
             _check(place, leaf, example)
+        if self.open_sizes is not None:
+            self.open_sizes.check(leaves)
         flat = self.graph_module(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         return pytree.tree_unflatten(list(flat), self.out_spec)
 
@@ -58,10 +62,38 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class TensorForm:
-    """What a tensor argument has to be."""
+class OpenSizes:
+    """Sizes that an exported graph leaves open, and the conditions on them.
 
-    shape: tuple[int, ...]
+    places: for each symbol, the argument and the dimension where its value is found. equal: sizes
+    that have to be what an expression comes to. conditions: sympy expressions that have to hold.
+    """
+
+    places: dict[Any, tuple[int, int]]
+    equal: tuple[tuple[tuple[int, int], Any], ...]
+    conditions: tuple[Any, ...]
+
+    def check(self, leaves: Leaves) -> None:
+        """Raises ValueError, with the condition that the sizes of these arguments break."""
+        values = {symbol: leaves[at].shape[dim] for symbol, (at, dim) in self.places.items()}
+        shown = ", ".join(f"{symbol} = {value}" for symbol, value in values.items())
+        for condition in self.conditions:
+            if not bool(condition.xreplace(values)):
+                raise ValueError(f"exported for sizes with {condition}, here {shown}")
+        for (at, dim), expression in self.equal:
+            wanted = int(expression.xreplace(values))
+            if leaves[at].shape[dim] != wanted:
+                raise ValueError(
+                    f"dimension {dim} of argument {at} is {leaves[at].shape[dim]}, exported for "
+                    f"{expression}, which is {wanted} here"
+                )
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    """What a tensor argument has to be. A size that is left open is text, its expression."""
+
+    shape: tuple[int | str, ...]
     dtype: torch.dtype
     device: torch.device
 
@@ -69,15 +101,27 @@ class TensorForm:
         return f"{self.dtype} of shape {list(self.shape)} on {self.device}"
 
 
-def _form(tensor: torch.Tensor) -> TensorForm:
-    return TensorForm(tuple(tensor.shape), tensor.dtype, tensor.device)
+def _form(tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
+    sizes = tensor.shape if stand_in is None else stand_in.shape
+    shape = tuple(size if isinstance(size, int) else str(size) for size in sizes)
+    return TensorForm(shape, tensor.dtype, tensor.device)
+
+
+def _fits(form: TensorForm, example: TensorForm) -> bool:
+    return (
+        (form.dtype, form.device, len(form.shape))
+        == (example.dtype, example.device, len(example.shape))
+    ) and all(
+        isinstance(wanted, str) or size == wanted
+        for size, wanted in zip(form.shape, example.shape, strict=True)
+    )
 
 
 def _check(place: int, leaf: Any, example: Any) -> None:
     if isinstance(example, TensorForm):
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"argument {place} is a {type(leaf).__name__}, exported for {example}")
-        if _form(leaf) != example:
+        if not _fits(_form(leaf), example):
             raise ValueError(f"argument {place} is {_form(leaf)}, exported for {example}")
     elif type(leaf) is not type(example) or leaf != example:
         raise ValueError(f"argument {place} is {leaf!r}, exported for {example!r}")
@@ -85,6 +129,8 @@ def _check(place: int, leaf: Any, example: Any) -> None:
 
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
     """One graph of the whole call `fn(*args, **kwargs)`, which runs once.
+
+    Dimensions of arguments that `mark_dynamic` was called for are left open.
 
     Raises `Unsupported` with the user's line where a graph breaks, and `ExportError` where the
     call changes objects besides tensors or comes to no graph.
@@ -108,14 +154,54 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
         what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
     results, out_spec = pytree.tree_flatten(result)
-    module = _closed(seen, leaves, results)
+    module, stand_ins = _closed(seen, leaves, results)
     return Exported(
         graph_module=module,
         guards=tuple(guard for found in records.guards for guard in found.items),
         in_spec=in_spec,
         out_spec=out_spec,
-        examples=tuple(_form(x) if isinstance(x, torch.Tensor) else x for x in leaves),
+        examples=tuple(
+            _form(leaf, stand_ins.get(place)) if isinstance(leaf, torch.Tensor) else leaf
+            for place, leaf in enumerate(leaves)
+        ),
+        open_sizes=_open_sizes(stand_ins),
     )
+
+
+def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
+    """The open sizes of the fake tensors that stood for arguments, by their places."""
+    places: dict[Any, tuple[int, int]] = {}
+    equal: list[tuple[tuple[int, int], Any]] = []
+    for at, fake in stand_ins.items():
+        for dim, size in enumerate(fake.shape):
+            if isinstance(size, torch.SymInt):
+                expression = compat.expression(size)
+                if expression.is_Symbol:
+                    places.setdefault(expression, (at, dim))
+                equal.append(((at, dim), expression))
+    if not places:
+        return None
+    first = next(iter(stand_ins.values()))
+    compat.reopen_environment(first)  # the conditions are asked for when a call is made
+    assumed = compat.shape_conditions(first.fake_mode)  # type: ignore[attr-defined]
+    bounds = [
+        bound
+        for symbol, least, most in assumed.ranges
+        if symbol in places
+        for bound in (
+            (least is not None and symbol >= least),
+            (most is not None and symbol <= most),
+        )
+        if bound is not False
+    ]
+    known = [compat.same(symbol, expression) for symbol, expression in assumed.equal]
+    conditions = (*bounds, *known, *assumed.guards)
+    unknown = {s for each in conditions for s in each.free_symbols} - set(places)
+    if unknown:
+        raise ExportError(
+            f"a size depends on {next(iter(unknown))}, which is the size of no argument"
+        )
+    return OpenSizes(places, tuple(equal), conditions)
 
 
 class _Seen:
@@ -123,7 +209,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self.modules: list[fx.GraphModule] = []
-        self.inputs: list[torch.Tensor] = []
+        self.inputs: list[Any] = []
         self.outputs: Sequence[Any] = ()
 
     def backend(
@@ -139,8 +225,11 @@ class _Seen:
         return call
 
 
-def _closed(seen: _Seen, leaves: Leaves, results: Leaves) -> fx.GraphModule:
-    """The captured graph between the flattened arguments and the flattened result."""
+def _closed(
+    seen: _Seen, leaves: Leaves, results: Leaves
+) -> tuple[fx.GraphModule, dict[int, torch.Tensor]]:
+    """The captured graph between the flattened arguments and the flattened result; and the fake
+    tensors with open sizes, by the arguments that they stand for."""
     (source,) = seen.modules
     graph = fx.Graph()
     root = torch.nn.Module()
@@ -156,9 +245,25 @@ def _closed(seen: _Seen, leaves: Leaves, results: Leaves) -> fx.GraphModule:
     held = _Constants(graph, root)
     placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
     known: dict[fx.Node, fx.Node] = {}
-    for node, tensor in zip(placeholders, seen.inputs, strict=True):
-        found = arguments.get(id(tensor))
-        known[node] = held(tensor) if found is None else found
+    sizes: dict[Any, tuple[fx.Node, int]] = {}
+    stand_ins: dict[int, torch.Tensor] = {}
+    for node, given in zip(placeholders, seen.inputs, strict=True):
+        if not isinstance(given, torch.Tensor):
+            continue
+        found = arguments.get(id(given))
+        known[node] = held(given) if found is None else found
+        fake = node.meta["val"]
+        opened = [dim for dim, n in enumerate(fake.shape) if isinstance(n, torch.SymInt)]
+        if opened and found is None:
+            raise ExportError("a size of a tensor that is no argument is left open")
+        for dim in opened:
+            sizes.setdefault(compat.expression(fake.shape[dim]), (known[node], dim))
+        if opened:
+            stand_ins[next(at for at, leaf in enumerate(leaves) if leaf is given)] = fake
+            known[node].meta["val"] = fake
+    for node in placeholders:
+        if node not in known:
+            known[node] = _size(graph, node, sizes)
     for node in source.graph.nodes:
         if node.op not in ("placeholder", "output"):
             known[node] = graph.node_copy(node, lambda old: known[old])
@@ -178,7 +283,20 @@ def _closed(seen: _Seen, leaves: Leaves, results: Leaves) -> fx.GraphModule:
     graph.output(tuple(flat))
     graph.eliminate_dead_code(is_impure_node=lambda node: node.op not in ("get_attr",))
     graph.lint()
-    return fx.GraphModule(root, graph, "Exported")
+    return fx.GraphModule(root, graph, "Exported"), stand_ins
+
+
+def _size(graph: fx.Graph, node: fx.Node, sizes: Mapping[Any, tuple[fx.Node, int]]) -> fx.Node:
+    """What reads the size that an input of the captured graph was."""
+    symbol = compat.expression(node.meta["val"])
+    if symbol not in sizes:
+        raise ExportError(
+            f"the graph reads a number ({node.name}) that is no size of a tensor it computes with"
+        )
+    tensor, dim = sizes[symbol]
+    made = graph.call_method("size", (tensor, dim))
+    made.meta["val"] = node.meta["val"]
+    return made
 
 
 class _Constants:

@@ -44,6 +44,7 @@ from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.tensor import graph_call
 from flambeau_capture.values.tuples import TupleValue, make_tuple
 from flambeau_capture.values.wrap import PartialValue
 
@@ -78,11 +79,37 @@ def instantiate(
         if python_class.__name__ in INDEXING_MODES and not args and not kwargs:
             return IndexingMode(python_class)
         raise Break("FB0013", f"call of {kind.describe()}")
+    if python_class is torch.Tensor or type(python_class).__name__ == "tensortype":
+        return _legacy_tensor(tx, kind, args, kwargs)
     if issubclass(python_class, torch.Tensor):
         new = find_in_class(python_class, "__new__")
         if new is None or not _in_python(new[1]) or python_class.__module__.startswith("torch."):
             raise Break("FB0012", f"call of {kind.describe()}")
     return _instance(tx, kind, args, kwargs)
+
+
+def _legacy_tensor(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
+    """`torch.IntTensor([1, 2])`, `torch.Tensor(2, 3)`: of numbers, or of sizes."""
+    python_class: Any = kind.python_class
+    plain = python_class is torch.Tensor
+    dtype = torch.get_default_dtype() if plain else python_class.dtype
+    on_cpu = plain or not (python_class.is_cuda or python_class.is_sparse)
+    device = tx.graph.outermost.device or torch.get_default_device()
+    if kwargs or not on_cpu or device.type != "cpu":
+        raise Break("FB0012", f"call of {kind.describe()}")
+    named = {"dtype": tx.wrap_new(dtype)}
+    try:
+        given = [arg.as_python() for arg in args]
+    except NotConcrete:
+        raise Break("FB0012", f"call of {kind.describe()} with tensors") from None
+    if len(given) == 1 and isinstance(given[0], list | tuple | torch.Size):
+        if isinstance(given[0], torch.Size):
+            return graph_call(tx, "call_function", torch.empty, list(args), named)
+        return graph_call(tx, "call_function", torch.tensor, list(args), named)
+    if all(type(size) is int for size in given):
+        sizes = [tx.wrap_new(tuple(given) or (0,))]
+        return graph_call(tx, "call_function", torch.empty, sizes, named)
+    raise Break("FB0012", f"call of {kind.describe()}")
 
 
 def _numpy_class(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:

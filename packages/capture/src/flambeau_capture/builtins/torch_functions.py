@@ -13,9 +13,9 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Held
 from flambeau_capture.graph_checks import require
 from flambeau_capture.marks import is_compiling
+from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import ArrayValue, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
@@ -47,8 +47,9 @@ _state(
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
     torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
-    torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available, torch.backends.mps.is_available,
-    torch.distributed.is_available, *compat.state_questions(),
+    torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
+    torch.backends.mps.is_available, torch.distributed.is_available,
+    *compat.state_questions(),
 )  # fmt: skip
 
 

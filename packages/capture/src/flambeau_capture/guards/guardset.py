@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture.guards import guard as guard_module
 from flambeau_capture.guards.equality import same
 from flambeau_capture.guards.guard import Failure, Guard, failure_of
-from flambeau_capture.guards.kinds import KINDS, Kind
+from flambeau_capture.guards.kinds import CLASS_ENTRY, KINDS, Kind
 from flambeau_capture.guards.sizes import SIZES, SizeProgram
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
@@ -36,12 +36,16 @@ class GuardSet:
         self.code = code
         self._guards: dict[tuple[str, tuple[Source, ...]], list[Guard]] = {}
         self._ordered: list[Guard] = []
+        self._entries: dict[Source, dict[str, Any]] = {}
 
     def add(
         self, source: Source, kind: str | Kind, *params: Any, user_line: str | None = None
     ) -> None:
         """A guard of `kind` (or its name) on the value at `source`."""
         row = KINDS[kind] if isinstance(kind, str) else kind
+        if row is CLASS_ENTRY:
+            self._entries.setdefault(source, {}).setdefault(*params)
+            return
         prepared = row.prepare(params) if row.prepare is not None else params
         self._add(Guard(row, (source,), prepared, user_line))
 
@@ -87,10 +91,15 @@ class GuardSet:
             self._ordered.append(guard)
 
     def __len__(self) -> int:
-        return len(self._ordered)
+        return len(self._ordered) + len(self._entries)
 
     def finish(self) -> Guards:
-        return Guards(tuple(self._ordered), self.code)
+        """Entries of a class are one guard, however many they are."""
+        entries = [
+            Guard(CLASS_ENTRY, (source,), (tuple(found.items()),))
+            for source, found in self._entries.items()
+        ]
+        return Guards((*self._ordered, *entries), self.code)
 
 
 @dataclass(frozen=True)

@@ -362,16 +362,21 @@ def _entry_holds(value: Any, params: Params) -> bool:
 
 
 def _shown_entry(params: Params) -> str:
-    ((name, found),) = params[0]
-    return f"no {name} in the class" if found is None else f"{name} = {shown(found)} in the class"
+    names = [name for name, found in params[0] if found is not None]
+    missing = [name for name, found in params[0] if found is None]
+    told = [f"{', '.join(names)} as before"] if names else []
+    return "; ".join(told + ([f"no {', '.join(missing)}"] if missing else []))
 
 
 def _got_entry(value: Any, params: Params) -> str:
-    name = params[0][0][0]
+    name = _changed_special(value, params)
+    if not isinstance(value, type) or name is None:
+        return shown(value)
     return f"{name} = {shown(_in_mro(value, name))}"
 
 
-#: what stands in a class or the classes it derives from, before any descriptor is asked
+#: what stands in a class or the classes it derives from, before any descriptor is asked: names,
+#: and what each of them leads to (None: nothing)
 CLASS_ENTRY = register(
     Kind(
         "CLASS_ENTRY",
@@ -379,7 +384,6 @@ CLASS_ENTRY = register(
         check=lambda params: ("TYPE_METHODS", params[0]),
         expected=_shown_entry,
         got=_got_entry,
-        prepare=lambda params: (((params[0], params[1]),),),
     )
 )
 

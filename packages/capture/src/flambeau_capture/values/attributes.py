@@ -29,6 +29,10 @@ SLOT_TYPES = (
 )
 
 
+#: methods of torch's classes that programs replace
+PATCHED = frozenset({"forward", "__call__", "_call_impl"})
+
+
 def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
     """The class that defines an attribute, and the attribute as it stands in the class."""
     for owner in python_class.__mro__:
@@ -46,7 +50,7 @@ def assume_special_methods(tx: Tracer, python_class: type) -> None:
 def assume_entry(tx: Tracer, python_class: type, name: str, found: Any) -> None:
     """Assume what a class of the program, or one it derives from, has under a name (None: nothing),
     as it stands there: a function and the same one behind staticmethod are two things."""
-    if not trusted_class(python_class):
+    if not trusted_class(python_class) or name in PATCHED:
         tx.guard(Held(python_class, python_class.__name__), "CLASS_ENTRY", name, found)
 
 
@@ -89,7 +93,7 @@ def class_attribute(
     found = owner.__dict__[name]
     asked = owner if after is not None else python_class
     where = Attr(Held(asked, asked.__name__), name)
-    trusted = trusted_class(owner) and trusted_class(asked) and name != "forward"
+    trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
     if not trusted and hasattr(type(found), "__get__"):
         assume_entry(tx, asked, name, found)
         assume_special_methods(tx, type(found))

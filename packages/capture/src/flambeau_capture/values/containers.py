@@ -91,6 +91,8 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
         return large
     made = dict_payload(tx, obj, source, type(obj))
     made.source = source
+    if isinstance(obj, collections.OrderedDict):
+        made.real_attributes = vars(obj)
     if isinstance(obj, collections.defaultdict):
         made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
     tx.heap.know(obj, made)

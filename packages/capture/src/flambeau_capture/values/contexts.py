@@ -7,7 +7,8 @@ enter and leave it; `convert` leaves what is still entered when interpretation s
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import inspect
+from contextlib import _GeneratorContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -135,6 +136,50 @@ class InferenceValue(GraphMode):
         """Entering it sets the grad mode as well."""
         on = torch.is_inference_mode_enabled()
         return bool(self.arguments[0]) == on and torch.is_grad_enabled() != on
+
+
+class Choice(GraphMode):
+    """Which kernels torch may choose: `sdpa_kernel`, `cudnn.flags`, as functions that the graph
+    calls to begin and to end it."""
+
+    calls = (compat.enter_choice, compat.exit_choice)
+
+    def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
+        super().__init__(compat.CHOICES[name][1], arguments)
+        self.name = name
+
+    @property
+    def cls(self) -> type:
+        return _GeneratorContextManager
+
+    def enter(self, tx: Tracer) -> Value:
+        self.live = self.kind(*self.arguments)
+        self.live.__enter__()
+        tx.entered.append(self)
+        given = (self.name, self.arguments)
+        self.node = tx.graph.record_mode(self.calls[0], given, tx.stack_trace())
+        return Constant(None)
+
+
+def _choice(name: str) -> None:
+    maker = compat.CHOICES[name][0]
+
+    @handles(maker)
+    def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        try:
+            bound = inspect.signature(maker).bind(
+                *(arg.as_python() for arg in args),
+                **{key: arg.as_python() for key, arg in kwargs.items()},
+            )
+        except (NotConcrete, TypeError) as error:
+            raise Break("FB0013", f"{name} with {error}") from None
+        bound.apply_defaults()
+        plain = [compat.plain_choice(value) for value in bound.arguments.values()]
+        return Choice(name, tuple(plain))
+
+
+for _name in compat.CHOICES:
+    _choice(_name)
 
 
 class Label(ContextManager):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Source
+from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -109,6 +109,8 @@ class DictValue(Value):
         self._tx = tx
         self.source = source
         self.factory = factory
+        self.attributes: dict[str, Value] = {}  # of an OrderedDict, which has a `__dict__`
+        self.real_attributes: dict[str, Any] = {}
         self._entries: dict[Hashable, tuple[Value, Value | Pending]] = {}
         for key, value in entries:
             self._entries[key_of(tx, key)] = (key, value)
@@ -217,11 +219,22 @@ class DictValue(Value):
             return tx.wrap_new(self._class)
         if name == "default_factory" and self.factory is not None:
             return self.factory
+        if name in self.attributes:
+            return self.attributes[name]
+        if name in self.real_attributes and self.source is not None:
+            return tx.wrap(self.real_attributes[name], Attr(self.source, name))
         if not hasattr(self._class, name):
-            tx.raise_error(
-                AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
-            )
+            if self._class is collections.OrderedDict and self.source is not None:
+                tx.guard(self.source, "NOT_HASATTR", name)
+            shown = "collections." * (self._class is not dict) + self._class.__name__
+            tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
         return BoundMethod(self, name)
+
+    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if self._class is not collections.OrderedDict or self.source is not None:
+            self.unknown(f"assignment to attribute {name!r}")
+        tx.heap.changed()
+        self.attributes[name] = value
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         handler = _DICT_METHODS.get(name)
@@ -240,7 +253,12 @@ class DictValue(Value):
                     collections.defaultdict, [factory, DictValue(self.entries(), tx=self._tx)]
                 )
             elif self._class is not dict:
-                writer.call(self._class, [DictValue(self.entries(), tx=self._tx)])
+                given = [DictValue(self.entries(), tx=self._tx)]
+                named = [(Constant(name), value) for name, value in self.attributes.items()]
+                if named:
+                    writer.call(_ordered_with, [*given, DictValue(named, tx=self._tx)])
+                else:
+                    writer.call(self._class, given)
             else:
                 for key, value in self.entries():
                     writer.load(key)
@@ -252,6 +270,12 @@ class DictValue(Value):
         copy = DictValue(self.entries(), tx=self._tx)
         writer.call(_refill, [self, copy])
         writer.pop_top()
+
+
+def _ordered_with(entries: dict[Any, Any], attributes: dict[str, Any]) -> Any:
+    made: Any = collections.OrderedDict(entries)
+    vars(made).update(attributes)
+    return made
 
 
 def _refill(target: Any, entries: dict[Any, Any]) -> None:

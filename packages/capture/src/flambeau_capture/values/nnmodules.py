@@ -15,7 +15,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
-from flambeau_capture.values.attributes import assume_special_methods, find_in_class
+from flambeau_capture.values.attributes import assume_entry, assume_special_methods, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
@@ -82,6 +82,7 @@ class ModuleValue(ObjectValue):
         hook = find_in_class(self.python_class, "__getattr__")
         if hook is not None and hook[1] is not compat.MODULE_GETATTR:
             return super().missing_attr(tx, name)
+        assume_entry(tx, self.python_class, name, None)
         return self.module_getattr(tx, name)
 
     def module_getattr(self, tx: Tracer, name: str) -> Value:
@@ -112,9 +113,10 @@ class ModuleValue(ObjectValue):
             tx.heap.changed()
             self.swapped[name] = value
             return
-        if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
-            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
         table = self._table_of(tx, name)
+        if isinstance(value, TensorValue) and issubclass(value.cls, torch.nn.Parameter):
+            self._set_parameter(tx, name, value, table)
+            return
         if isinstance(value, ModuleValue):
             if table not in (None, "_modules"):
                 raise Break("FB0019", f"submodule {name!r} of {self.describe()} is set")
@@ -125,6 +127,19 @@ class ModuleValue(ObjectValue):
         if table == "_parameters" and not (isinstance(value, Constant) and value.value is None):
             raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
         entries = self.instance_get(tx, table)
+        if not isinstance(entries, DictValue):
+            raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
+        entries.store(tx, Constant(name), value)
+
+    def _set_parameter(self, tx: Tracer, name: str, value: Value, table: str | None) -> None:
+        """What `register_parameter` does after its checks."""
+        if table not in (None, "_parameters"):
+            raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
+        if self.instance_get(tx, "_parameters") is None:
+            tx.raise_error(AttributeError, "cannot assign parameters before Module.__init__() call")
+        if table is None and self.instance_get(tx, name) is not None:
+            self.write(tx, name, None)
+        entries = self.instance_get(tx, "_parameters")
         if not isinstance(entries, DictValue):
             raise Break("FB0019", f"{name!r} of {self.describe()} is set before __init__")
         entries.store(tx, Constant(name), value)
@@ -140,10 +155,7 @@ class ModuleValue(ObjectValue):
         return None
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
-        for name in ("__call__", "_call_impl"):  # whatever torch's own classes are patched with
-            entry = find_in_class(self.python_class, name)
-            where = Held(self.python_class, self.python_class.__name__)
-            tx.guard(where, "CLASS_ENTRY", name, entry[1] if entry else None)
+        _assume_calls(tx, self.python_class)
         if self.python_class.__call__ not in compat.MODULE_CALLS:
             return super().forwards(tx, args, kwargs)
         return module_forwards(tx, self, args, kwargs)
@@ -167,15 +179,25 @@ class ModuleValue(ObjectValue):
         return False
 
 
+def _assume_calls(tx: Tracer, python_class: type) -> None:
+    """Assume what calling a module comes to; torch's own classes are patched as well."""
+    for name in ("__call__", "_call_impl"):
+        entry = find_in_class(python_class, name)
+        assume_entry(tx, python_class, name, entry[1] if entry else None)
+
+
 def module_forwards(
     tx: Tracer, module: Value, args: Args, kwargs: Kwargs
 ) -> tuple[Value, Args, Kwargs]:
     """The call that nn.Module.__call__ comes to."""
-    if not isinstance(module, ModuleValue) or module.hooked(tx):
-        impl = compat.MODULE_CALLS[-1]
+    _assume_calls(tx, module.cls)
+    impl = compat.MODULE_CALLS[-1]
+    if not isinstance(module, ModuleValue):
         return tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs
     if module.python_class._call_impl is not compat.MODULE_CALLS[-1]:  # type: ignore[attr-defined]
         return tx.get_attr(module, "_call_impl"), args, kwargs
+    if module.hooked(tx):
+        return tx.wrap(impl, Held(impl, "_call_impl")), [module, *args], kwargs
     return tx.get_attr(module, "forward"), args, kwargs
 
 

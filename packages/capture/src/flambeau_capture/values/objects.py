@@ -147,7 +147,11 @@ class ObjectValue(Value):
         in_class = find_in_class(self.python_class, name)
         if in_class is None or not _overrides_instance(in_class[1]):
             own = self.instance_get(tx, name)
-            if own is not None:
+            if own is not None:  # as long as the class has no descriptor that comes first
+                found = in_class[1] if in_class is not None else None
+                assume_entry(tx, self.python_class, name, found)
+                if hasattr(type(found), "__get__"):
+                    assume_special_methods(tx, type(found))
                 return own
         if in_class is not None:
             try:

@@ -48,6 +48,10 @@ class TensorValue(Value):
         self.source = source
         self.real = real
         self.written_grad: Value | None = None
+        self.written_data: TensorValue | None = None
+        self.written_flag: bool | None = None
+        self.frozen_from: fx.Node | None = None  # what it was before `requires_grad_(False)`
+        self.untracked = False  # whether the graph's node lacks the history that it has
         self.truth_known: bool | None = None  # of a comparison that no data can change
 
     @property
@@ -55,7 +59,16 @@ class TensorValue(Value):
         if self._node is None:
             assert self._enter is not None
             self._node = self._enter()
+        if self.untracked and torch.is_grad_enabled():
+            raise Break("FB0016", "a new leaf, or a leaf on new data, in what is differentiated")
         return self._node
+
+    def stand_on(self, node: fx.Node, requires_grad: bool | None) -> None:
+        """Be another node from here on; requires_grad: of the leaf, None: as the node is."""
+        self._node = node
+        self.untracked = bool(requires_grad)
+        if requires_grad:
+            self.fake.requires_grad_(True)
 
     def in_graph(self) -> bool:
         """Whether the graph has it already, as an input or as a result."""
@@ -63,7 +76,8 @@ class TensorValue(Value):
 
     @property
     def fake(self) -> torch.Tensor:
-        fake: torch.Tensor = self.node.meta["val"]
+        node = self.node if self._node is None else self._node
+        fake: torch.Tensor = node.meta["val"]
         return fake
 
     @property
@@ -112,7 +126,9 @@ class TensorValue(Value):
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if name == "data":
-            raise Break("FB0016", "assignment to .data of a tensor")
+            for rule in DATA_RULES:
+                rule(self, tx, value)
+            return
         if name == "grad" and _has_place(tx, self):
             _ = self.cls  # that it is a tensor is assumed from here on
             if not self._may_be_grad(value):
@@ -120,8 +136,11 @@ class TensorValue(Value):
             self.written_grad = value
             tx.heap.changed(self)  # replayed where the program has the tensor
             return
-        if name == "requires_grad" and _asks_what_is(self, tx, [value], {}):
-            return
+        if name == "requires_grad":
+            if _asks_what_is(self, tx, [value], {}):
+                return
+            if GRAD_RULES["requires_grad_"](self, tx, [value], {}) is not None:
+                return
         if name in ("grad", "requires_grad"):
             raise Break("FB0007", f"assignment to .{name} of a tensor")
         self.unknown(f"assignment to attribute {name!r}")
@@ -139,11 +158,16 @@ class TensorValue(Value):
         return (mine.shape, mine.dtype, mine.device) == (other.shape, other.dtype, other.device)
 
     def replay(self, writer: Any) -> None:
-        """Set `.grad`, the one attribute of an existing tensor that is written."""
-        assert self.written_grad is not None
-        writer.load(self.written_grad)
-        writer.load(self)
-        writer.store_attr("grad")
+        """Set the attributes of an existing tensor that are written."""
+        flag = None if self.written_flag is None else Constant(self.written_flag)
+        written = {
+            "data": self.written_data, "requires_grad": flag, "grad": self.written_grad,
+        }  # fmt: skip
+        for name, value in written.items():
+            if value is not None:
+                writer.load(value)
+                writer.load(self)
+                writer.store_attr(name)
 
     def reconstruct(self, writer: Any) -> None:
         if self.source is not None:
@@ -195,6 +219,9 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         return tx.wrap_new(getattr(tensor.fake, name))
+    if name == "data":
+        with torch.no_grad():
+            return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
     if name in GRAPH_ATTRIBUTES:
         return graph_call(tx, "call_function", getattr, [tensor, Constant(name)], {})
     if name == "grad":
@@ -391,6 +418,9 @@ REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
 
 # Methods that drive autograd and that the graph can hold, sometimes (see `builtins.derivatives`).
 GRAD_RULES: dict[str, Callable[[TensorValue, Tracer, Args, Kwargs], Value | None]] = {}
+
+# What assigning to `.data` does (see `values.newdata`).
+DATA_RULES: list[Callable[[TensorValue, Tracer, Value], None]] = []
 
 # Told of tensors that the graph makes and that derivatives end at (see `builtins.derivatives`).
 NEW_LEAVES: list[Callable[[Tracer, TensorValue], None]] = []

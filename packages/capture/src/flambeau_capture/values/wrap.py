@@ -50,6 +50,7 @@ _FROZEN: tuple[type, ...] = (
     inspect.Signature,
     inspect.Parameter,
     types.CodeType,
+    compat.SDP_BACKEND,
 )
 
 
@@ -142,8 +143,8 @@ def _enter(tx: Tracer, obj: torch.Tensor, source: Source) -> Any:
 
 
 def _is_reassigned(tx: Tracer, obj: torch.Tensor, source: ModuleEntry) -> bool:
-    """Whether a buffer is one that the program replaces by another from call to call."""
-    return not isinstance(obj, torch.nn.Parameter) and tx.replaced(source, obj)
+    """Whether the program replaces a parameter or a buffer by another from call to call."""
+    return tx.replaced(source, obj)
 
 
 class OpaqueTensor(OpaqueValue):
