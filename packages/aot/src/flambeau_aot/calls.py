@@ -133,6 +133,12 @@ def _keeping_size(
     return result
 
 
+def _is_basic(index: Any) -> bool:
+    """Whether an index is made of numbers and slices, so that it is a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
+
+
 def _nothing() -> None:
     """Where nobody looks."""
 
@@ -293,7 +299,7 @@ class RewriteCalls(TorchFunctionMode):
                 "enabled."
             )
         if self.leaves.get(id(base)) or id(base) in self.views_of_leaves:
-            if name == "__setitem__":
+            if name == "__setitem__" and _is_basic(args[1]):
                 target.detach()[args[1]]  # an index out of bounds is noticed first
             leaf = self.leaves.get(id(base)) and base is target
             what = "a leaf" if leaf else "a view of a leaf"

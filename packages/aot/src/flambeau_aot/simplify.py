@@ -14,8 +14,9 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
-from flambeau_aot.joint.trace import Joint
+from flambeau_aot.joint.trace import Joint, in_backward
 from flambeau_aot.partition.classify import runs_anyway
+from flambeau_aot.partition.volatile import root_of, volatile_inputs
 from flambeau_aot.sizes import same_sizes
 from flambeau_aot.unread import drop_unread
 
@@ -130,6 +131,8 @@ def _moves_only(node: fx.Node) -> bool:
 def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
     """Copies and reshapes that give what they take, where no result depends on the copy."""
     protected = _protected(joint)
+    # Eager keeps a copy of an input for its backward pass, and not the input.
+    volatile = volatile_inputs(joint) if joint.training else frozenset()
     removed = 0
     for node in list(joint.graph.nodes):
         if node.op != "call_function" or node in protected:
@@ -137,12 +140,20 @@ def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
         if node.target not in _COPIES and node.target not in _SAME_SHAPE:
             continue
         source = node.args[0]
+        if volatile and isinstance(source, fx.Node) and _is_copy(node):
+            if root_of(source, is_view_node) in volatile:
+                continue
         if isinstance(source, fx.Node) and _same_metadata(node, source):
             node.replace_all_uses_with(source)
             moved[node] = source
             joint.graph.erase_node(node)
             removed += 1
     return removed
+
+
+def _is_copy(node: fx.Node) -> bool:
+    """Whether the program itself copies here; what the engine copies, it copies for its results."""
+    return not is_view_node(node) and not in_backward(node)
 
 
 def _same_metadata(node: fx.Node, source: fx.Node) -> bool:

@@ -36,7 +36,7 @@ from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
-from flambeau_aot.joint.tracer import Decompositions, Tracer
+from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import (
     InputPlan,
@@ -52,7 +52,12 @@ from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized,
 from flambeau_aot.sparse import SparseUses, gathered, moved, nodes_of
 from flambeau_aot.writes import has_gaps
 
+BACKWARD = "recorded in the backward pass"
+"""Metadata key of the operators that the backward pass is recorded with."""
+
 HigherOrderCalls = Mapping[str, Callable[..., Any]]
+
+__all__ = ["FRESH", "HigherOrderCalls", "Joint", "in_backward", "run_program", "trace"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,11 @@ class Joint:
     def training(self) -> bool:
         """Whether there is a backward part."""
         return bool(self.tangents)
+
+
+def in_backward(node: fx.Node) -> bool:
+    """Whether an operator was recorded in the backward pass, where eager reads what it has kept."""
+    return BACKWARD in node.meta
 
 
 def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
@@ -215,10 +225,14 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
+    ahead = set(tracer.graph.nodes)
     with _python_forms(bool(numbers)):
         tangents, grads, rows, sparse_grads = _backward(
             tracer, effects, differentiable, stand_ins, accumulate, sparse
         )
+    for node in tracer.graph.nodes:
+        if node not in ahead and node.op == "call_function":
+            node.meta[BACKWARD] = True
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")

@@ -40,6 +40,10 @@ from flambeau_aot.sizes import SizeNodes, is_symbolic
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 
+FRESH = "made by the program"
+"""Metadata key of constants that the program makes, as by `torch.tensor`."""
+
+
 def beside_autograd(value: torch.Tensor) -> torch.Tensor:
     """`Tensor.data`: the same memory with no history and a version counter of its own."""
     return value.data
@@ -128,6 +132,8 @@ class Tracer(TorchDispatchMode):
             return args[0].fake_device
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.clone.default
+            args = self._lift_constants(args)
+            self._nodes[id(args[0])].meta[FRESH] = True
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)

@@ -56,7 +56,7 @@ def cheapest(
         edges.append((f"{name}.in", f"{name}.out", _saving(problem, node)))
         if node.op == "placeholder":
             edges.append((_SOURCE, f"{name}.in", None))
-        elif node in problem.early:
+        elif node in problem.early or node in problem.pinned:
             edges.append((_SOURCE, f"{name}.in", _again(problem, node, allowed, banned)))
         elif not node.all_input_nodes:
             edges.append((_SOURCE, f"{name}.in", 0))
@@ -101,7 +101,7 @@ def _again(
         return 0
     if mark in ("must_save", "prefer_save"):
         return None
-    if node in banned:
+    if node in banned or node in problem.pinned:
         return None
     if node in allowed:
         return 0

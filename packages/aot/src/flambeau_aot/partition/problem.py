@@ -25,6 +25,7 @@ from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import bytes_held
 from flambeau_aot.partition.split import backward_only, forward_part
+from flambeau_aot.partition.volatile import pinned
 
 Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
 
@@ -37,7 +38,8 @@ class Problem:
 
     candidates: in graph order; read: those the backward part reads itself. late: values that
     depend on a cotangent; early: what runs in the forward graph whatever is saved. written:
-    inputs the program overwrites, so that saving one takes a copy.
+    inputs the program overwrites, so that saving one takes a copy. pinned: values that are not
+    computed again, for what they are computed from may be written to after the call.
     """
 
     joint: Joint
@@ -46,6 +48,7 @@ class Problem:
     late: frozenset[fx.Node]
     early: frozenset[fx.Node]
     written: frozenset[fx.Node]
+    pinned: frozenset[fx.Node]
     kinds: dict[fx.Node, OpClass]
 
     def expensive(self, node: fx.Node) -> bool:
@@ -53,6 +56,7 @@ class Problem:
         return (
             node.op == "call_function"
             and node in self.early
+            and node not in self.pinned
             and self.kinds[node] in ("matmul", "leaf")
             and mark_of(node) == ""
             and is_repeatable(node.target)
@@ -96,6 +100,10 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
     """The partition problem of a joint graph."""
     late = backward_only(joint)
     read, candidates = _candidates(joint, late)
+    kinds: dict[fx.Node, OpClass] = {
+        node: class_of(node.target, known) if node.op == "call_function" else "leaf"
+        for node in joint.graph.nodes
+    }
     return Problem(
         joint=joint,
         candidates=tuple(candidates),
@@ -103,10 +111,8 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
         late=frozenset(late),
         early=frozenset(forward_part(joint) | set(joint.primals)),
         written=frozenset(joint.primals[primal] for primal in joint.plan.written),
-        kinds={
-            node: class_of(node.target, known) if node.op == "call_function" else "leaf"
-            for node in joint.graph.nodes
-        },
+        pinned=pinned(joint, late, lambda node: kinds[node] == "view"),
+        kinds=kinds,
     )
 
 

@@ -8,11 +8,9 @@ graph by construction; every other partition is held to its results.
 
 from __future__ import annotations
 
-import operator
-
 from torch import fx
 
-from flambeau_aot.joint.trace import Joint
+from flambeau_aot.joint.trace import Joint, in_backward
 from flambeau_aot.options import Options
 from flambeau_aot.partition.problem import mark_of
 from flambeau_aot.partition.split import backward_only, forward_part
@@ -33,7 +31,7 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
         seen.add(node)
         if node in joint.symbols:
             continue  # both halves take them
-        known = node in early or _part_of(node) in early
+        known = node in early or not in_backward(node)
         if known and node not in late and _may_be_saved(node):
             wanted.append(node)
         elif node.op != "placeholder":
@@ -44,13 +42,6 @@ def save_all(joint: Joint, options: Options | None = None) -> list[fx.Node]:
 def isinstance_tensor(node: fx.Node) -> bool:
     """Whether a node's value is one tensor, rather than a list of them."""
     return hasattr(node.meta["val"], "shape")
-
-
-def _part_of(node: fx.Node) -> fx.Node:
-    """The operator that a value is one of several results of; one that only the backward part
-    reads, as a mask, is computed in the forward part all the same."""
-    source = node.args[0] if node.target is operator.getitem else node
-    return source if isinstance(source, fx.Node) else node
 
 
 def _may_be_saved(node: fx.Node) -> bool:

@@ -1,0 +1,136 @@
+"""Inputs that are written to between forward and backward: noticed where eager notices it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+
+def cloned(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (w @ x.clone().detach()).exp()
+
+
+def of_its_result(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x.exp() * w
+
+
+def of_a_view(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x.t()[:2] * 2).sin() @ w
+
+
+def cast(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return (x.double() * w.double()).float()
+
+
+def masked(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.where(x > 0, w, -w) + w.tanh()
+
+
+def chain(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    scale = (x * x).mean().sqrt() + 1
+    return torch.nn.functional.gelu(w * scale).sigmoid()
+
+
+def read_itself(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x.sin() @ w + w @ x
+
+
+def read_by_a_view(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return w @ x.detach().t()
+
+
+PROGRAMS = (
+    cloned, of_its_result, of_a_view, cast, masked, chain, read_itself, read_by_a_view,
+)  # fmt: skip
+
+
+def written_between(
+    call: Callable[..., Any], kind: str, write: bool = True
+) -> list[torch.Tensor] | str:
+    """Gradients, or the error, of a call after which its input is written to."""
+    torch.manual_seed(0)
+    x, w = torch.randn(3, 3), torch.randn(3, 3, requires_grad=True)
+    leaf = torch.zeros(3, 3, requires_grad=kind == "part of a graph")
+    x = x + leaf
+    result = call(x, w)
+    if write:
+        with torch.no_grad():
+            x.mul_(3)
+    try:
+        result.sum().backward()
+    except RuntimeError as error:
+        return str(error)
+    return [torch.zeros(()) if item.grad is None else item.grad for item in (w, leaf)]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize("kind", ["plain", "part of a graph"])
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+@pytest.mark.parametrize("budget", [None, 0.0])
+def test_a_write_to_an_input(
+    program: Callable[..., Any], kind: str, partition: Any, budget: float | None
+) -> None:
+    options = aot.Options(memory_budget=budget, recompute_share=1.0)
+    compiled = aot.aot_function(program, aot.run_as_is, partition=partition, options=options)
+    expected, given = written_between(program, kind), written_between(compiled, kind)
+    if isinstance(expected, str):
+        assert "modified by an inplace operation" in str(given)
+    else:
+        torch.testing.assert_close(given, expected)
+    both = [written_between(call, kind, write=False) for call in (program, compiled)]
+    torch.testing.assert_close(*both)
+
+
+def test_a_buffer_is_written_to_and_a_parameter_is_not() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(4, 4))
+            self.register_buffer("table", torch.randn(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x @ self.weight.double().float()) @ self.table.clone().cos()
+
+    torch.manual_seed(0)
+    module = Net()
+    compiled = aot.aot_module(module, aot.run_as_is)
+    x = torch.randn(2, 4, requires_grad=True)
+    expected = torch.autograd.grad(module(x).sum(), x)
+    result = compiled(x).sum()
+    with torch.no_grad():
+        module.table.zero_()
+    torch.testing.assert_close(torch.autograd.grad(result, x), expected)
+    (entry,) = compiled.compiled.values()
+    names = [node.name for node in entry.halves.saved_nodes]
+    assert "weight" in names, "the cast of a parameter is made again"
+
+
+def test_a_region_under_a_checkpoint_reads_its_inputs_again() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda v, u: (v.exp() * u).sin(), x, w, use_reentrant=False)
+
+    compiled: Any = aot.aot_function(program, aot.run_as_is)
+    both = [written_between(call, "plain", write=False) for call in (program, compiled)]
+    torch.testing.assert_close(*both)
+    (entry,) = compiled.compiled.values()
+    assert any("exp" in name for name in entry.report.recomputed)
+
+
+def test_an_empty_view_of_an_input_counts_its_writes() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.add_(1)
+        return x.sin()
+
+    compiled = aot.aot_function(program, aot.run_as_is)
+    grads = []
+    for call in (program, compiled):
+        leaf = torch.ones(1, 3, requires_grad=True)
+        x = leaf * 2
+        call(x, x[1:]).sum().backward()
+        grads.append(leaf.grad)
+    torch.testing.assert_close(*grads)
