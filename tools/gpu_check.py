@@ -39,7 +39,6 @@ def parts(out: Path) -> list[Part]:
     """What is run, in order."""
     python = sys.executable
     tools = ROOT / "tools"
-    kit = ("-m", "flambeau_prims.conformance", "inductor_backend:backend", "--device", "cuda")
     found = [
         Part("classes", "Kernel classes against float64",
              (python, str(tools / "gpu_classes.py"), "--json", str(out / "classes.json")), 60),
@@ -52,7 +51,7 @@ def parts(out: Path) -> list[Part]:
         Part("models", "Models in bfloat16",
              (python, str(tools / "gpu_models.py"), "--json", str(out / "models.json")), 240),
         Part("conformance", "The prims' conformance kit",
-             (python, *kit, "--dtype", "float32", "--random-graphs", "10"), 90),
+             (python, str(tools / "gpu_kit.py"), "--json", str(out / "kit.json")), 110),
     ]  # fmt: skip
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is not None:

@@ -40,6 +40,8 @@ from flambeau_inductor.ir.operands import operands
 
 INT32_LIMIT = 2**31 - 1
 Dims = frozenset[str]
+STORES = {"set": "tl.store", "add": "tl.atomic_add"}
+"""What writes a block, by the mode of its store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +383,9 @@ class Writer:
             value = f"tl.broadcast_to({value}, {shape})"
             address = f"tl.broadcast_to({address}, {shape})"
         mask = f", {' & '.join(masks)}" if masks else ""
-        function = {"set": "tl.store", "add": "tl.atomic_add"}[store.mode]
+        function = STORES.get(store.mode)
+        if function is None:
+            raise TritonUnsupported(f"no Triton store of mode {store.mode}")
         self._line(f"{function}({address}, {value}{mask})")
 
     def _shape_of(self, dims: Dims) -> str:

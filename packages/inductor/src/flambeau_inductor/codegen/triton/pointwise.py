@@ -145,7 +145,7 @@ ANY_DTYPE: dict[str, Spelling] = {
 }
 
 # Where rounding operands up to float32 first could not change the result.
-EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "neg", "abs"})
+EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "abs"})
 
 
 def spell(
