@@ -3,14 +3,21 @@
 Each block is a process of its own, forked from one that has imported torch and flambeau before.
 """
 
+import dataclasses
+import importlib
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools import reference  # noqa: E402
+
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,6 +85,25 @@ def test_a_block_that_fails_is_seen(tmp_path, starter):
         starter.stdin.write(f"{program}\n")
         starter.stdin.flush()
         assert starter.stdout.readline().strip() not in ("", "0")
+
+
+@pytest.mark.parametrize("package", reference.PACKAGES)
+def test_every_public_name_has_a_docstring(package):
+    assert reference.undocumented(importlib.import_module(package)) == []
+
+
+def test_a_name_without_a_docstring_is_found():
+    made = types.ModuleType("made")
+
+    @dataclasses.dataclass
+    class Silent:
+        size: int = 0
+
+        def grow(self):
+            return self.size + 1
+
+    made.Silent, made.__all__ = Silent, ["Silent"]
+    assert reference.undocumented(made) == ["Silent", "Silent.grow"]
 
 
 def test_every_package_shows_its_use():

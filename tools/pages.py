@@ -46,6 +46,7 @@ def breaks() -> str:
 PAGES = {
     "api.md": reference.api,
     "breaks.md": breaks,
+    "modules.md": reference.modules,
     "options.md": reference.options,
     "ops.md": catalogue.render,
     "ops.json": catalogue.render_json,

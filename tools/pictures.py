@@ -146,8 +146,15 @@ def joint() -> str:
 
 
 def curve() -> str:
-    """Memory for work, of the same graph."""
-    found = flambeau_aot.export_joint(block, _inputs())
+    """Memory for work, of a deeper network."""
+
+    def network(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        for w in weights:
+            x = torch.nn.functional.gelu(torch.nn.functional.layer_norm(x, (64,)) @ w) + x
+        return x.square().mean()
+
+    weights = [torch.randn(64, 64, requires_grad=True) for _ in range(6)]
+    found = flambeau_aot.export_joint(network, [torch.randn(32, 64), *weights])
     return flambeau_aot.draw_curve(flambeau_aot.memory_curve(found.joint))
 
 

@@ -12,12 +12,26 @@ import importlib
 import inspect
 import re
 import textwrap
+from pathlib import Path
 from types import ModuleType
 
 from flambeau.choices import RESERVED, Choices
 from flambeau.modes import MODES
 
 PACKAGES = ("flambeau", "flambeau_capture", "flambeau_aot", "flambeau_prims", "flambeau_inductor")
+
+VALUES = {  # public names that are neither functions nor classes, and so have no docstring
+    "__version__": "The version of the package.",
+    "Boxed": "A compiled graph: one list of tensors in, which it empties; a list or tuple out.",
+    "Classifier": "What kind of work an operator is: an operator in, an `OpClass` out, or None.",
+    "GraphCompiler": "`(gm, example_inputs, info)` in, a `Boxed` callable out.",
+    "OpClass": "The kinds of work that the partitioner tells apart, as strings.",
+    "PASSES": "The names of the passes of a compile, in order.",
+    "DIALECT": "The number of the dialect: raised when the meaning of a primitive changes.",
+    "KEEPABLE": "Operations that `decompositions(keep=...)` can leave whole, with their overloads.",
+    "PRIMS": "All primitives, by name.",
+    "KEPT_WHOLE": "Operations that are not decomposed for this compiler, as `keep` takes them.",
+}
 
 OPTIONS_HEAD = """\
 # Options
@@ -87,9 +101,70 @@ def api() -> str:
     parts = [API_HEAD]
     for package in PACKAGES:
         module = importlib.import_module(package)
+        silent = undocumented(module)
+        if silent:
+            raise LookupError(f"without a docstring in {package}: {', '.join(silent)}")
         parts.append(f"## {package}\n\n{_prose(_first_lines(module))}\n")
         parts += [_entry(module, name) for name in sorted(module.__all__, key=str.lower)]
     return "\n".join(parts)
+
+
+MODULES_HEAD = """\
+# Every module
+
+What each module says of itself in its first line; [the layout](layout.md) has the way through them.
+"""
+
+
+def modules() -> str:
+    """The page of modules: a table a package."""
+    parts = [MODULES_HEAD]
+    for package in PACKAGES:
+        root = Path(str(importlib.import_module(package).__file__)).parent
+        parts.append(f"## {package}\n\n| module | what it is |\n| --- | --- |")
+        for path in sorted(root.rglob("*.py")):
+            doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+            if not doc:
+                raise LookupError(f"{path} has no docstring")
+            name = path.relative_to(root).as_posix().removesuffix("__init__.py")
+            parts[-1] += f"\n| `{name or '__init__.py'}` | {_cell(_prose(_sentence(doc)))} |"
+        parts[-1] += "\n"
+    return "\n".join(parts)
+
+
+def _sentence(doc: str) -> str:
+    return " ".join(doc.split("\n\n")[0].split())
+
+
+def undocumented(module: ModuleType) -> list[str]:
+    """Public names without words of their own: functions, classes, and their public methods.
+
+    What a class inherits, and the text that `dataclass` makes up, do not count.
+    """
+    found = []
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value):
+            own = value.__dict__.get("__doc__")
+            made_up = dataclasses.is_dataclass(value) and str(own).startswith(f"{value.__name__}(")
+            if not own or made_up:
+                found.append(name)
+            found += [f"{name}.{each}" for each in _silent_members(value)]
+        elif inspect.isroutine(value) or isinstance(value, ModuleType):
+            if not getattr(value, "__doc__", None):
+                found.append(name)
+        elif name != "__version__" and name not in VALUES:
+            found.append(name)
+    return found
+
+
+def _silent_members(kind: type) -> list[str]:
+    found = []
+    for name, member in vars(kind).items():
+        inside = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        if not name.startswith("_") and inspect.isfunction(inside) and not inside.__doc__:
+            found.append(name)
+    return found
 
 
 def _first_lines(module: ModuleType) -> str:
@@ -102,11 +177,23 @@ def _entry(module: ModuleType, name: str) -> str:
     if isinstance(value, ModuleType):
         return f"{title}\nA module. {_prose(_first_lines(value))}\n"
     if not (inspect.isclass(value) or inspect.isroutine(value)):
-        return f"{title}\nA value of type `{type(value).__name__}`.\n"
-    text = inspect.getdoc(value)
-    if not text:
-        raise LookupError(f"{module.__name__}.{name} has no docstring")
-    return f"{title}\n```text\n{name}{_signature(value)}\n```\n\n{_prose(text)}\n"
+        return f"{title}\n{VALUES[name]}\n"
+    text = inspect.getdoc(value) or ""
+    shown = f"{title}\n```text\n{name}{_signature(value)}\n```\n\n{_prose(text)}\n"
+    return shown + (_members(value) if inspect.isclass(value) else "")
+
+
+def _members(kind: type) -> str:
+    """A table of a class's public methods and properties: the first sentence of each."""
+    rows = []
+    for name, member in vars(kind).items():
+        inside = getattr(member, "__func__", None) or getattr(member, "fget", None) or member
+        if name.startswith("_") or not inspect.isfunction(inside):
+            continue
+        call = "" if isinstance(member, property) else "()"
+        doc = _cell(_prose(_sentence(inspect.getdoc(inside) or "")))
+        rows.append(f"| `{name}{call}` | {doc} |")
+    return "\n| member | |\n| --- | --- |\n" + "\n".join(rows) + "\n" if rows else ""
 
 
 class _Bare(str):

@@ -54,6 +54,7 @@ class Explanation:
 
     @property
     def op_count(self) -> int:
+        """Operations of all graphs together."""
         return sum(len(ops) for ops in self.ops_per_graph)
 
     @property

@@ -37,6 +37,7 @@ class TensorMeta:
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions."""
         return len(self.shape)
 
     def numel(self) -> Size:
