@@ -70,28 +70,7 @@ template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
   return r != 0;
 }
 
-FL_INLINE FL_V(f32) widen_bf16(FL_V(u16) v) { return (FL_V(f32))(FL_AS(v, u32) << 16); }
-FL_INLINE FL_V(f32) round_bf16(FL_V(f32) x) {
-  FL_V(u32) u = (FL_V(u32))x;
-  FL_V(u32) r = (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u;
-  return (FL_V(f32))((x != x) ? (u | 0x00400000u) & 0xffff0000u : r);
-}
-FL_INLINE FL_V(f32) widen_f16(FL_V(u16) v) {
-  FL_V(u32) h = FL_AS(v, u32), sign = (h & 0x8000u) << 16, rest = (h & 0x7fffu) << 13;
-  FL_V(u32) scaled = (FL_V(u32))((FL_V(f32))rest * 0x1p112f);
-  scaled = (rest >= (0x7c00u << 13)) ? (rest | 0x7f800000u) : scaled;
-  return (FL_V(f32))(scaled | sign);
-}
-FL_INLINE FL_V(u32) half_bits(FL_V(f32) x) {
-  FL_V(u32) u = (FL_V(u32))x, sign = (u >> 16) & 0x8000u, a = u & 0x7fffffffu;
-  FL_V(u32) normal = (a - 0x38000000u + 0xfffu + ((a >> 13) & 1u)) >> 13;
-  FL_V(u32) tiny = (FL_V(u32))((FL_V(f32))a + 0.5f) - 0x3f000000u;
-  FL_V(u32) r = (a < 0x38800000u) ? tiny : normal;
-  r = (a >= 0x477ff000u) ? FL_V(u32){} + 0x7c00u : r;
-  return ((a > 0x7f800000u) ? FL_V(u32){} + 0x7e00u : r) | sign;
-}
-FL_INLINE FL_V(f32) round_f16(FL_V(f32) x) { return widen_f16(FL_AS(half_bits(x), u16)); }
-
+#include "flambeau/half_lanes.h"
 #define FL_HALF(H, w, bits) \
   template <class N> FL_INLINE FL_V(f32) FL_NAME(load)(const H* p, N n) { \
     unsigned short t[FL_W] = {}; FL_V(u16) r; \
@@ -99,9 +78,9 @@ FL_INLINE FL_V(f32) round_f16(FL_V(f32) x) { return widen_f16(FL_AS(half_bits(x)
     else { __builtin_memcpy(t, p, n * 2); __builtin_memcpy(&r, t, sizeof r); } \
     return w(r); } \
   template <class N> FL_INLINE void store(H* p, FL_V(f32) v, N n) { \
-    FL_V(u16) r = FL_AS(bits, u16); __builtin_memcpy(p, &r, n * 2); }
+    FL_V(u16) r = bits; __builtin_memcpy(p, &r, n * 2); }
 // what is stored as bf16 has been rounded where it was computed
-FL_HALF(bf16, widen_bf16, (FL_V(u32))v >> 16)
+FL_HALF(bf16, widen_bf16, FL_AS((FL_V(u32))v >> 16, u16))
 FL_HALF(f16, widen_f16, half_bits(v))
 #undef FL_HALF
 template <class N> FL_INLINE FL_V(i32) FL_NAME(load)(const b8* p, N n) {
