@@ -170,3 +170,19 @@ def test_threads(threads: int):
         run(lambda x: torch.softmax(x, 1).sum(0), [torch.randn(600, 500)], rtol=1e-4)
     finally:
         torch.set_num_threads(before)
+
+
+def test_several_kernels_that_begin_elsewhere_in_one_buffer():
+    def function(x):
+        steps = [x.select(1, k) for k in range(5)]
+        state = steps[0]
+        for step in steps[1:]:
+            state = torch.mm(state, state).tanh() * step
+        return state, x.roll(1, 1).flip(2), x.sum((0, 1))
+
+    gm = lowered(function, [torch.randn(4, 5, 4)])
+    compiled = flambeau_inductor.compile(gm, [torch.randn(4, 5, 4)], options=CHECKED)
+    assert compiled.report.distinct_kernels < compiled.report.kernels
+    for x in (torch.randn(4, 5, 4), elsewhere(torch.randn(4, 6, 4)[:, 1:].contiguous())):
+        for got, want in zip(compiled([x]), function(x), strict=True):
+            torch.testing.assert_close(got, want)

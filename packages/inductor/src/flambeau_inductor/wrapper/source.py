@@ -215,7 +215,7 @@ def _address(p: _Printer, buffer: str, offset: int) -> str:
     if buffer not in p.known:
         p.known.add(buffer)
         p(f"{name} = {buffer}.data_ptr()")
-    return name
+    return f"{name}{behind}"
 
 
 def _check_values(p: _Printer, step: Step) -> None:
