@@ -49,7 +49,8 @@ def parts(out: Path) -> list[Part]:
         Part("attention", "Attention: library and template",
              (python, str(tools / "gpu_attention.py"), "--json", str(out / "attention.json")), 60),
         Part("models", "Models in bfloat16",
-             (python, str(tools / "gpu_models.py"), "--json", str(out / "models.json")), 240),
+             (python, str(tools / "gpu_models.py"), "--seconds", "0.6",
+              "--json", str(out / "models.json")), 330),
         Part("conformance", "The prims' conformance kit",
              (python, str(tools / "gpu_kit.py"), "--json", str(out / "kit.json")), 110),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Models in bfloat16 on a GPU: eager, Flambeau and the incumbent, several compiled at a time.
 
-Compiling takes the processors and measuring takes the GPU: cases are processes that compile side
-by side and take a lock to be timed, so that one is timed at a time.
+Compiling takes the processors, and whoever is timed needs them too: cases are processes that
+compile side by side, wait until all of a batch have, and are then timed one at a time.
 
     bash tools/gpu.sh python3 tools/gpu_models.py --jobs 8 --json OUT.json
 """
@@ -36,11 +36,25 @@ Row = dict[str, Any]
 
 
 @contextmanager
-def alone(path: str) -> Iterator[None]:
-    """Hold the lock at `path`."""
-    with Path(path).open("w") as file:
+def alone(folder: str, name: str) -> Iterator[None]:
+    """Say that this case has compiled, wait for the others of its batch, and hold the lock."""
+    (Path(folder) / f"{name}.ready").touch()
+    while not (Path(folder) / "go").exists():
+        time.sleep(0.02)
+    with (Path(folder) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def send(folder: str, names: list[str], done: set[str], seconds: float) -> None:
+    """Let a batch be timed once every case has compiled or ended, or after so many seconds."""
+    started = time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        ready = {path.stem for path in Path(folder).glob("*.ready")}
+        if ready | done >= set(names):
+            break
+        time.sleep(0.1)
+    (Path(folder) / "go").touch()
 
 
 def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> Row:
@@ -73,7 +87,7 @@ def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> 
             rows[system] = {"failed": f"{type(error).__name__}: {error}"[:200]}
             traceback.print_exc()
     del exact
-    with alone(lock):
+    with alone(lock, name):
         for fn in ready.values():
             for _ in range(4):  # a mode that records does so after two or three calls
                 work.step(fn)
@@ -98,7 +112,7 @@ def recordings() -> list[Row]:
     from flambeau_inductor.runtime.compiled import CompiledGraph  # the parent process needs it not
 
     found = []
-    for graph in (each for each in gc.get_objects() if isinstance(each, CompiledGraph)):
+    for graph in (each for each in gc.get_objects() if type(each) is CompiledGraph):
         own = graph.recorded
         row = {"name": graph.report.name, "kernels": graph.report.kernels}
         row["library"] = sum(graph.report.externs.values())
@@ -116,7 +130,7 @@ def run(name: str, training: bool, mode: str, lock: str, seconds: float, timeout
     command += ["--seconds", str(seconds)] + ["--training"] * training
     found: Row = {"name": name, "training": training}
     with tempfile.TemporaryDirectory() as caches:
-        environment = os.environ | cache_environment(caches) | {"OMP_NUM_THREADS": "2"}
+        environment = os.environ | cache_environment(caches) | {"OMP_NUM_THREADS": "1"}
         try:
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, timeout=timeout
@@ -189,7 +203,8 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--modes", nargs="*", default=["inference", "training"])
     parser.add_argument("--mode", default="default")
-    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--jobs", type=int, default=20)
+    parser.add_argument("--patience", type=float, default=110.0, help="seconds to compile a batch")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--timeout", type=float, default=180.0)
     parser.add_argument("--json", type=Path)
@@ -200,19 +215,29 @@ def main() -> int:
     if a.case:
         print(json.dumps(measure(a.case, a.training, a.mode, a.lock, a.seconds)))
         return 0
-    cases = [(name, mode == "training") for mode in a.modes for name in a.models]
     rows: list[Row] = []
-    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(a.jobs) as pool:
+    batches = [
+        (a.models[at : at + a.jobs], mode == "training")
+        for mode in a.modes
+        for at in range(0, len(a.models), a.jobs)
+    ]
+    for names, training in batches:
+        done: set[str] = set()
+        with tempfile.TemporaryDirectory() as lock, ThreadPoolExecutor(a.jobs + 1) as pool:
+            pool.submit(send, lock, names, done, a.patience)
 
-        def one(case: tuple[str, bool]) -> Row:
-            row = run(*case, a.mode, lock.name, a.seconds, a.timeout)
-            print(line(row), flush=True)
-            rows.append(row)
-            if a.json is not None:  # what there is, should the machine go away
-                a.json.write_text(json.dumps({"mode": a.mode, "rows": rows}, indent=1))
-            return row
+            def one(
+                name: str, training: bool = training, lock: str = lock, done: set[str] = done
+            ) -> Row:
+                row = run(name, training, a.mode, lock, a.seconds, a.timeout)
+                done.add(name)
+                print(line(row), flush=True)
+                rows.append(row)
+                if a.json is not None:  # what there is, should the machine go away
+                    a.json.write_text(json.dumps({"mode": a.mode, "rows": rows}, indent=1))
+                return row
 
-        list(pool.map(one, cases))
+            list(pool.map(one, names))
     average = means(rows)
     print("geometric mean over eager:", {k: round(v, 3) for k, v in average.items()}, flush=True)
     for text in (text for row in rows for text in missed(row)):
