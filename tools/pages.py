@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -59,7 +60,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     check = parser.parse_args().check
     stale = []
-    drawn = {f"pictures/{name}.svg": partial(pictures.made, name) for name in pictures.PICTURES}
+    drawn: dict[str, Callable[[], str]] = {
+        f"pictures/{name}.svg": partial(pictures.made, name) for name in pictures.PICTURES
+    }
     for name, make in {**PAGES, **drawn}.items():
         path = DOCS / name
         there = path.read_text(encoding="utf-8") if path.exists() else None

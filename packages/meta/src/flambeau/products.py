@@ -174,7 +174,7 @@ def _looked_at(loop: Any, items: Mapping[str, int]) -> dict[str, int]:
         points *= axis.size
     found: dict[str, int] = {}
     for instruction in loop.body:
-        name = getattr(instruction, "buffer", None)
+        name = str(getattr(instruction, "buffer", ""))
         if name in items:
             found[name] = found.get(name, 0) + points * items[name]
     return found
