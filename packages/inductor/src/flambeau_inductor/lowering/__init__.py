@@ -1,6 +1,7 @@
 """From a graph of primitives to the tensor graph."""
 
 from flambeau_inductor.lowering import (
+    convolution,
     creation,
     embedding,
     indexing,

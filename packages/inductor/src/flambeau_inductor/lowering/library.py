@@ -1,4 +1,4 @@
-"""Primitives that a library kernel runs: convolutions, pooling, attention, sorting.
+"""Primitives that a library kernel runs: pooling, attention, sorting.
 
 In: operands. Out: `Call`s on ATen overloads. Invariant: the call's results have the layouts that
 the primitive's shape rule promised (`out` variants write into them; the wrapper holds others to
@@ -17,8 +17,6 @@ from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 
 SAME_ARGUMENTS = {
-    "convolution": "aten.convolution.default",
-    "convolution_backward": "aten.convolution_backward.default",
     "max_pool2d_with_indices_backward": "aten.max_pool2d_with_indices_backward.default",
     "avg_pool2d_backward": "aten.avg_pool2d_backward.default",
     "topk": "aten.topk.default",

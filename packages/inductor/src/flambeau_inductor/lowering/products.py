@@ -15,7 +15,7 @@ import torch
 from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Node, View, dims_of
-from flambeau_inductor.lowering.context import Context
+from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 
@@ -35,8 +35,8 @@ MOST_TERMS = 2048
 
 @rule(*PRODUCTS)
 def product(ctx: Context, name: str, a: Node, b: Node) -> Lowered:
-    if name == "mm" and _by_onednn(ctx, a, b):
-        return _linear(ctx, a, b, None)
+    if name == "mm" and by_onednn(ctx, a, b):
+        return linear(ctx, a, b)
     return single(ctx.call(PRODUCTS[name], (a, b), out=True, any_strides=True))
 
 
@@ -46,8 +46,8 @@ def product_and_sum(
 ) -> Lowered:
     summand = _row(x) if name == "addmm" else x
     if name == "addmm" and len(summand.shape) == 1 and beta == alpha == 1:
-        if summand.dtype == a.dtype and _by_onednn(ctx, a, b):
-            return _linear(ctx, a, b, summand)
+        if summand.dtype == a.dtype and by_onednn(ctx, a, b):
+            return linear(ctx, a, b, summand)
     kwargs = (("beta", beta), ("alpha", alpha))
     args = (summand, a, b)
     return single(ctx.call(f"aten.{name}.out", args, kwargs, out=True, any_strides=True))
@@ -63,7 +63,7 @@ def _row(x: Node) -> Node:
     return x
 
 
-def _by_onednn(ctx: Context, a: Node, b: Node) -> bool:
+def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     """Whether oneDNN computes this product, and does so sooner than torch's BLAS."""
     sizes = (*a.shape, b.shape[1])
     if a.device.type != "cpu" or a.dtype != torch.float32 or b.dtype != torch.float32:
@@ -76,8 +76,11 @@ def _by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     return terms <= MOST_TERMS and ctx.choices.onednn_products()
 
 
-def _linear(ctx: Context, a: Node, b: Node, bias: Node | None) -> Node:
+def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+    """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
     d = dims_of(2)
     weight = ctx.view(b, (b.shape[1], b.shape[0]), (d[1], d[0]))
     args = (a, weight, bias, "none", (), "")
-    return single(ctx.call(ONEDNN, args, any_strides=True))
+    shape = (a.shape[0], b.shape[1])
+    meta = Meta(shape, (shape[1], 1), a.dtype, a.device)
+    return single(ctx.call(ONEDNN, args, any_strides=True, metas=(meta,)))
