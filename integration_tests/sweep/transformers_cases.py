@@ -18,7 +18,7 @@ from integration_tests.sweep.cases import Case, NotBuilt, Subject, runs
 from integration_tests.sweep.transformers_forms import FORMS, shrunk
 from integration_tests.sweep.transformers_inputs import candidates
 
-LIMIT = 150_000_000  # parameters
+LIMIT = 350_000_000  # parameters
 PATIENCE = 15.0  # seconds after which no further form is tried
 
 

@@ -7,7 +7,7 @@ vocabularies are cut down by the name of the setting, never by the name of the m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 VOCABULARY = 320
@@ -42,22 +42,38 @@ PER_LAYER = ("layer_types", "mlp_layer_types", "block_types", "layers_block_type
 
 @dataclass(frozen=True)
 class Form:
-    """How much is cut. None: left as it is."""
+    """How much is cut. None: left as it is. `whole`: layers of every kind are kept, and settings
+    that are left open are filled."""
 
     depth: int | None
     inner: int | None
     width: int | None
     heads: int | None
     head_dim: int | None
+    whole: bool = False
+
+
+#: settings that a class leaves open and its layers need: a value, or the setting that has it
+OPEN: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "prediction_length": 8, "num_key_value_heads": "num_attention_heads",
+    "num_experts_per_tok": 2, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts": 4,
+    "first_k_dense_replace": 1, "sliding_window": 8, "pad_token_id": 0, "mask_token_id": 1,
+    "vocabulary_map": {"<image>": 3}, "backbone": "resnet18", "top_k_experts": 2,
+}  # fmt: skip
+DEEPEST = 8  # layers, where layers of several kinds need more than a form has
 
 
 #: the first that a model can be built and run in is taken
 FORMS = {
     "small": Form(depth=2, inner=128, width=64, heads=4, head_dim=16),
+    "small and whole": Form(depth=2, inner=128, width=64, heads=4, head_dim=16, whole=True),
     "thin": Form(depth=2, inner=128, width=256, heads=2, head_dim=None),
     "equal": Form(depth=2, inner=128, width=64, heads=4, head_dim=None),
+    "even and whole": Form(depth=2, inner=128, width=128, heads=2, head_dim=64, whole=True),
     "flat": Form(depth=None, inner=128, width=64, heads=4, head_dim=16),
+    "flat and whole": Form(depth=None, inner=128, width=64, heads=4, head_dim=16, whole=True),
     "narrow": Form(depth=2, inner=128, width=None, heads=None, head_dim=None),
+    "narrow and whole": Form(2, inner=128, width=None, heads=None, head_dim=None, whole=True),
     "shallow": Form(depth=2, inner=None, width=None, heads=None, head_dim=None),
 }
 
@@ -68,17 +84,19 @@ def shrunk(config_class: Any, form: str) -> Any:
 
 
 def _changes(config: Any, form: Form) -> dict[str, Any]:
+    if form.whole:
+        form = replace(form, depth=_depth(config, form))
     changes: dict[str, Any] = {}
     for name, value in vars(config).items():
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
             changes[name] = {**value.to_dict(), **_changes(value, form)}
-            if set(DEPTH) & set(changes[name]) and form.depth is not None:
+            if set(DEPTH) & set(changes[name]) and form.depth is not None and not form.whole:
                 for derived in PER_LAYER:
                     changes[name].pop(derived, None)
     table = _table(config, form)
     for name, small in table.items():
         for spelled in (name, config.attribute_map.get(name)):
-            value = getattr(config, spelled, None) if spelled else None
+            value = _setting(config, spelled) if spelled else None
             if isinstance(getattr(type(config), str(spelled), None), property):
                 continue  # computed from other settings
             if isinstance(value, int) and not isinstance(value, bool) and value > small:
@@ -100,7 +118,70 @@ def _changes(config: Any, form: Form) -> dict[str, Any]:
             changes[name] = 8
         if name == "attn_layer_indices" and value is None and form.depth is not None:
             changes[name] = [form.depth - 1]
-    return changes
+    return changes | _filled(config, form, changes) if form.whole else changes
+
+
+def _setting(config: Any, name: str) -> Any:
+    """A setting; None where layers have each their own."""
+    try:
+        return getattr(config, name, None)
+    except Exception as error:  # a class of the library, which says that layers differ
+        if "PerLayer" not in type(error).__name__:
+            raise
+        return None
+
+
+def _depth(config: Any, form: Form) -> int | None:
+    """Enough layers for one of every kind; all of them where layers are asked for by name."""
+    features = getattr(config, "out_features", None)
+    if form.depth is None or isinstance(features, list | tuple):
+        return None
+    depth = form.depth
+    for name in PER_LAYER:
+        kinds = _setting(config, name)
+        if isinstance(kinds, list | tuple):
+            first = [kinds.index(kind) + 1 for kind in set(kinds)]
+            depth = max(depth, *(place for place in first if place <= DEEPEST), 0)
+    return depth
+
+
+def _filled(config: Any, form: Form, changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a class leaves open, and lists that have an entry for each layer."""
+    added: dict[str, Any] = {}
+    for name, value in vars(config).items():
+        if value is None and name in OPEN:
+            given = OPEN[name]
+            added[name] = (
+                changes.get(given, getattr(config, given, None))
+                if isinstance(given, str) and hasattr(config, given)
+                else given
+            )
+    layers = _setting(config, "num_hidden_layers")
+    depth = changes.get("num_hidden_layers", layers)
+    for name, value in vars(config).items():
+        if isinstance(value, list | tuple) and len(value) == layers and depth is not None:
+            small = form.inner if name in INNER else None
+            cut = [min(v, small) if small else v for v in value[:depth]]
+            added[name] = cut
+    if isinstance(depth, int) and isinstance(getattr(config, "per_layer_config", None), dict):
+        added["per_layer_config"] = {
+            key: value for key, value in config.per_layer_config.items() if int(key) < depth
+        }
+    if "num_kv_shared_layers" in vars(config) and layers != depth:
+        added["num_kv_shared_layers"] = 0
+    kinds = added.get("layer_types", _setting(config, "layer_types"))
+    if getattr(config, "rope_parameters", None) == {} and isinstance(kinds, list):
+        rope = {"rope_type": "default", "rope_theta": 10000.0}
+        added["rope_parameters"] = {kind: dict(rope) for kind in set(kinds)}
+    if "layer_types" in vars(config) and kinds is None and depth is not None:
+        added["layer_types"] = ["full_attention"] * depth
+    heads = changes.get("num_attention_heads", _setting(config, "num_attention_heads"))
+    width = changes.get("hidden_size", _setting(config, "hidden_size"))
+    if "head_dim" in vars(config) and config.head_dim is None and heads and width:
+        added["head_dim"] = width // heads
+    if isinstance(getattr(config, "rotary_dim", None), int) and heads and width:
+        added["rotary_dim"] = min(config.rotary_dim, width // heads)
+    return added
 
 
 def _table(config: Any, form: Form) -> dict[str, int]:
@@ -115,6 +196,8 @@ def _table(config: Any, form: Form) -> dict[str, int]:
     if form.depth is not None:  # where each so many layers are of another kind
         table |= {"attn_layer_period": 2, "attn_layer_offset": 1}
     if form.inner is not None:
+        table |= {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16}
+        table |= {"text_vocab_size": VOCABULARY, "codebook_size": 256}
         table |= {"vocab_size": VOCABULARY, "max_position_embeddings": 128, "n_positions": 128}
         table |= dict.fromkeys(EXPERTS, 4) | {"num_experts_per_tok": 2, "image_size": 64}
         table |= {"n_group": 1, "topk_group": 1}

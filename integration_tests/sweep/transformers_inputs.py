@@ -12,11 +12,35 @@ from typing import Any
 
 import torch
 
-from integration_tests.sweep.cases import Inputs, NotBuilt
-from integration_tests.sweep.transformers_forms import VOCABULARY
+from integration_tests.sweep.cases import Inputs
+from integration_tests.sweep.transformers_draws import BATCH, DRAWS, draw
 
-LENGTH, BATCH = 16, 2
-TEXT = ("input_ids", "decoder_input_ids", "qformer_input_ids", "title_ids")
+MEDIA = ("pixel_values", "input_features", "input_values")
+MASKS = ("input_features_mask", "pixel_attention_mask", "spatial_shapes", "past_observed_mask",
+         "image_grid_thw", "grid_thw", "pixel_position_ids")  # fmt: skip
+TOLD = ("bbox", "visual_feats", "visual_pos", "encoder_hidden_states", "actions", "rewards",
+        "returns_to_go", "timesteps")  # fmt: skip
+NEVER_ALONE = ("encoder_hidden_states",)
+VARIANTS = 7
+
+
+FED = (*MEDIA, "hidden_states")  # what the first layers take as it is
+
+
+def _wanted(module: torch.nn.Module) -> tuple[int, ...] | None:
+    """The sizes that the first layer with weights takes; None for an embedding."""
+    for part in module.modules():
+        if isinstance(part, torch.nn.Embedding):
+            return None
+        if isinstance(part, torch.nn.Linear):
+            return (BATCH, 64, part.in_features)
+        if isinstance(part, torch.nn.LayerNorm):
+            return (BATCH, 64, *part.normalized_shape)
+        if isinstance(part, torch.nn.Conv1d):
+            return (BATCH, part.in_channels, 640)
+        if isinstance(part, torch.nn.Conv2d):
+            return (BATCH, part.in_channels, 64, 64)
+    return None
 
 
 def candidates(module: torch.nn.Module, config: Any) -> Iterator[Any]:
@@ -27,118 +51,50 @@ def candidates(module: torch.nn.Module, config: Any) -> Iterator[Any]:
     main = getattr(module, "main_input_name", "input_ids")
     main = main if isinstance(main, str) else main[0]
     main = main if main in known or not needed else needed[0]
+    if main not in known and not needed:
+        return  # a class whose parts are called, not itself
     decoder = "decoder_input_ids" in known and getattr(config, "is_encoder_decoder", False)
     images = [name for name in ("pixel_values",) if name in known and name != main]
-    told = [name for name in ("bbox", "visual_feats", "visual_pos") if name in known]
-    for extra in ([], images, [*told, *needed], [*told, *needed, *images]):
-        for variant in range(6):
+    told = [name for name in TOLD if name in known and name not in NEVER_ALONE]
+    media = [name for name in MEDIA if name in known and name != main]
+    masks = [name for name in MASKS if name in known]
+    given = [name for name in known if name in DRAWS]
+    sets = ([], images, [*told, *needed], [*told, *needed, *images], media, [*needed, *masks],
+            [*media, *masks, *needed], given)  # fmt: skip
+    grids = {"grid_thw", "image_grid_thw", "grid_thws", "spatial_shapes", "pixel_position_ids"}
+    flat = {"pixel_values": "flat pixel_values"} if grids & set(known) else {}
+    tried: set[tuple[frozenset[str], int, bool]] = set()
+    wanted = _wanted(module)
 
-            def make(variant: int = variant, extra: list[str] = extra) -> Inputs:
-                made: Inputs = {}
-                for name in dict.fromkeys((main, *extra)):
-                    made[name] = _draw(name, config, variant)
-                if main == "input_ids" and "attention_mask" in known and variant != 2:
-                    mask = torch.ones_like(made["input_ids"])
-                    mask[1, -3:] = 0
-                    made["attention_mask"] = mask
-                if decoder:
-                    made["decoder_input_ids"] = _draw("input_ids", config, 0)[:, :8]
-                if "return_loss" in known and variant == 1:
-                    made["return_loss"] = False
-                return made
+    def one(name: str, variant: int) -> torch.Tensor:
+        if name in FED and variant == VARIANTS - 1 and wanted is not None:
+            return torch.randn(wanted)
+        return draw(flat.get(name, name), config, variant % (VARIANTS - 1))
 
-            if main in ("input_ids",) and variant not in (0, 2, 3) and not extra:
-                continue
-            yield make
+    for cache in (True, False) if "use_cache" in known else (True,):
+        for extra in sets:
+            names = tuple(dict.fromkeys((main, *extra)))
+            for variant in range(VARIANTS):
+                if (frozenset(names), variant, cache) in tried:
+                    continue
+                tried.add((frozenset(names), variant, cache))
+                if names == ("input_ids",) and variant == 1:
+                    continue
 
+                def make(
+                    variant: int = variant, names: tuple[str, ...] = names, cache: bool = cache
+                ) -> Inputs:
+                    made: Inputs = {name: one(name, variant) for name in names}
+                    if main == "input_ids" and "attention_mask" in known and variant != 2:
+                        mask = torch.ones(made["input_ids"].shape[:2], dtype=torch.long)
+                        mask[1, -3:] = 0
+                        made["attention_mask"] = mask
+                    if decoder and "decoder_input_ids" not in made:
+                        made["decoder_input_ids"] = draw("input_ids", config, 0)[:, :8]
+                    if "return_loss" in known and variant == 1:
+                        made["return_loss"] = False
+                    if not cache:
+                        made["use_cache"] = False
+                    return made
 
-def _draw(name: str, config: Any, variant: int) -> torch.Tensor:
-    if name in TEXT:
-        vocabulary = min(int(setting(config, "vocab_size", VOCABULARY)), VOCABULARY)
-        length = LENGTH * (4 if variant == 3 else 1)
-        return torch.randint(min(8, vocabulary // 2), max(vocabulary - 16, 2), (BATCH, length))
-    if name in ("pixel_values", "pixel_values_videos", "pixel_values_images"):
-        return _patches(config) if _takes_grid(config) else _pixels(config, variant)
-    if name in ("input_values", "audio_values", "waveform"):
-        shapes = [(BATCH, 3200), (BATCH, 1, 3200), (BATCH, 1024, 128), (BATCH, 16000),
-                  (BATCH, 64, 128), (BATCH, 1024, 16)]  # fmt: skip
-        return torch.randn(shapes[variant])
-    if name in ("input_features", "spectrogram", "audio_features", "audio_mel"):
-        mel = int(setting(config, "num_mel_bins", setting(config, "input_feat_per_channel", 80)))
-        width = int(setting(config, "input_dim", setting(config, "input_feat_size", 80)))
-        frames = 2 * int(setting(config, "max_source_positions", 64))
-        shapes = [(BATCH, mel, frames), (BATCH, 64, mel), (BATCH, 64, width), (BATCH, 1, 1001, 64),
-                  (BATCH, 80, 64), (BATCH, 64, 160)]  # fmt: skip
-        return torch.randn(shapes[variant])
-    if name in ("grid_thw", "image_grid_thw"):
-        return torch.tensor([[1, 4, 4], [1, 4, 4]])
-    if name == "hidden_states":
-        return _patches(config)
-    return _named(name, config, variant)
-
-
-def _named(name: str, config: Any, variant: int) -> torch.Tensor:
-    """Inputs that few models take."""
-    width = int(setting(config, "hidden_size", 64))
-    length = int(setting(config, "context_length", LENGTH))
-    channels = int(setting(config, "num_input_channels", 1))
-    made: dict[str, torch.Tensor] = {
-        "bbox": torch.randint(0, 100, (BATCH, LENGTH, 2)).repeat(1, 1, 2),
-        "visual_feats": torch.randn(BATCH, 5, int(setting(config, "visual_feat_dim", 2048))),
-        "visual_pos": torch.rand(BATCH, 5, 4),
-        "query_embeds": torch.randn(BATCH, 8, width),
-        "input_features_mask": torch.ones(BATCH, 64, dtype=torch.long),
-        "past_values": torch.randn((BATCH, length, channels) if variant else (BATCH, length)),
-        "pixel_attention_mask": torch.ones(BATCH, 16, dtype=torch.long),
-        "spatial_shapes": torch.tensor([[4, 4], [4, 4]]),
-        "states": torch.randn(BATCH, 4, int(setting(config, "state_dim", 17))),
-        "actions": torch.randn(BATCH, 4, int(setting(config, "act_dim", 4))),
-        "rewards": torch.randn(BATCH, 4, 1),
-        "returns_to_go": torch.randn(BATCH, 4, 1),
-        "timesteps": torch.arange(4).expand(BATCH, 4).clone(),
-        "noise_embeds": torch.randn(BATCH, LENGTH, width),
-        "inputs_embeds": torch.randn(BATCH, LENGTH, width),
-        "encoder_hidden_states": torch.randn(BATCH, LENGTH, width),
-        "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long),
-    }
-    if name not in made:
-        raise NotBuilt(f"no inputs known for {name}")
-    return made[name]
-
-
-def _takes_grid(config: Any) -> bool:
-    return "temporal_patch_size" in vars(config)
-
-
-def _patches(config: Any) -> torch.Tensor:
-    """Two images of 4 x 4 patches, flat."""
-    side = int(setting(config, "patch_size", 14))
-    frames = int(setting(config, "temporal_patch_size", 1))
-    channels = int(setting(config, "in_channels", setting(config, "num_channels", 3)))
-    return torch.randn(32, channels * frames * side * side)
-
-
-def _pixels(config: Any, variant: int) -> torch.Tensor:
-    size = setting(config, "image_size", 64)
-    size = (size, size) if isinstance(size, int) else tuple(size)[:2]
-    channels = int(setting(config, "num_channels", 3) or 3)
-    frames = int(setting(config, "num_frames", 4) or 4)
-    shapes = [
-        (BATCH, channels, *size),
-        (BATCH, frames, channels, *size),
-        (BATCH, channels, 224, 224),
-        (BATCH, 3, 64, 64),
-        (BATCH, 3, 256, 256),
-        (BATCH, 2, channels, *size),
-    ]
-    return torch.rand(shapes[variant])
-
-
-def setting(config: Any, name: str, default: Any) -> Any:
-    """A setting of the configuration or of the first of its parts that has it."""
-    if getattr(config, name, None) is not None:
-        return getattr(config, name)
-    for value in vars(config).values():
-        if hasattr(value, "to_dict") and getattr(value, name, None) is not None:
-            return getattr(value, name)
-    return default
+                yield make

@@ -8,6 +8,7 @@ import gc
 import math
 import weakref
 from collections import OrderedDict, defaultdict
+from functools import partial
 from types import CellType, FunctionType, SimpleNamespace
 
 import pytest
@@ -205,6 +206,9 @@ ELSEWHERE = {
     "GLOBAL_STATE",
     "SIZES",
     "CLASS_SPECIALS",
+    "CLASS_ENTRY",
+    "SUBCLASS",
+    "ANSWER",
 }
 
 
@@ -262,6 +266,9 @@ def test_each_kind_holds_and_fails():
         ("NOT_HASATTR", ("a",), other, target),
         ("NOT_IN_INSTANCE_DICT", ("a",), other, target),
         ("WEAKREF_MATCH", (target,), target, other),
+        ("CLASS_ENTRY", ("bit_length", int.__dict__["bit_length"]), int, list),
+        ("SUBCLASS", (int, True), bool, str),
+        ("ANSWER", (4.0,), partial(math.sqrt, 16.0), partial(math.sqrt, 9.0)),
         ("CALL", (callable, "callable"), len, 3),
     ]
     assert {case[0] for case in cases} | ELSEWHERE | {"CONSTANT_MATCH"} == set(KINDS)
