@@ -78,3 +78,64 @@ def test_there_is_no_second_derivative() -> None:
     loss = aot.aot_function(once, aot.run_as_is)(weight)
     with pytest.raises(aot.DoubleBackwardError, match="sparse=False"):
         torch.autograd.grad(loss, weight, create_graph=True)
+
+
+FLAT, STARTS = torch.tensor([1, 2, 2, 0, 5, 1, 3]), torch.tensor([0, 2, 2, 5])
+
+BAGS: dict[str, dict[str, Any]] = {
+    "rows of a matrix": {"input": INDICES},
+    "sums": {"input": INDICES, "mode": "sum"},
+    "bags with an empty one": {"input": FLAT, "offsets": STARTS, "mode": "sum"},
+    "means with an empty one": {"input": FLAT, "offsets": STARTS},
+    "last offset": {
+        "input": FLAT,
+        "offsets": torch.tensor([0, 2, 2, 7]),
+        "include_last_offset": True,
+    },
+    "padding": {"input": FLAT, "offsets": STARTS, "padding_idx": 2},
+    "padding in sums": {"input": INDICES, "padding_idx": -5, "mode": "sum"},
+    "weighted": {"input": FLAT, "offsets": STARTS, "mode": "sum", "padding_idx": 1},
+}
+
+
+@pytest.mark.parametrize("case", BAGS)
+@pytest.mark.parametrize("again", [False, True])
+def test_bags_as_eager(case: str, again: bool) -> None:
+    def program(weight: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+        given = dict(BAGS[case])
+        if case == "weighted":
+            given["per_sample_weights"] = factors
+        bags = F.embedding_bag(weight=weight, sparse=True, **given)
+        loss = bags.sin().sum() + factors.sum()
+        if again:
+            loss = loss + F.embedding(INDICES, weight, sparse=True, **_padding(case)).sum()
+        return loss
+
+    def _padding(case: str) -> dict[str, Any]:
+        return {k: v for k, v in BAGS[case].items() if k == "padding_idx"}
+
+    grads = []
+    for call in (program, aot.aot_function(program, aot.run_as_is)):
+        torch.manual_seed(0)
+        weight = torch.randn(6, 4, requires_grad=True)
+        factors = torch.randn(7, requires_grad=True)
+        for _ in range(2):
+            loss = call(weight, factors)
+            loss.backward()
+        grads.append((loss.detach(), weight.grad, factors.grad))
+    (loss, expected, one), (given_loss, given, other) = grads
+    torch.testing.assert_close(given_loss, loss)
+    torch.testing.assert_close(other, one)
+    assert given.layout is expected.layout is torch.sparse_coo
+    torch.testing.assert_close(given.to_dense(), expected.to_dense())
+    if not again:  # the engine decides for itself when to coalesce a sum of two
+        assert given._nnz() == expected._nnz() and given.is_coalesced() == expected.is_coalesced()
+
+
+def test_a_bag_that_is_refused_says_what_to_write() -> None:
+    def scaled(weight: torch.Tensor) -> torch.Tensor:
+        return F.embedding_bag(INDICES, weight, sparse=True, scale_grad_by_freq=True).sum()
+
+    compiled = aot.aot_function(scaled, aot.run_as_is)
+    with pytest.raises(aot.Unsupported, match="sparse=False"):
+        compiled(torch.randn(6, 4, requires_grad=True))

@@ -33,7 +33,7 @@ from flambeau_aot.norms import (
     instance_norm,
 )
 from flambeau_aot.reshaped import Views
-from flambeau_aot.sparse import SparseUses
+from flambeau_aot.sparse import Bags, SparseUses
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
@@ -43,16 +43,6 @@ from flambeau_aot.writes import (
     write_to_list,
     writes_in_place,
 )
-
-
-def embedding_bag(*args: Any, **kwargs: Any) -> Any:
-    """`torch.nn.functional.embedding_bag`, but for a sparse gradient."""
-    if _wants_sparse(functional.embedding_bag, args, kwargs):
-        raise Unsupported(
-            "embedding_bag with sparse=True has a sparse gradient, which no graph holds; "
-            "use sparse=False, or let it run outside the graph"
-        )
-    return functional.embedding_bag(*args, **kwargs)
 
 
 def _wants_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -80,7 +70,6 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
-    functional.embedding_bag: embedding_bag,
     torch.conj: conj,
     torch.Tensor.conj: conj,
 }
@@ -211,6 +200,8 @@ class RewriteCalls(TorchFunctionMode):
             )
         if func is functional.embedding:
             return self._embedding(args, kwargs)
+        if func is functional.embedding_bag:
+            return self._embedding_bag(args, kwargs)
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             return rewrite(*args, **kwargs)
@@ -260,6 +251,33 @@ class RewriteCalls(TorchFunctionMode):
         if func is torch.Tensor.storage_offset and self.spans.starts:
             return target.storage_offset() + self.spans.start(target)
         return None
+
+    def _embedding_bag(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`torch.nn.functional.embedding_bag`; a sparse gradient is made beside the graph."""
+        given = signature(functional.embedding_bag).bind(*args, **kwargs).arguments
+        mode, rows, offsets = given.get("mode", "mean"), given["input"], given.get("offsets")
+        if not _wants_sparse(functional.embedding_bag, args, kwargs) or mode == "max":
+            return functional.embedding_bag(*args, **kwargs)
+        weight, factors = given["weight"], given.get("per_sample_weights")
+        flat = rows.dim() == 2 and offsets is None
+        refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
+        refused = refused or (not flat and (offsets is None or rows.dim() != 1))
+        refused = refused or (factors is not None and mode != "sum")
+        if self.sparse is None or id(weight) not in self.leaves or refused:
+            raise Unsupported(
+                "embedding_bag with sparse=True, and max_norm, scale_grad_by_freq, a weight that "
+                "is no parameter or input, weights of samples that are no sum, or a second "
+                "derivative; use sparse=False, or let it run outside the graph"
+            )
+        if flat:
+            offsets = torch.arange(0, rows.numel(), rows.shape[1], device=rows.device)
+            rows, factors = rows.reshape(-1), None if factors is None else factors.reshape(-1)
+        padding = given.get("padding_idx")
+        if padding is not None and padding < 0:
+            padding += weight.shape[0]
+        last = bool(given.get("include_last_offset", False)) and not flat
+        bags = Bags(offsets.to(rows.dtype), mode, padding, last)
+        return self.sparse.bags(weight, rows, bags, factors)
 
     def _embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`torch.nn.functional.embedding`; a sparse gradient is made beside the graph."""

@@ -1,7 +1,8 @@
 """Embeddings whose gradient is sparse, while a program is traced.
 
-What comes in: calls of `embedding` with sparse=True on an input or a parameter. What goes out: the
-same rows; after the backward pass, the indices and gradients of the rows of every such call.
+What comes in: calls of `embedding` and `embedding_bag` with sparse=True on an input or a
+parameter. What goes out: the same rows, or sums or means of them; after the backward pass, the
+indices and gradients of the rows of every such call.
 Invariant: a sparse gradient never reaches the graph. Where the weight has a dense gradient as well,
 the sum is dense, as in eager.
 """
@@ -15,7 +16,7 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import current_value, flattens, is_functional
+from flambeau_aot._torch_compat import current_value, flattens, functional_tensor, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.plan import SparseGrad
@@ -45,6 +46,22 @@ class SparseUses:
         self.uses.append(use)
         return cast(torch.Tensor, _Rows.apply(weight, rows, use))  # type: ignore[no-untyped-call]
 
+    def bags(
+        self, weight: torch.Tensor, rows: torch.Tensor, bags: Bags, factors: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Sums or means of rows of a weight, whose gradient is noted here and not passed on."""
+        rows, offsets = _functional(rows), _functional(bags.offsets)
+        bags = Bags(offsets, bags.mode, bags.padding, bags.last)
+        use = Use(weight, rows, bags.padding)
+        self.uses.append(use)
+        given = (weight, factors, rows, bags, use)
+        return cast(torch.Tensor, _Bags.apply(*given))  # type: ignore[no-untyped-call]
+
+
+def _functional(value: torch.Tensor) -> torch.Tensor:
+    """A tensor that the program closes over, as one of the trace."""
+    return value if is_functional(value) else functional_tensor(value)
+
 
 class _Rows(torch.autograd.Function):
     @staticmethod
@@ -59,6 +76,74 @@ class _Rows(torch.autograd.Function):
         use: Use = ctx.use
         use.grad = grads[0] if use.grad is None else use.grad + grads[0]
         return None, None, None
+
+
+@dataclass(frozen=True)
+class Bags:
+    """How rows are put together: where each bag begins, "sum" or "mean", and which rows count not.
+
+    last: whether the last offset is the end of the last bag.
+    """
+
+    offsets: torch.Tensor
+    mode: str
+    padding: int | None
+    last: bool
+
+    def of_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """The bag that each row is in."""
+        starts = self.offsets[:-1] if self.last else self.offsets
+        places = torch.arange(rows.shape[0], device=rows.device, dtype=starts.dtype)
+        return torch.searchsorted(starts, places, right=True) - 1
+
+    def sizes(self, rows: torch.Tensor) -> torch.Tensor:
+        """How many rows count in each bag."""
+        sums = torch.cat([torch.zeros_like(rows[:1]), self.counted(rows).cumsum(0)])
+        starts = self.offsets[:-1] if self.last else self.offsets
+        ends = self.offsets[1:]
+        if not self.last:
+            ends = torch.cat([ends, torch.full_like(starts[:1], rows.shape[0])])
+        return sums.index_select(0, ends) - sums.index_select(0, starts)
+
+    def counted(self, rows: torch.Tensor) -> torch.Tensor:
+        """Which rows are none of the padding."""
+        every = torch.ones_like(rows, dtype=torch.bool)
+        return every if self.padding is None else rows != self.padding
+
+
+class _Bags(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, weight: torch.Tensor, factors: Any, rows: torch.Tensor, bags: Bags, use: Use
+    ) -> torch.Tensor:
+        """The sums or means of bags of rows, by torch's own kernel."""
+        ctx.use, ctx.bags = use, bags
+        ctx.save_for_backward(rows, bags.offsets, *(() if factors is None else (weight, factors)))
+        mode = 0 if bags.mode == "sum" else 1
+        padding = -1 if bags.padding is None else bags.padding
+        made: torch.Tensor = torch.ops.aten._embedding_bag_forward_only.default(
+            weight, rows, bags.offsets, False, mode, False, factors, bags.last, padding
+        )[0]
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[Any, ...]:
+        """Note the gradient of the rows; pass that of the factors on."""
+        use, bags = ctx.use, ctx.bags
+        rows, offsets, *weighted = ctx.saved_tensors
+        bags = Bags(offsets, bags.mode, bags.padding, bags.last)
+        own = bags.of_rows(rows)
+        grad = grads[0].index_select(0, own)
+        of_factors = None
+        if bags.mode == "mean":
+            grad = grad / bags.sizes(rows).index_select(0, own).clamp(min=1)[:, None]
+        if weighted:
+            weight, factors = weighted
+            of_factors = (grad * weight.detach().index_select(0, rows)).sum(1)
+            of_factors = of_factors * bags.counted(rows)
+            grad = grad * factors[:, None]
+        use.grad = grad if use.grad is None else use.grad + grad
+        return None, of_factors, None, None, None
 
 
 @dataclass(frozen=True)
