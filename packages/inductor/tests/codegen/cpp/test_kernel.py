@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from flambeau_inductor.codegen.cpp import CppUnsupported, build, find_toolchain, generate
-from flambeau_inductor.ir.loops import Load
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Part, Point, Reduce, Store
 
 from .. import loops
 from .run import compile_loop, poisoned, run_loop
@@ -213,3 +214,27 @@ def test_long_sums_are_as_accurate_as_eager(shape: tuple[int, int], tmp_path: Pa
     run_loop(loop, {"in0": a, "out": out}, tmp_path)
     ours, eager = ((v - exact).square().mean().sqrt() for v in (out, a.sum(-1)))
     assert ours <= 2 * eager + 1e-7 * exact.abs().mean()
+
+
+@pytest.mark.parametrize("mean", [0.0, 1000.0])
+@pytest.mark.parametrize(("rows", "columns"), [(300, 64), (20000, 40), (37, 5)])
+def test_variance_of_columns_is_as_exact_as_eagers(
+    rows: int, columns: int, mean: float, tmp_path: Path
+) -> None:
+    """In one pass, with the error of rounding the result."""
+    x = torch.randn(rows, columns) + mean
+    load = Load("in0", Var("r0") * columns + Var("x0"), torch.float32)
+    body = (
+        load,
+        Reduce("welford", 0, torch.float32),
+        Part(1, 1, torch.float32),
+        Const(float(rows - 1), torch.float32),
+        Point("div", (2, 3), torch.float32),
+        Store("out", Var("x0"), 4),
+    )
+    loop = Loop("loop0", (Axis("x0", columns),), (Axis("r0", rows),), body)
+    out = poisoned(columns)
+    run_loop(loop, {"in0": x.flatten(), "out": out}, tmp_path)
+    exact = x.double().var(0)
+    error = (out.double() - exact).abs().max() / exact.abs().max()
+    assert float(error) < 2.0**-22

@@ -6,7 +6,7 @@ changed here; Triton reads the loop as the schedule made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import prod
 
@@ -37,9 +37,15 @@ SHORT = 2**30
 
 
 def two_pass_variance(loop: Loop) -> Loop:
-    """`welford` over a row that fits in cache: the mean first, then the squared deviations."""
+    """`welford` over a row that fits in cache: the mean first, then the squared deviations.
+
+    Columns are read once, since their cache lines do not wait for a second pass: sums of float32
+    numbers and of their squares are formed in float64, where the difference of the two keeps all
+    its digits up to means of 10,000 deviations.
+    """
     count = prod(axis.size for axis in loop.r)
-    if not 0 < hint(count) <= TWO_PASS_ELEMENTS:
+    columns = bool(loop.r) and bool(loop.x) and _crosses_rows(loop)
+    if hint(count) < 1 or (hint(count) > TWO_PASS_ELEMENTS and not columns):
         return loop
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
         return loop
@@ -54,6 +60,12 @@ def two_pass_variance(loop: Loop) -> Loop:
     for position, instr in enumerate(loop.body):
         if isinstance(instr, Reduce) and instr.kind == "welford":
             dtype, arg = instr.dtype, new[instr.arg]
+            if columns and dtype is torch.float32:
+                parts[position] = _sums(emit, arg, count)
+                continue
+            if hint(count) > TWO_PASS_ELEMENTS:
+                new[position] = emit(renumbered(instr, new))
+                continue
             total = emit(Reduce("sum", arg, dtype))
             if isinstance(count, Expr):
                 size = emit(IndexValue(count, dtype))
@@ -68,6 +80,29 @@ def two_pass_variance(loop: Loop) -> Loop:
         else:
             new[position] = emit(renumbered(instr, new))
     return replace(loop, body=tuple(body))
+
+
+def _sums(
+    emit: Callable[[Instr], ValueId], arg: ValueId, count: int | Expr
+) -> tuple[ValueId, ValueId]:
+    """Mean and sum of squared deviations of float32 numbers from two sums in float64."""
+    wide = torch.float64
+    value = emit(Point("cast", (arg,), wide))
+    total = emit(Reduce("sum", value, wide))
+    squares = emit(Reduce("sum", emit(Point("mul", (value, value), wide)), wide))
+    size = emit(IndexValue(count, wide) if isinstance(count, Expr) else Const(float(count), wide))
+    mean = emit(Point("div", (total, size), wide))
+    apart = emit(Point("sub", (squares, emit(Point("mul", (total, mean), wide))), wide))
+    least = emit(Const(0.0, wide))
+    around = emit(Point("maximum", (apart, least), wide))
+    narrow = (emit(Point("cast", (v,), torch.float32)) for v in (mean, around))
+    return next(narrow), next(narrow)
+
+
+def _crosses_rows(loop: Loop) -> bool:
+    """Whether what is reduced lies apart in memory: its cache lines are shared with other rows."""
+    inner = loop.r[-1].var
+    return not any(isinstance(i, Load) and i.index.coefficient(inner) == 1 for i in loop.body)
 
 
 def short_ranges(axes: Iterable[Axis]) -> Ranges:
