@@ -50,6 +50,24 @@ def test_products_by_onednn(name: str) -> None:
     assert error <= 2 * allowed + 1e-7
 
 
+@needs_onednn
+@pytest.mark.parametrize("terms", [1025, 3000, 4096])
+def test_long_sums_are_added_in_parts(terms: int) -> None:
+    inputs = (torch.randn(terms, 96), torch.randn(terms, 80), torch.randn(80))
+
+    def function(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+        return torch.addmm(c, a.t(), b)
+
+    compiled = built(function, *inputs, products="onednn")
+    counts = compiled.report.externs
+    assert set(counts) == {ONEDNN, "mkldnn._linear_pointwise.binary"}
+    assert sum(counts.values()) == -(-terms // 1024)
+    (got,) = compiled(list(inputs))
+    exact = function(*(x.double() for x in inputs))
+    error, allowed = ((x - exact).square().mean().sqrt() for x in (got, function(*inputs)))
+    assert error <= 2 * allowed
+
+
 def test_the_same_by_the_blas() -> None:
     inputs = (torch.randn(130, 260), torch.randn(260, 140))
     compiled = built(lambda a, b: a @ b, *inputs, products="blas")
@@ -60,7 +78,7 @@ def test_the_same_by_the_blas() -> None:
 STAY = {
     "few operations": (torch.float32, 16, 32, 16),
     "few rows": (torch.float32, 2, 2048, 2048),
-    "long sums": (torch.float32, 64, 4096, 64),
+    "long sums, few columns": (torch.float32, 64, 4096, 32),
     "other numbers": (torch.float64, 130, 260, 140),
     "half precision": (torch.bfloat16, 130, 260, 140),
 }

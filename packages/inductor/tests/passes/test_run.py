@@ -77,5 +77,12 @@ def test_a_bias_goes_into_the_product() -> None:
     assert "addmm" not in followed and "mm" in followed
 
 
+def test_a_bias_of_a_map_of_batches_goes_into_the_product() -> None:
+    linear = torch.nn.functional.linear
+    x, w, b = torch.randn(2, 4, 6), torch.randn(5, 6), torch.randn(5)
+    assert "addmm" in rewritten(linear_of(linear), x, w, b)
+    assert "addmm" not in rewritten(lambda x, w, b: linear(x, w) + b[:4, None].sum(), x, w, b)
+
+
 def linear_of(linear: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return lambda x, w, b: linear(x, w, b)

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.loops import Scalar
-from flambeau_inductor.ir.tensors import Node, View, dims_of
+from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
 from flambeau_inductor.lowering.context import Context, Meta
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -23,14 +23,21 @@ PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 """Matrix products: they take operands of any strides and write into given memory."""
 
 ONEDNN = "mkldnn._linear_pointwise.default"
+ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
 
 LEAST_OPERATIONS = 1 << 22
 """Products of fewer are over before another library's call has begun."""
 
 LEAST_SIDE = 4
 
-MOST_TERMS = 2048
-"""oneDNN adds longer sums in one go, which rounds more than a BLAS does that adds parts of them."""
+PART = 1024
+"""oneDNN adds up all the terms one by one, which rounds more than a BLAS does that adds parts of
+them: sums of more terms than this are asked for in parts."""
+
+MOST_PARTS = 32
+
+LEAST_SIDE_OF_PARTS = 64
+"""What parts of sums cost besides is little where there are as many rows and columns."""
 
 
 @rule(*PRODUCTS)
@@ -73,14 +80,31 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     rows, terms, columns = sizes
     if 2 * rows * terms * columns < LEAST_OPERATIONS or min(rows, columns) < LEAST_SIDE:
         return False
-    return terms <= MOST_TERMS and ctx.choices.onednn_products()
+    if terms > PART and (min(rows, columns) < LEAST_SIDE_OF_PARTS or terms > PART * MOST_PARTS):
+        return False
+    return ctx.choices.onednn_products()
 
 
 def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     """`a @ b + bias` by oneDNN, row-major; `by_onednn` has been asked."""
-    d = dims_of(2)
-    weight = ctx.view(b, (b.shape[1], b.shape[0]), (d[1], d[0]))
-    args = (a, weight, bias, "none", (), "")
-    shape = (a.shape[0], b.shape[1])
-    meta = Meta(shape, (shape[1], 1), a.dtype, a.device)
-    return single(ctx.call(ONEDNN, args, any_strides=True, metas=(meta,)))
+    rows, terms, columns = *a.shape, b.shape[1]
+    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
+    total: Node | None = None
+    args: tuple[Argument, ...]
+    for start, count in _parts(terms):
+        d = dims_of(2)
+        some = ctx.view(a, (rows, count), (d[0], d[1] + start))
+        weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
+        target, args = ONEDNN_MORE, (some, total, weight, None, "add")
+        if total is None:
+            target, args = ONEDNN, (some, weight, bias, "none", (), "")
+        total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
+    assert total is not None
+    return total
+
+
+def _parts(terms: int) -> list[tuple[int, int]]:
+    """First term and number of terms of parts of about equal length."""
+    count = -(-terms // PART)
+    length = -(-terms // (16 * count)) * 16
+    return [(start, min(length, terms - start)) for start in range(0, terms, length)]
