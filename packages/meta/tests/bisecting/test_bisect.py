@@ -216,10 +216,47 @@ def test_a_guard_that_is_missing(monkeypatch):
 
     monkeypatch.setattr(GuardSet, "finish", planted)
     x = torch.randn(3)
-    verdict = flambeau.bisect(scaled, x, "a", also=[((x, "bb"), {})])
+    more = [((x, "b"), {}), ((x, "c"), {}), ((x, "dd"), {})]
+    verdict = flambeau.bisect(scaled, x, "a", also=more)
     assert (verdict.layer, verdict.step) == ("capture", "guards")
     assert "scaled" in verdict.name
-    assert verdict.difference.place.startswith("call 2")
+    assert verdict.difference.place.startswith("call 4")
+    assert verdict.lines[-1] == "it takes call 1 and then call 4"  # four calls become two
+
+
+def two_graphs(x):
+    y = torch.sin(x) + 1
+    if y.sum() > 0:
+        y = torch.relu(torch.exp(y) - x)
+    return y * 2
+
+
+def exp_is_wrong(gm, inputs):
+    for node in gm.graph.nodes:
+        if node.target is torch.exp:
+            node.target = torch.expm1
+    gm.recompile()
+    return gm.forward
+
+
+def exp_is_refused(gm, inputs):
+    if any(node.target is torch.exp for node in gm.graph.nodes):
+        raise KeyError("planted")
+    return gm.forward
+
+
+@pytest.mark.parametrize("backend", [exp_is_wrong, exp_is_refused])
+def test_a_backend_from_outside(backend):
+    verdict = flambeau.bisect(two_graphs, torch.ones(4), backend=backend)
+    assert (verdict.layer, verdict.step) == ("backend", "operations")
+    assert verdict.name.startswith("exp by ") and backend.__name__ in verdict.name
+    assert any("torch.exp(y) - x" in line for line in verdict.lines)
+    assert verdict.difference is not None
+
+
+def test_a_backend_from_outside_that_is_right():
+    verdict = flambeau.bisect(two_graphs, torch.ones(4), backend=lambda gm, inputs: gm.forward)
+    assert not verdict and len(verdict.tried) == 2
 
 
 def test_a_frame_that_capture_gets_wrong(monkeypatch):

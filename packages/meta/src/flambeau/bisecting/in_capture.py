@@ -6,11 +6,15 @@ is blamed only where the same call is right when nothing was compiled before it.
 
 from __future__ import annotations
 
+import re
+
 from flambeau_capture.records import EntryRecord
 
 from flambeau.bisecting.trials import Program
 from flambeau.bisecting.verdict import Verdict
 from flambeau.judging import Difference
+
+CALL = re.compile(r"call (\d+), ")
 
 
 class Entries:
@@ -34,7 +38,7 @@ def blame_capture(program: Program, found: Difference) -> Verdict:
             "each call compiled afresh", "eager", afresh=True, capture={"watch": afresh}
         )
         if right is None:
-            return _guard(entries, afresh)
+            return _guard(entries, afresh, _fewest_calls(program, found))
     names = list(dict.fromkeys(entry.function for entry in entries.found))
     for name in names if len(names) > 1 else []:
         only = {"debug_function": name}
@@ -45,7 +49,22 @@ def blame_capture(program: Program, found: Difference) -> Verdict:
     return Verdict("capture", step="frame", name=name, lines=_places(entries, name))
 
 
-def _guard(entries: Entries, afresh: Entries) -> Verdict:
+def _fewest_calls(program: Program, found: Difference) -> str:
+    """Two of the calls that go wrong alone, if two do: one that compiles, one that it misleads."""
+    number = CALL.match(found.place)
+    if number is None:
+        return ""
+    calls, last = program.calls, int(number[1]) - 1
+    for first in range(last):
+        chosen = [calls[first], calls[last]]
+        two = Program(program.fn, chosen, program.options, program.cache_dir, program.check)
+        if two.attempt(f"calls {first + 1} and {last + 1} alone", "eager") is not None:
+            program.tried += two.tried
+            return f"it takes call {first + 1} and then call {last + 1}"
+    return ""
+
+
+def _guard(entries: Entries, afresh: Entries, fewest: str) -> Verdict:
     """An entry was used that should not have been: what a new one would have guarded."""
     had = {str(guard) for entry in entries.found for guard in entry.guards.items}
     lacks = [
@@ -57,7 +76,8 @@ def _guard(entries: Entries, afresh: Entries) -> Verdict:
     used = entries.found[-1].function if entries.found else ""
     told = f"of {used}: an entry was used for a call that it does not fit"
     lines = tuple(f"a new entry would also guard {guard}" for guard in dict.fromkeys(lacks))
-    return Verdict("capture", step="guards", name=told, lines=lines or _places(entries, used))
+    lines = (lines or _places(entries, used)) + ((fewest,) if fewest else ())
+    return Verdict("capture", step="guards", name=told, lines=lines)
 
 
 def _places(entries: Entries, name: str) -> tuple[str, ...]:

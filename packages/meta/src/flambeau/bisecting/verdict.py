@@ -27,9 +27,10 @@ class Tried:
 class Verdict:
     """Where it goes wrong; `layer` is empty where nothing does.
 
-    layer: `capture`, `aot`, `prims` or `inductor`. step: what in it: a frame, a guard, a pass, a
-    decomposition, a fusion, a kernel, a lowering. name: of that step. graph, half, lines: where it
-    is in the program. avoid: arguments of `flambeau.compile` without which it goes wrong.
+    layer: `capture`, `aot`, `prims`, `inductor`, or `backend` for one from outside. step: what in
+    it: a frame, a guard, a pass, a decomposition, a fusion, a kernel, a lowering, operations.
+    name: of that step. graph, half, lines: where it is in the program. avoid: arguments of
+    `flambeau.compile` without which it goes wrong.
     """
 
     layer: str
