@@ -113,3 +113,63 @@ def test_a_name_that_no_graph_calls_is_refused(inputs, tmp_path, name):
 def test_the_form_of_a_tensor_argument():
     exported = flambeau.export(lambda x: x + 1, torch.ones(2, 3))
     assert exported.examples == (TensorForm((2, 3), torch.float32, torch.device("cpu")),)
+
+
+def folded(x, w):
+    return (x.reshape(x.shape[0] // 2, -1) @ w).tanh() * x.shape[0]
+
+
+def test_open_sizes_are_kept_with_their_conditions(tmp_path):
+    x, w = torch.randn(8, 6), torch.randn(12, 5)
+    flambeau.mark_dynamic(x, 0, min=4, max=64)
+    exported = flambeau.export(folded, x, w)
+    loaded = flambeau.load_export(exported.save(tmp_path / "folded.graph"))
+    again = flambeau.load_export(loaded.save(tmp_path / "again.graph"))
+    assert "s0 <= 64" in str(exported) and "shape [s0, 6]" in str(exported)
+    for call in (exported, loaded, again):
+        assert call.signature() == exported.signature()
+        for rows in (4, 30, 64):
+            x = torch.randn(rows, 6)
+            torch.testing.assert_close(call(x, w), folded(x, w))
+        for rows, said in ((66, "s0 <= 64"), (2, "s0 >= 4")):
+            with pytest.raises(ValueError, match=said):
+                call(torch.randn(rows, 6), w)
+        with pytest.raises(ValueError, match="exported for"):
+            call(torch.randn(8, 7), w)
+
+
+def test_a_branch_on_a_size_is_a_condition(tmp_path):
+    def fn(x):
+        return x.relu() if x.shape[0] > 10 else x.tanh()
+
+    x = torch.randn(5, 2)
+    flambeau.mark_dynamic(x, 0)
+    loaded = flambeau.load_export(flambeau.export(fn, x).save(tmp_path / "fn.graph"))
+    y = torch.randn(9, 2)
+    torch.testing.assert_close(loaded(y), y.tanh())
+    with pytest.raises(ValueError, match="s0"):
+        loaded(torch.randn(11, 2))
+
+
+def total(x, y):
+    return x + y
+
+
+def test_sizes_of_two_arguments_that_have_to_be_equal(tmp_path):
+    x, y = torch.randn(5, 2), torch.randn(5, 2)
+    flambeau.mark_dynamic(x, 0)
+    flambeau.mark_dynamic(y, 0)
+    loaded = flambeau.load_export(flambeau.export(total, x, y).save(tmp_path / "add.graph"))
+    torch.testing.assert_close(loaded(x, y), x + y)
+    x, y = torch.randn(7, 2), torch.randn(7, 2)
+    torch.testing.assert_close(loaded(x, y), x + y)
+    with pytest.raises(ValueError, match="dimension 0"):
+        loaded(torch.randn(7, 2), torch.randn(9, 2))
+
+
+def test_one_tensor_twice(tmp_path):
+    x = torch.randn(5, 2)
+    flambeau.mark_dynamic(x, 0)
+    loaded = flambeau.load_export(flambeau.export(total, x, x).save(tmp_path / "twice.graph"))
+    y = torch.randn(8, 2)
+    torch.testing.assert_close(loaded(y, y), 2 * y)

@@ -63,8 +63,12 @@ print(json.dumps({"seconds": seconds, "y": result["y"].tolist(),
 """
 
 
-def test_a_process_with_the_runtime_alone(net, x, tmp_path):
+@pytest.mark.parametrize("rows", [4, 9], ids=["constant", "open"])
+def test_a_process_with_the_runtime_alone(net, x, tmp_path, rows):
+    if rows != len(x):
+        flambeau.mark_dynamic(x, 0)
     path = package(net, x, tmp_path / "net.flambeau")
+    x = torch.randn(rows, 6)
     torch.save(x, tmp_path / "x.pt")
     env = {**os.environ, "PATH": "", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", LOAD, str(path), str(tmp_path / "x.pt")]
@@ -204,3 +208,87 @@ def test_a_graph_break_is_an_error_that_names_the_line(x, tmp_path):
     with pytest.raises(flambeau.Unsupported, match="item"):
         flambeau.package(fn, x, path=tmp_path / "fn.flambeau")
     assert list(tmp_path.glob("*.flambeau")) == []
+
+
+# --- sizes that are left open ---------------------------------------------------------------------
+
+
+def folded(x, w):
+    return (x.reshape(x.shape[0] // 2, -1) @ w).tanh() * x.shape[0]
+
+
+@pytest.fixture
+def open_path(tmp_path):
+    x = torch.randn(8, 6)
+    flambeau.mark_dynamic(x, 0, min=4, max=64)
+    with torch.no_grad():
+        return flambeau.package(folded, x, torch.randn(12, 5), path=tmp_path / "open.flambeau")
+
+
+def test_one_file_serves_all_sizes_within_its_conditions(open_path):
+    loaded, w = flambeau.load(open_path), torch.randn(12, 5)
+    for rows in (4, 10, 64):
+        x = torch.randn(rows, 6)
+        torch.testing.assert_close(loaded(x, w), folded(x, w))
+    for rows, said in ((66, "s0 <= 64"), (2, "s0 >= 4")):
+        with pytest.raises(ValueError, match=said):
+            loaded(torch.randn(rows, 6), w)
+    with pytest.raises(ValueError, match=r"2|//"):  # an odd number cannot be folded
+        loaded(torch.randn(9, 6), w)
+    with pytest.raises(ValueError, match=r"float32 \[s0, 6\]"):
+        loaded(torch.randn(8, 7), w)
+
+
+def test_open_sizes_in_training(tmp_path):
+    net = torch.nn.Sequential(torch.nn.Linear(6, 10), torch.nn.GELU(), torch.nn.Linear(10, 2))
+    x = torch.randn(7, 6)
+    flambeau.mark_dynamic(x, 0)
+    loaded = flambeau.load(flambeau.package(net, x, path=tmp_path / "net.flambeau"))
+    for rows in (11, 25):
+        x = torch.randn(rows, 6)
+        got, expected = loaded(x), net(x)
+        torch.testing.assert_close(got, expected)
+        grads = torch.autograd.grad(got.sum(), list(loaded.state_dict().values()))
+        wanted = torch.autograd.grad(expected.sum(), list(net.parameters()))
+        torch.testing.assert_close(grads, wanted)
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_memory_that_is_laid_out_in_another_way_is_refused(tmp_path, opened):
+    """The code reads by strides: it gave another tensor's elements."""
+    x = torch.randn(8, 6)
+    if opened:
+        flambeau.mark_dynamic(x, 0)
+    with torch.no_grad():
+        path = flambeau.package(lambda x: (x * 2).softmax(-1), x, path=tmp_path / "f.flambeau")
+    loaded, other = flambeau.load(path), torch.randn(6, 8).t()
+    with pytest.raises(ValueError, match="strides"):
+        loaded(other)
+    torch.testing.assert_close(loaded(other.contiguous()), (other * 2).softmax(-1))
+
+
+def test_a_gradient_that_would_be_missing_is_refused(tmp_path):
+    x = torch.randn(3)
+    path = flambeau.package(lambda x: x.sin(), x, path=tmp_path / "sin.flambeau")
+    loaded = flambeau.load(path)
+    with pytest.raises(ValueError, match="requires grad"):
+        loaded(torch.randn(3, requires_grad=True))
+    with torch.no_grad():
+        y = torch.randn(3, requires_grad=True)
+        torch.testing.assert_close(loaded(y), y.sin())
+
+
+@pytest.mark.parametrize("change", ["conditions", "truncated"])
+def test_open_files_that_were_changed_are_refused(open_path, change):
+    if change == "truncated":
+        open_path.write_bytes(open_path.read_bytes()[:-200])
+    else:
+        with zipfile.ZipFile(open_path) as packed:
+            files = {name: packed.read(name) for name in packed.namelist()}
+        assert b'"LessThan"' in files["call.json"]
+        files["call.json"] = files["call.json"].replace(b"64]", b"99]")
+        with zipfile.ZipFile(open_path, "w") as packed:
+            for name, content in files.items():
+                packed.writestr(name, content)
+    with pytest.raises(Refused):
+        flambeau.load(open_path)

@@ -98,7 +98,7 @@ class TensorForm:
     device: torch.device
 
     def __str__(self) -> str:
-        return f"{self.dtype} of shape {list(self.shape)} on {self.device}"
+        return f"{self.dtype} of shape [{', '.join(map(str, self.shape))}] on {self.device}"
 
 
 def _form(tensor: torch.Tensor, stand_in: torch.Tensor | None = None) -> TensorForm:
@@ -237,11 +237,13 @@ def _closed(
         {name: dict(vars(source)[name]) for name in ("_parameters", "_buffers", "_modules")}
     )
     arguments: dict[int, fx.Node] = {}
+    every: dict[int, fx.Node] = {}
     for place, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor):
             node = graph.placeholder(f"arg_{place}")
             node.meta["val"] = leaf
             arguments.setdefault(id(leaf), node)
+            every[place] = node
     held = _Constants(graph, root)
     placeholders = [node for node in source.graph.nodes if node.op == "placeholder"]
     known: dict[fx.Node, fx.Node] = {}
@@ -259,8 +261,10 @@ def _closed(
         for dim in opened:
             sizes.setdefault(compat.expression(fake.shape[dim]), (known[node], dim))
         if opened:
-            stand_ins[next(at for at, leaf in enumerate(leaves) if leaf is given)] = fake
-            known[node].meta["val"] = fake
+            again = [at for at, leaf in enumerate(leaves) if leaf is given]
+            stand_ins |= dict.fromkeys(again, fake)
+            for at in again:
+                every[at].meta["val"] = fake
     for node in placeholders:
         if node not in known:
             known[node] = _size(graph, node, sizes)

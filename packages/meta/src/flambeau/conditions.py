@@ -100,19 +100,20 @@ def written(tree: Tree, names: Sequence[str]) -> str:
         return str(tree)
     name, *parts = tree
     if name == "s":
-        return names[parts[0]]
+        return str(names[parts[0]])
     if name == "float":
         return str(parts[0])
     if name not in OPERATIONS:
         raise UnknownOperation(f"a condition on sizes has the operation {name!r}")
-    texts = [written(part, names) for part in parts]
+    texts: list[str] = [written(part, names) for part in parts]
     sign: str = OPERATIONS[name][1]
     if name in WRITTEN_AS_CALLS:
         return f"{sign.strip()}({', '.join(texts)})"
-    return sign.join(
+    operands = [
         f"({text})" if isinstance(part, list) and part[0] not in ("s", "float") else text
         for part, text in zip(parts, texts, strict=True)
-    )
+    ]
+    return sign.join(operands)
 
 
 def symbols_in(tree: Tree) -> frozenset[int]:

@@ -13,7 +13,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from torch import fx
 from flambeau import archive
 from flambeau._torch_compat import pytree
 from flambeau.cache.graph_text import PACKAGES, CannotKey, function
+from flambeau.cache.open_sizes import Inexpressible, open_sizes
+from flambeau.conditions import written
 from flambeau.errors import CannotPackage, Refused
+from flambeau.open_form import OpenForm, open_form_from
 
 KIND = "graph"
 GRAPH = "graph.json"
@@ -46,7 +49,8 @@ MAKERS: Mapping[str, Callable[[list[Any]], Any]] = {
 class Exported(flambeau_capture.Exported):
     """A graph that is called like the function it was made of; see `flambeau_capture.Exported`.
 
-    Its text form is the graph as Python, with the shape of every value.
+    open_sizes: the sizes that are left open, with their conditions as data. Its text form is the
+    graph as Python, with the shape of every value.
     """
 
     def save(self, path: str | Path) -> Path:
@@ -59,6 +63,7 @@ class Exported(flambeau_capture.Exported):
                 "result": pytree.treespec_dumps(self.out_spec),
                 "examples": [_example(each) for each in self.examples],
                 "guards": [str(guard) for guard in self.guards],
+                "open": None if self.open_sizes is None else self.open_sizes.data(),
             }
         except (CannotSave, CannotKey, NotImplementedError, TypeError, ValueError) as error:
             raise CannotPackage(f"no form in a file: {error}") from error
@@ -84,18 +89,65 @@ class Exported(flambeau_capture.Exported):
         return "\n".join(lines)
 
     def signature(self) -> list[str]:
-        """The arguments, one a line, as they have to be."""
-        return [f"argument {place}: {each}" for place, each in enumerate(self.examples)]
+        """The arguments, one a line, as they have to be; then the conditions on open sizes."""
+        found = [f"argument {place}: {each}" for place, each in enumerate(self.examples)]
+        return found if self.open_sizes is None else found + self.open_sizes.lines()
 
 
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
     """One graph of the whole call `fn(*args, **kwargs)`, which runs once.
 
+    Dimensions of arguments that `flambeau.mark_dynamic` was called for are left open.
+
     Raises `flambeau_capture.Unsupported` with the user's line where a graph breaks, and
     `flambeau_capture.ExportError` where the call changes objects besides tensors.
     """
     made = flambeau_capture.export(fn, *args, **kwargs)
-    return Exported(**{each.name: getattr(made, each.name) for each in fields(made)})
+    given = {each.name: getattr(made, each.name) for each in fields(made)}
+    if made.open_sizes is not None:
+        given |= _with_data(made)
+    return Exported(**given)
+
+
+def _with_data(made: flambeau_capture.Exported) -> dict[str, Any]:
+    """The open sizes as data, and the arguments' forms with the names that they have there."""
+    try:
+        form, shapes = open_form(made)
+    except (Inexpressible, CannotKey) as error:
+        raise flambeau_capture.ExportError(f"a condition on sizes is no data: {error}") from error
+    examples = [
+        replace(example, shape=shapes[place]) if place in shapes else example
+        for place, example in enumerate(made.examples)
+    ]
+    return {"open_sizes": form, "examples": tuple(examples)}
+
+
+def open_form(
+    made: flambeau_capture.Exported,
+) -> tuple[OpenForm | None, dict[int, tuple[Any, ...]]]:
+    """What has to hold for the open sizes of a graph now, and by argument its shape with their
+    names. Raises CannotKey and Inexpressible."""
+    sizes = open_sizes(made.graph_module)
+    if sizes is None:
+        return None, {}
+    names = [f"s{number}" for number in range(len(sizes.symbols))]
+    places: dict[int, tuple[int, int]] = {}
+    equal: list[tuple[int, int, Any]] = []
+    shapes: dict[int, tuple[Any, ...]] = {}
+    tensors = [at for at, each in enumerate(made.examples) if hasattr(each, "shape")]
+    for at, fake in zip(tensors, sizes.placeholders, strict=True):
+        trees = [sizes.size(number) for number in fake.shape]
+        for dim, tree in enumerate(trees):
+            if not isinstance(tree, int):
+                equal.append((at, dim, tree))
+                if tree[0] == "s":
+                    places.setdefault(tree[1], (at, dim))
+                shapes[at] = tuple(t if isinstance(t, int) else written(t, names) for t in trees)
+    missing = [names[number] for number in range(len(names)) if number not in places]
+    if missing:
+        raise Inexpressible(f"{missing[0]}, which no argument has as a size")
+    found = tuple(places[number] for number in range(len(names)))
+    return OpenForm(tuple(names), found, tuple(equal), tuple(sizes.conditions())), shapes
 
 
 def load_export(path: str | Path) -> Exported:
@@ -113,6 +165,7 @@ def load_export(path: str | Path) -> Exported:
                 in_spec=pytree.treespec_loads(data["arguments"]),
                 out_spec=pytree.treespec_loads(data["result"]),
                 examples=tuple(_example_from(each) for each in data["examples"]),
+                open_sizes=open_form_from(data["open"]),
             )
         except (
             AttributeError, LookupError, NotImplementedError, TypeError, ValueError,

@@ -11,7 +11,7 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,9 @@ from flambeau_inductor.runtime.artifact import CannotLoad
 
 from flambeau import archive, bundle, machine
 from flambeau._torch_compat import pytree
+from flambeau.conditions import evaluated, written
 from flambeau.errors import Refused
+from flambeau.open_form import open_form_from
 
 KIND = "package"
 WEIGHTS = "weights.pt"
@@ -50,6 +52,7 @@ class Loaded:
             self._result = pytree.treespec_loads(call["result"])
             self.guards: tuple[str, ...] = tuple(call["guards"])
             self._forms = call["forms"]
+            self._open = open_form_from(call["open"])
             self._values = {
                 place: decoded(form["value"])
                 for place, form in enumerate(self._forms)
@@ -68,8 +71,7 @@ class Loaded:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._arguments:
             raise TypeError(f"arguments of another structure: {spec}, made for {self._arguments}")
-        for place, leaf in enumerate(leaves):
-            self._check(place, leaf)
+        self._check(leaves)
         flat = self._run(*(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         return pytree.tree_unflatten(list(flat), self._result)
 
@@ -77,22 +79,68 @@ class Loaded:
         """Parameters and buffers by the names they had."""
         return {name: tensor for name, tensor in self._static.items() if not name.startswith("#")}
 
-    def _check(self, place: int, leaf: Any) -> None:
+    def _check(self, leaves: Sequence[Any]) -> None:
+        """Raises TypeError and ValueError for arguments that the code is not for."""
+        for place, leaf in enumerate(leaves):
+            if place in self._values:
+                known = self._values[place]
+                if type(leaf) is not type(known) or leaf != known:
+                    raise ValueError(
+                        f"argument {place} is {leaf!r}, the file is made for {known!r}"
+                    )
+            else:
+                self._check_kind(place, leaf)
+        values = () if self._open is None else self._open.values(leaves)
+        for place, form in enumerate(self._forms):
+            if place not in self._values:
+                _check_layout(place, leaves[place], form, values)
+
+    def _check_kind(self, place: int, leaf: Any) -> None:
         form = self._forms[place]
-        if place in self._values:
-            known = self._values[place]
-            if type(leaf) is not type(known) or leaf != known:
-                raise ValueError(f"argument {place} is {leaf!r}, the file is made for {known!r}")
-            return
-        wanted = f"{form['dtype']} {form['shape']} on {form['device']}"
+        names = () if self._open is None else self._open.names
+        sizes = ", ".join(written(size, names) for size in form["shape"])
+        wanted = f"{form['dtype']} [{sizes}] on {form['device']}"
         if not isinstance(leaf, torch.Tensor):
             raise TypeError(f"argument {place} is a {type(leaf).__name__}, not {wanted}")
         given = f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)} on {leaf.device}"
-        if given != wanted:
+        same = (
+            leaf.dtype is getattr(torch, form["dtype"])
+            and str(leaf.device) == form["device"]
+            and leaf.layout == torch.strided
+            and leaf.dim() == len(form["shape"])
+            and all(
+                not isinstance(size, int) or size == own
+                for size, own in zip(form["shape"], leaf.shape, strict=True)
+            )
+        )
+        if not same:
             raise ValueError(f"argument {place} is {given}, the file is made for {wanted}")
+        if leaf.is_conj() or leaf.is_neg():
+            raise ValueError(f"argument {place} is a lazy conjugate or negative: resolve it first")
+        if leaf.requires_grad and torch.is_grad_enabled() and not form["requires_grad"]:
+            raise ValueError(
+                f"argument {place} requires grad, and the file is made for one that does not: its "
+                "gradient would be missing (detach it, or call under torch.no_grad())"
+            )
 
     def __repr__(self) -> str:
         return f"<{self.facts['function']} of {self.path}>"
+
+
+def _check_layout(
+    place: int, leaf: torch.Tensor, form: Mapping[str, Any], values: Sequence[int]
+) -> None:
+    """The code reads memory by strides: others than those it is made for are refused."""
+    wanted = [evaluated(tree, values) for tree in form["stride"]]
+    given = leaf.stride()
+    differs = any(
+        size > 1 and own != step for size, own, step in zip(leaf.shape, given, wanted, strict=True)
+    )
+    if differs and leaf.numel():
+        raise ValueError(
+            f"argument {place} has strides {list(given)}, the file is made for {wanted}: call it "
+            "with a tensor that is laid out like the example, as .contiguous() gives one"
+        )
 
 
 def load(path: str | Path, state: Any = None) -> Loaded:

@@ -24,8 +24,11 @@ from flambeau import archive, machine
 from flambeau._torch_compat import pytree
 from flambeau.backends.composed import classify, table_for
 from flambeau.bundle import Bundle
+from flambeau.cache.graph_text import CannotKey
+from flambeau.cache.open_sizes import Inexpressible, open_sizes
 from flambeau.choices import Choices, choose
 from flambeau.errors import CannotPackage
+from flambeau.exporting import open_form
 from flambeau.loading import CALL, KIND, WEIGHTS, described
 
 LOADABLE = frozenset({"cpp"})
@@ -54,7 +57,8 @@ def package(
     target = Path(path)
     exported = flambeau_capture.export(fn, *args, **kwargs)
     choices = choose(mode, options)
-    flat = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, torch.Tensor)]
+    leaves = _leaves(args, kwargs)
+    flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     compiled, halves = _compiled(exported, flat, choices, _name(fn))
     for half in halves:
         unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
@@ -62,7 +66,13 @@ def package(
             raise CannotPackage(f"{half.name} has kernels that need {unknown[0]} to be loaded")
     statics, names = _statics(fn, exported)
     files = Bundle(compiled.stored, tuple(halves)).files()
-    files[CALL] = json.dumps(_call(exported, statics, names, weights)).encode()
+    try:
+        form, _ = open_form(exported)  # what the compile has assumed is part of it
+    except (Inexpressible, CannotKey) as error:
+        raise CannotPackage(f"a condition on open sizes has no form in a file: {error}") from error
+    call = _call(exported, leaves, statics, names, weights)
+    call["open"] = None if form is None else form.data()
+    files[CALL] = json.dumps(call).encode()
     kept = [t.detach() for t, name in zip(statics, names) if weights or name is None]
     if kept:
         written = io.BytesIO()
@@ -91,8 +101,6 @@ def _compiled(
         decompositions=table,
         options=flambeau_aot.Options(name=name, classify=classify),
     )
-    if compiled.stored is None:
-        raise CannotPackage(f"{name} leaves sizes open, which a file cannot say yet")
     artifacts = [each.artifact for each in made]
     if any(artifact is None for artifact in artifacts):
         raise CannotPackage(f"{name} has kernels that no other process can load")
@@ -114,6 +122,7 @@ def _statics(
 
 def _call(
     exported: Exported,
+    leaves: Sequence[Any],
     statics: Sequence[torch.Tensor],
     names: Sequence[str | None],
     weights: bool,
@@ -129,7 +138,7 @@ def _call(
     return {
         "arguments": specs[0],
         "result": specs[1],
-        "forms": [_form(example) for example in exported.examples],
+        "forms": _forms(exported, leaves),
         "guards": [str(guard) for guard in exported.guards],
         "static": [
             {
@@ -144,13 +153,29 @@ def _call(
     }
 
 
-def _form(example: Any) -> Any:
-    """What an argument has to be: a tensor's metadata, or the value itself."""
-    if hasattr(example, "shape") and hasattr(example, "dtype"):
-        return {"shape": list(example.shape), "dtype": str(example.dtype).removeprefix("torch."),
-                "device": str(example.device)}  # fmt: skip
+def _forms(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
+    """What each argument has to be: a tensor's metadata, open sizes as trees, or the value."""
+    sizes = open_sizes(exported.graph_module)
+    stand_ins = iter([node.meta["val"] for node in exported.graph_module.graph.nodes
+                      if node.op == "placeholder"])  # fmt: skip
+    forms: list[Any] = []
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            forms.append({"value": _plain(leaf)})
+            continue
+        value = next(stand_ins)
+        numbers = [list(value.shape), list(value.stride())]
+        if sizes is not None:
+            numbers = [[sizes.size(number) for number in part] for part in numbers]
+        forms.append({"shape": numbers[0], "stride": numbers[1],
+                      "dtype": str(leaf.dtype).removeprefix("torch."),
+                      "device": str(leaf.device), "requires_grad": leaf.requires_grad})  # fmt: skip
+    return forms
+
+
+def _plain(value: Any) -> Any:
     try:
-        return {"value": flambeau_aot.encoded(example)}
+        return flambeau_aot.encoded(value)
     except flambeau_aot.CannotSave as error:
         raise CannotPackage(f"an argument is neither a tensor nor plain data: {error}") from error
 

@@ -77,6 +77,10 @@ class OpenSizes:
             raise Inexpressible(f"{name} in {expression}")
         return [name, *map(self.tree, expression.args)]
 
+    def size(self, number: Any) -> Tree:
+        """A size as data. Raises Inexpressible."""
+        return self.tree(compat.expression_of(number)) if is_symbolic(number) else int(number)
+
     def expression(self, tree: Tree) -> Any:
         """The expression of `tree`'s data over this graph's symbols."""
         if isinstance(tree, int):
@@ -156,6 +160,23 @@ class OpenSizes:
             if high != high_before and high is not None:
                 found.append(["LessThan", self.tree(symbol), high])
         return [tree for number, tree in enumerate(found) if tree not in found[:number]]
+
+    def conditions(self) -> list[Tree]:
+        """All that is assumed about sizes, as it is of the graph's symbols now, short ones first.
+        Raises Inexpressible."""
+        equal = compat.equal_symbols(self.environment)
+        found: list[Tree] = []
+        for symbol, bounds in compat.ranges_of(self.environment).items():
+            own = self.tree(equal.get(symbol, symbol))
+            low, high = compat.bounds_of(bounds)
+            found += [["GreaterThan", own, low]] if low is not None else []
+            found += [["LessThan", own, high]] if high is not None else []
+        for condition in compat.guards_of(self.environment):
+            now = condition.xreplace(equal)
+            if now is not compat.symbolic_class("true"):
+                found.append(self.tree(now))
+        distinct = [tree for number, tree in enumerate(found) if tree not in found[:number]]
+        return sorted(distinct, key=lambda tree: len(str(tree)))
 
     def fit(self, conditions: Sequence[Tree]) -> bool:
         """Whether conditions hold for the sizes of this call."""
