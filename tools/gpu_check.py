@@ -54,6 +54,8 @@ def parts(out: Path) -> list[Part]:
         Part("conformance", "The prims' conformance kit",
              (python, str(tools / "gpu_kit.py"), "--json", str(out / "kit.json")), 110),
     ]  # fmt: skip
+    two = (python, str(tools / "gpu_two.py"))
+    found.append(Part("two", "Two devices in one process", two, 60))
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is not None:
         small = (sanitizer, "--tool", "memcheck", python, str(tools / "gpu_classes.py"), "--small")

@@ -57,6 +57,8 @@ QUEUE_ONLY = frozenset(
         "aten._scaled_dot_product_efficient_attention_backward.default",
         "aten._scaled_dot_product_flash_attention.default",
         "aten._scaled_dot_product_flash_attention_backward.default",
+        "aten._embedding_bag_dense_backward.default",
+        "flambeau_prims.as_strided_scatter.default",
         "flambeau_prims.attention.default",
         "flambeau_prims.attention_backward.default",
         "flambeau_prims.seed.default",
