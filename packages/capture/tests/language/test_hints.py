@@ -164,7 +164,7 @@ def _():
 def _():
     def broken(t):
         t = t + 1
-        return t * torch.Tensor([1.0, 2.0, 3.0])
+        return t * torch.Tensor(torch.tensor([1.0, 2.0, 3.0]))
 
     def edited(t):
         t = t + 1

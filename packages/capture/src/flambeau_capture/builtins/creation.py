@@ -192,7 +192,7 @@ _KNOWN_MAKERS = frozenset(
         frozenset,
         collections.deque,
         collections.defaultdict,
-    }  # fmt: skip
+    }
 )
 
 

@@ -27,6 +27,7 @@ from flambeau_capture.values.callables import (
     pure,
 )
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.contexts import answered_outside
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
@@ -59,7 +60,8 @@ def _asked(*fns: Any) -> None:
 
         def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
             found = evaluate_call(tx, _fn, args, kwargs)
-            tx.guard(Held(_fn, _fn.__name__), "ANSWER", found.as_python())
+            before = answered_outside(tx, _fn, found.as_python())
+            tx.guard(Held(_fn, _fn.__name__), "ANSWER", before)
             return found
 
         HANDLERS[fn] = handler

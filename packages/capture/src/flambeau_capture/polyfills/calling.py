@@ -134,13 +134,12 @@ def replacing(pattern: Any, repl: Any, string: str, count: int = 0, flags: int =
     """`re.sub` with a function."""
     compiled = re.compile(pattern, flags) if isinstance(pattern, str) else pattern
     parts = []
-    done = place = 0
-    for found in compiled.finditer(string):
+    place = 0
+    for done, found in enumerate(compiled.finditer(string)):
         if count and done == count:
             break
         parts.append(string[place : found.start()])
         parts.append(repl(found))
         place = found.end()
-        done += 1
     parts.append(string[place:])
     return "".join(parts)

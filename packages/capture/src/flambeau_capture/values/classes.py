@@ -10,6 +10,8 @@ import enum
 import types
 from typing import Any
 
+from torch.utils.hooks import RemovableHandle
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.attributes import assume_entry
@@ -133,6 +135,10 @@ class ClassValue(Value):
         self.unknown(f"attribute {name!r} of the metaclass")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        if (self.python_class, name) == (RemovableHandle, "next_id"):
+            # a number for each handle, used in tables whose keys are guarded: taken at capture
+            RemovableHandle.next_id += 1
+            return
         raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:

@@ -147,18 +147,32 @@ class Choice(GraphMode):
     def __init__(self, name: str, arguments: tuple[Any, ...]) -> None:
         super().__init__(compat.CHOICES[name][1], arguments)
         self.name = name
+        self.outside: dict[Any, Any] = {}  # while it is entered: what was the case before
 
     @property
     def cls(self) -> type:
         return _GeneratorContextManager
 
     def enter(self, tx: Tracer) -> Value:
+        self.outside = {question: question() for question in _CHOSEN}
         self.live = self.kind(*self.arguments)
         self.live.__enter__()
         tx.entered.append(self)
         given = (self.name, self.arguments)
         self.node = tx.graph.record_mode(self.calls[0], given, tx.stack_trace())
         return Constant(None)
+
+
+_CHOSEN: tuple[Any, ...] = (
+    torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled,
+)  # fmt: skip
+
+
+def answered_outside(tx: Tracer, question: Any, answer: Any) -> Any:
+    """What a question was answered before the program chose kernels, if it has."""
+    first = next((context for context in tx.entered if isinstance(context, Choice)), None)
+    return answer if first is None else first.outside.get(question, answer)
 
 
 def _choice(name: str) -> None:

@@ -172,7 +172,8 @@ class ModuleValue(ObjectValue):
                     return True
                 continue
             found = self.real.__dict__.get(name)
-            if found:
+            changed = self.written.get(name) or (found is not None and tx.heap.find(found))
+            if found or (changed and changed.length(tx)):  # hooks may be set under capture
                 return True
             assert self.source is not None
             tx.guard(InstanceAttr(self.source, name), "LENGTH", 0)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
@@ -48,9 +48,10 @@ class NewReference(Value):
         return True
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        """An object that the program had before lives on; whether a new one does, Python knows."""
+        """An object that the program had before lives on; whether a new one does, Python knows,
+        and a frame that goes on after a break would keep it alive."""
         if self.target.place() is None and not isinstance(self.target, ClassValue):
-            raise Break("FB0009", f"a weak reference to a new {self.target.cls.__name__}")
+            raise SkipFrame(f"it asks a weak reference to a new {self.target.cls.__name__}")
         return self.target
 
     def reconstruct(self, writer: Any) -> None:
