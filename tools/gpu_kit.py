@@ -59,7 +59,7 @@ def main() -> int:
     given = parser.parse_args()
     parts = [p for p in PARTS if not given.families or set(p) & set(given.families)]
     with ThreadPoolExecutor(given.jobs) as pool:
-        cards = list(pool.map(lambda p: part(p, given.device, given.dtype, given.seconds), PARTS))
+        cards = list(pool.map(lambda p: part(p, given.device, given.dtype, given.seconds), parts))
     families = {name: row for card in cards for name, row in card["families"].items()}
     failures = [failure for card in cards for failure in card["failures"]]
     for name, row in sorted(families.items()):

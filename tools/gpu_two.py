@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable
 
-import flambeau
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+import flambeau
 
 ROUNDS = 12
 """Calls on each device: recordings are made after a few."""

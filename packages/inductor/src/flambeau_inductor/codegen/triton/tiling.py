@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import Expr
-from flambeau_inductor.ir.loops import Axis, Load, Loop, Store
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Reduce, Store
+from flambeau_inductor.ir.operands import operands
 
 MAX_PERSISTENT = 32768
 POINTWISE_BLOCK = 1024
@@ -38,6 +39,9 @@ ONLINE_BLOCK = 4096
 """Of a row whose maximum and sum of exponentials come from one pass: a vector of loads a thread,
 and two programs on a multiprocessor. Rows longer than `LONG_ONLINE` take larger blocks."""
 LONG_ONLINE = 65536
+DEEP = 3
+"""Reductions that wait for each other, from which on meeting other warps costs more than holding
+twice the elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +130,21 @@ def _reduction(loop: Loop) -> Tiling:
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
             together //= 2
         warps = _warps(together * padded)
+        if _depth(loop) >= DEEP and together * padded <= 4096:
+            warps = max(1, warps // 2)
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
     )
+
+
+def _depth(loop: Loop) -> int:
+    """How many reductions wait for each other."""
+    levels: list[int] = []
+    for instr in loop.body:
+        level = max((levels[i] for i in operands(instr)), default=0)
+        levels.append(level + isinstance(instr, Reduce))
+    return max(levels, default=0)
 
 
 def _warps(elements: int) -> int:
