@@ -1,8 +1,8 @@
 """A row's maximum and the sum of its exponentials in one pass over memory.
 
 In: a loop with `sum(exp(x - max(x)))`. Out: which of its sums go with which maximum, and the lines
-of such a pair. Invariant: the sum is that of the two passes but for rounding: a row without a finite
-maximum gives NaN, as `exp(x - max)` does there.
+of such a pair. Invariant: the sum is that of the two passes but for rounding: a row without a
+finite maximum gives NaN, as `exp(x - max)` does there.
 
 Each lane of a block keeps a maximum and a sum of its own, and scales the sum when the maximum grows
 (M. Milakov and N. Gimelshein: Online normalizer calculation for softmax, 2018).
