@@ -40,7 +40,7 @@ class Pair(torch.Tensor):
                 (args, kwargs or {}),
             )
             results.append(func(*own, **named))
-        if func is torch.ops.aten.mul_.Tensor:
+        if func in (torch.ops.aten.mul_.Tensor, torch.ops.aten.copy_.default):
             return args[0]
 
         def both(one: Any, other: Any) -> Any:
@@ -135,12 +135,65 @@ def test_a_parameter() -> None:
         same(other, one)
 
 
+def written(x: Pair, y: torch.Tensor) -> Any:
+    x.mul_(2)
+    return x.sin(), y + 1
+
+
+def written_and_returned(x: Pair, y: torch.Tensor) -> Any:
+    z = x * 3
+    x.mul_(z)
+    return x, z.cos()
+
+
+def written_unrecorded(x: Pair, y: torch.Tensor) -> Any:
+    with torch.no_grad():
+        x.mul_(0.5)
+    return (x * y.sum()).exp()
+
+
+@pytest.mark.parametrize(
+    "program", [written, written_and_returned, written_unrecorded], ids=lambda fn: fn.__name__
+)
+@pytest.mark.parametrize("kind", ["plain", "part of a graph"])
+def test_a_write_to_an_input(program: Callable[..., Any], kind: str) -> None:
+    compiled: Any = aot.aot_function(program, aot.run_as_is)
+    for seed in (0, 1):
+        seen = []
+        for call in (program, compiled):
+            leaf = pair(seed, kind == "part of a graph")
+            x = leaf * 1.5
+            held, before, y = x, x._version, torch.ones(2, requires_grad=False)
+            results = pytree.tree_leaves(call(x, y))
+            ends = [item for item in (x, *results) if item.requires_grad]
+            if ends:
+                torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
+            assert held is x and x._version > before
+            flags = [item.requires_grad for item in (x, *results)]
+            values = [item.detach() for item in (x, *results)]
+            seen.append((flags, [item is x for item in results], values, leaf.grad))
+        (flags, own, *expected), (given_flags, also, *given) = seen
+        assert (flags, own) == (given_flags, also)
+        for one, other in zip([*given[0], given[1]], [*expected[0], expected[1]], strict=True):
+            same(one, other)
+    assert len(compiled.compiled) == 1
+
+
 def test_refused_by_name() -> None:
     def write(x: Pair) -> Any:
         return x.mul_(2)
 
-    with pytest.raises(aot.Unsupported, match="written to in place"):
-        aot.aot_function(write, aot.run_as_is)(pair(0, grad=False))
+    for call in (write, aot.aot_function(write, aot.run_as_is)):
+        with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+            call(pair(0))
+
+    def other_parts(x: Pair) -> Any:
+        x.mul_(2)
+        x.a = x.a + 1
+        return x * 1
+
+    with pytest.raises(aot.Unsupported, match="other parts"):
+        aot.aot_function(other_parts, aot.run_as_is)(pair(0, grad=False))
     with pytest.raises(aot.Unsupported, match="gradient of a plain tensor is a Pair"):
         aot.aot_function(mixed, aot.run_as_is)(pair(0), torch.ones(3, 3, requires_grad=True))
 

@@ -354,6 +354,33 @@ def swap_top_hooks(pack: Any, unpack: Any) -> None:
     torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
+def guard_top_hooks(guarded: Callable[[Any], Any]) -> None:
+    """Put `guarded(hook)` in place of the hooks on saved tensors in force, where they are not."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if top is not None and not hasattr(top[0], "guarded"):
+        swap_top_hooks(guarded(top[0]), guarded(top[1]))
+
+
+def engine_gradients(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor | None]:
+    """`torch.autograd.grad` with unused inputs allowed, which no torch function mode sees: a mode
+    that is in force stays so for what the backward pass calls."""
+    run = torch.autograd.Variable._execution_engine.run_backward  # type: ignore[attr-defined]
+    found: Sequence[torch.Tensor | None] = run(
+        tuple(outputs),
+        tuple(cotangents),
+        False,
+        False,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+    return found
+
+
 def watch_checkpoint_policy(note: Any) -> None:
     """Let `note(policy)` be told, for every operator, what the policy of the checkpoint around it
     says: the name of a `CheckpointPolicy`, in lower case."""

@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.joint.spans import STRIDED, Spans
+from flambeau_aot.joint.values import refuse_memory
 from flambeau_aot.norms import (
     batch_norm,
     functional_batch_norm,
@@ -209,6 +210,7 @@ class RewriteCalls(TorchFunctionMode):
         if isinstance(out, torch.Tensor):
             return _keeping_size(out, func, args, kwargs)
         target = args[0] if args else None
+        refuse_memory(func, target)
         if func is torch.empty_strided:
             made = func(*args, **kwargs)
             if is_functional(made) and has_gaps(made):
@@ -276,6 +278,7 @@ class RewriteCalls(TorchFunctionMode):
         if padding is not None and padding < 0:
             padding += weight.shape[0]
         last = bool(given.get("include_last_offset", False)) and not flat
+        assert offsets is not None
         bags = Bags(offsets.to(rows.dtype), mode, padding, last)
         return self.sparse.bags(weight, rows, bags, factors)
 

@@ -163,7 +163,7 @@ _TORCH_SAYS = {
 
 def _explained(error: Exception, what: str, lines: str | None) -> AotError:
     if isinstance(error, AotError):
-        return error
+        return error if error.user_lines or not lines else type(error)(error.message, lines)
     if isinstance(error, DATA_DEPENDENT_ERRORS):
         return DataDependent(
             f"{what}: needs the value of a tensor ({error}); "

@@ -20,6 +20,7 @@ from flambeau_aot._torch_compat import (
     flattens,
     is_functional,
     pytree,
+    raise_version,
     version,
 )
 from flambeau_aot.errors import DoubleBackwardError, Unsupported
@@ -154,7 +155,9 @@ class Unwrapped:
 
     statics: those of the program that are subclasses; they come before the arguments. specs: of
     these and of the arguments, None for what is plain. results: what each result is: the spec of
-    a subclass, the place of an argument that it is, or None.
+    a subclass, the place of an argument that it is, or None. written: places of arguments that the
+    program writes to, and whether autograd knows of it; the new values of those of which it does
+    follow the results.
     """
 
     program: Program
@@ -163,6 +166,7 @@ class Unwrapped:
     inputs: list[Any]
     results: list[Spec | int | None] = field(default_factory=list)
     structure: Any = None
+    written: list[tuple[int, bool]] = field(default_factory=list)
 
     def around(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A call of the program, given a call of its plain form."""
@@ -178,6 +182,15 @@ class Unwrapped:
                     made.append(next(values))
                 else:
                     made.append(together(item, [next(values) for _ in range(item.count)]))
+            for place, recorded in self.written:
+                spec = self.specs[place]
+                assert spec is not None
+                if recorded:
+                    new = together(spec, [next(values) for _ in range(spec.count)])
+                    with torch.enable_grad():
+                        given[place].copy_(new)
+                else:
+                    raise_version(given[place])
             return pytree.tree_unflatten(made, self.structure)
 
         return call
@@ -208,16 +221,10 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
             count = 1 if spec is None else spec.count
             own, remaining = remaining[:count], remaining[count:]
             values.append(own[0] if spec is None else together(spec, own))
-        before = [version(v) if s is not None else 0 for s, v in zip(specs, values, strict=True)]
+        before = [_state(v) if s is not None else None for s, v in zip(specs, values, strict=True)]
         own_static, own_params = iter(values[: len(statics)]), iter(params)
         static = [next(own_static) if is_one else next(own_params) for is_one in subclass]
         results = program.run(static, values[len(statics) :], tracer)
-        for spec, value, count in zip(specs, values, before, strict=True):
-            if spec is not None and version(value) != count:
-                raise Unsupported(
-                    f"a {spec.cls.__name__}, a tensor subclass, is an input and is written to in "
-                    "place; return a new one"
-                )
         leaves, made.structure = pytree.tree_flatten(results)
         made.results.clear()
         flattened: list[Any] = []
@@ -228,6 +235,13 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
                 flattened.extend(apart(kind, leaf))
             elif kind is None:
                 flattened.append(leaf)
+        made.written.clear()
+        for place, (spec, value, was) in enumerate(zip(specs, values, before, strict=True)):
+            if spec is not None and was is not None and version(value) != was.version:
+                recorded = _recorded(given[place], value, spec, was)
+                made.written.append((place, recorded))
+                if recorded:
+                    flattened.extend(item.clone() for item in apart(spec, value))
         return flattened
 
     inputs_now = flat(specs, given)
@@ -245,6 +259,43 @@ def unwrapped(program: Program, inputs: Sequence[Any]) -> Unwrapped | None:
         inputs_now,
     )
     return made
+
+
+@dataclass(frozen=True)
+class _State:
+    """A subclass before the program ran: how often it was written to, its history and its parts."""
+
+    version: int
+    history: Any
+    parts: tuple[int, ...]
+
+
+def _state(value: Any) -> _State:
+    return _State(version(value), value.grad_fn, tuple(map(id, _parts(value))))
+
+
+def _parts(value: Any) -> list[torch.Tensor]:
+    """The plain tensors that a subclass holds, the very objects."""
+    return taken_apart(value, spec_of(value))
+
+
+def _recorded(argument: Any, value: Any, spec: Spec, was: _State) -> bool:
+    """Whether autograd knows of a write to a subclass; refuses what cannot be done to an argument.
+
+    What is in the subclass's parts is copied into those of the argument with the graph's other
+    writes; what autograd is to know is copied once more, by the argument itself.
+    """
+    if spec_of(value) != spec or tuple(map(id, _parts(value))) != was.parts:
+        raise Unsupported(
+            f"a {spec.cls.__name__}, a tensor subclass, is an input and is given other parts or "
+            "another shape in place; let it write to the tensors it holds, or return a new one"
+        )
+    recorded = bool(value.requires_grad) and value.grad_fn is not was.history
+    if recorded and argument.requires_grad and argument.is_leaf:
+        raise RuntimeError(
+            "a leaf Variable that requires grad is being used in an in-place operation."
+        )
+    return recorded
 
 
 def _kind(leaf: Any, values: Sequence[Any], specs: Sequence[Spec | None]) -> Spec | int | None:

@@ -19,12 +19,14 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     checkpoint_hooks_on_top,
+    guard_top_hooks,
     is_operator,
     swap_top_hooks,
     top_hooks_are,
     version,
     watch_checkpoint_policy,
 )
+from flambeau_aot.joint.values import guarded
 
 REGION = "checkpointed region"
 """Metadata key of a node's region while the program is traced."""
@@ -46,6 +48,8 @@ class Regions:
             swap_top_hooks(_pack, _unpack)
             self.count += 1
             watch_checkpoint_policy(self._policy)
+        elif not top_hooks_are(_pack):
+            guard_top_hooks(guarded)
         self.inside = self.count if self.count and top_hooks_are(_pack) else None
 
     def leave(self) -> None:

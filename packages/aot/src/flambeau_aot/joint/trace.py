@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    engine_gradients,
     environment_of,
     functional_tensor,
     functionalization,
@@ -37,6 +38,7 @@ from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs,
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
+from flambeau_aot.joint.values import NoMemory
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import (
     InputPlan,
@@ -388,7 +390,8 @@ def _backward(
                 torch.autograd.backward(wrappers, tangents)
                 grads: Sequence[torch.Tensor | None] = [leaf.grad for leaf in leaves]
             else:
-                grads = torch.autograd.grad(wrappers, leaves, tangents, allow_unused=True)
+                with NoMemory():
+                    grads = engine_gradients(wrappers, leaves, tangents)
         except AotError:
             raise
         except RuntimeError as error:

@@ -131,9 +131,14 @@ class Tracer(TorchDispatchMode):
         if func is DEVICE_QUERY:
             return args[0].fake_device
         if func is torch.ops.aten.lift_fresh.default:
-            func = torch.ops.aten.clone.default
-            args = self._lift_constants(args)
-            self._nodes[id(args[0])].meta[FRESH] = True
+            literal = args[0]
+            if _is_number(literal):
+                func, args = torch.ops.aten.scalar_tensor.default, (literal.item(),)
+                kwargs = {"dtype": literal.dtype, "device": literal.device}
+            else:
+                func = torch.ops.aten.clone.default
+                args = self._lift_constants(args)
+                self._nodes[id(args[0])].meta[FRESH] = True
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
@@ -326,6 +331,18 @@ class Tracer(TorchDispatchMode):
         self.constants.append(tensor)
         self.constant_nodes.append(self.placeholder(f"constant_{len(self.constants)}", value))
         return value
+
+
+def _is_number(literal: Any) -> bool:
+    """Whether a tensor that the program makes of Python's numbers is one real number."""
+    return (
+        not isinstance(literal, FakeTensor)
+        and literal.dim() == 0
+        and literal.layout == torch.strided
+        and literal.device.type == "cpu"
+        and not literal.is_complex()
+        and not literal.is_quantized
+    )
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
