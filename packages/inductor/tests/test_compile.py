@@ -182,6 +182,26 @@ def test_negated_memory_is_refused():
         compiled(graph, [negated])
 
 
+@dataclass(frozen=True)
+class Inference(Info):
+    """... of a graph whose second input is a parameter."""
+
+    kind: str = "inference"
+    static_inputs: tuple[int, ...] = (1,)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("info", [Inference(), Inference(static_inputs=()), Info()])
+def test_weights_are_packed_where_they_were_promised_to_stay(frozen: bool, info: Info) -> None:
+    inputs = [torch.randn(1, 4, 6, 6), torch.randn(8, 4, 3, 3)]
+    gm = flambeau_prims.lower(fx.symbolic_trace(lambda x, w: torch.conv2d(x, w).relu()), inputs)
+    made = flambeau_inductor.compile(gm, inputs, info, Options(freezing=frozen))
+    packed = "aten.convolution.default.packed" in made.report.sources["wrapper.py"]
+    assert packed == (frozen and info == Inference())
+    for _ in range(2):
+        torch.testing.assert_close(made(list(inputs))[0], torch.conv2d(*inputs).relu())
+
+
 def test_the_report_says_what_was_done():
     def function(x, w):
         return torch.softmax(torch.relu(x @ w), -1).sum(0)

@@ -14,6 +14,7 @@ __all__ = [
     "current_raw_stream",
     "encoder_layer",
     "may_alias",
+    "onednn_convolution",
     "onednn_linear",
     "out_names",
     "overload_of",
@@ -86,12 +87,24 @@ def overload_of(target: str) -> OpOverload:
 
 def onednn_linear() -> OpOverload | None:
     """oneDNN's linear map of dense tensors; None where torch has none, or it is switched off."""
+    found = _of_onednn("_linear_pointwise")
+    return found[0] if found else None
+
+
+def onednn_convolution() -> tuple[OpOverload, OpOverload] | None:
+    """oneDNN's convolution with a packed weight, and what packs one; None as above."""
+    found = _of_onednn("_convolution_pointwise", "_reorder_convolution_weight")
+    return (found[0], found[1]) if found else None
+
+
+def _of_onednn(*names: str) -> list[OpOverload]:
+    """Operators of oneDNN; none of them where one is missing, or the library is switched off."""
     if not torch.backends.mkldnn.is_available() or not torch.backends.mkldnn.enabled:
-        return None
+        return []
     try:
-        return overload_of("mkldnn._linear_pointwise.default")
+        return [overload_of(f"mkldnn.{name}.default") for name in names]
     except LookupError:
-        return None
+        return []
 
 
 def returns_sequence(op: OpOverload) -> bool:

@@ -130,7 +130,14 @@ def _wrap(work: Compilation) -> None:
     check = work.options.check_inputs
     checked = work.info is None if check is None else check
     looked = work.options.check_values
-    work.wrapper = generate_wrapper(program, launches, check_inputs=checked, check_values=looked)
+    frozen = work.options.freezing and getattr(work.info, "kind", "") == "inference"
+    work.wrapper = generate_wrapper(
+        program,
+        launches,
+        check_inputs=checked,
+        check_values=looked,
+        unchanging=frozenset(getattr(work.info, "static_inputs", ()) if frozen else ()),
+    )
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}
     work.call = load_wrapper(work.wrapper.text, work.name, known)

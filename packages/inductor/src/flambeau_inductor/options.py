@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from flambeau_inductor.fuel import Fuel
-from flambeau_inductor.schedule.limits import Limits
+from flambeau_inductor.limits import Limits
 
 Kernels = Literal["auto", "cpp", "triton"]
 Random = Literal["eager", "philox"]
@@ -67,9 +67,9 @@ class Options:
     """Seconds that the measurements of one graph may take."""
 
     freezing: bool = False
-    """Inference (gradients off): parameters and buffers are read once, while compiling, and batch
-    norms are folded into the convolutions and linear maps before them. Later changes of the
-    weights are not seen."""
+    """Inference (gradients off): parameters and buffers are read once, batch norms are folded into
+    the convolutions and linear maps before them, and weights of convolutions are kept in the
+    library's own order. Later changes of the weights are not seen."""
 
     channels_last: bool = True
     """Networks of depthwise and 1 x 1 convolutions on a CPU keep images channels-last inside."""

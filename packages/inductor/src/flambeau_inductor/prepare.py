@@ -19,7 +19,7 @@ from flambeau_inductor.passes.recurrent import keep_recurrent
 
 DEFAULT = Options()
 
-PREPARATIONS: tuple[tuple[str, Callable[[fx.GraphModule], int], str | None], ...] = (
+PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
     ("keep_recurrent", keep_recurrent, None),
     ("open_encoder_layers", open_encoder_layers, None),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
@@ -34,5 +34,6 @@ def prepare(gm: fx.GraphModule, options: Options = DEFAULT) -> dict[str, int]:
     for name, rewrite, option in PREPARATIONS:
         asked = option is None or getattr(options, option)
         if asked and name not in options.skip_passes:
-            done[name] = rewrite(gm)
+            frozen = {"packed": True} if options.freezing and rewrite is channels_last else {}
+            done[name] = rewrite(gm, **frozen)
     return done

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from flambeau_inductor import Options, prepare
 from flambeau_inductor.passes.image_layout import channels_last
@@ -75,8 +77,10 @@ def test_dense_convolutions_that_move_more_image_than_weight() -> None:
     middle = gm.graph.find_nodes(op="call_function", target=torch.conv2d)[1]
     middle.args[1].meta["val"] = torch.randn(200, 8, 3, 3)  # type: ignore[union-attr]
     (want,) = gm(x)
+    whole = copy.deepcopy(gm)
     with torch.no_grad():
         assert channels_last(gm) == 2
+        assert prepare(whole, Options(freezing=True))["channels_last"] == 3
     last, rows = torch.channels_last, torch.contiguous_format
     assert orders(gm) == [last, rows, last]
     torch.testing.assert_close(gm(x)[0], want)

@@ -30,10 +30,13 @@ BY_GROUPS = frozenset({"group_norm", "instance_norm"})
 """What goes through an image channel by channel: row-major order is better for it."""
 
 
-def channels_last(gm: fx.GraphModule) -> int:
-    """Let convolutions of `gm` read channels-last images, if that pays; how many do."""
+def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
+    """Let convolutions of `gm` read channels-last images, if that pays; how many do.
+
+    packed: weights are reordered once, not at every call.
+    """
     found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in CONVOLUTIONS]
-    orders = _orders(gm, found)
+    orders = _orders(gm, found, packed)
     if torch.channels_last not in orders or not _unseen(gm):
         return 0
     for node, order in zip(found, orders, strict=True):
@@ -56,7 +59,9 @@ def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) ->
     reader.replace_input_with(image, moved)
 
 
-def _orders(gm: fx.GraphModule, convolutions: list[fx.Node]) -> list[torch.memory_format]:
+def _orders(
+    gm: fx.GraphModule, convolutions: list[fx.Node], packed: bool
+) -> list[torch.memory_format]:
     """The order in which each convolution is to find its image."""
     kinds = [_kind(node) for node in convolutions]
     if "unknown" in kinds or not kinds:
@@ -67,7 +72,7 @@ def _orders(gm: fx.GraphModule, convolutions: list[fx.Node]) -> list[torch.memor
     if torch.is_grad_enabled() or any(_by_groups(node) for node in gm.graph.nodes):
         return []
     return [
-        torch.channels_last if _moves_more_image(node) else torch.contiguous_format
+        torch.channels_last if packed or _moves_more_image(node) else torch.contiguous_format
         for node in convolutions
     ]
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import overload_of
+from flambeau_inductor.runtime.packed import PackedConvolution
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -54,6 +55,20 @@ CROSSING: Mapping[str, Callable[..., Any]] = {
 }
 
 
+PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
+    "aten.convolution.default": PackedConvolution
+}
+"""Operators of which there is a form that keeps the weight, its second argument, packed."""
+
+
+def with_packed_weight(target: str) -> str:
+    """Name of the operator when its weight stays what it is."""
+    return f"{target}.packed"
+
+
 def operator(target: str) -> Callable[..., Any]:
     """The callable of `namespace.name.overload`; raises `LookupError` if there is none."""
+    packed = PACKED.get(target.removesuffix(".packed"))
+    if packed is not None and target.endswith(".packed"):
+        return packed()
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)

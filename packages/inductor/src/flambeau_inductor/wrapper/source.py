@@ -26,7 +26,12 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
-from flambeau_inductor.runtime.operators import FOR_BACKWARD, for_backward
+from flambeau_inductor.runtime.operators import (
+    FOR_BACKWARD,
+    PACKED,
+    for_backward,
+    with_packed_weight,
+)
 from flambeau_inductor.runtime.pages import LARGE
 from flambeau_inductor.wrapper import names
 
@@ -65,6 +70,7 @@ class _Printer:
     launches: Mapping[str, Launch]
     layouts: Mapping[str, Layout]
     addressed: Mapping[str, int]
+    unchanging: frozenset[str]
     lines: list[str] = field(default_factory=list)
     operators: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
@@ -80,10 +86,14 @@ def generate(
     *,
     check_inputs: bool = False,
     check_values: bool = False,
+    unchanging: frozenset[int] = frozenset(),
 ) -> Wrapper:
-    """Print `program`; `launches` by the loops' names."""
+    """Print `program`; `launches` by the loops' names, `unchanging` the positions of inputs that
+    are the same tensors with the same values at every call."""
     layouts = {b.name: b.layout for b in program.buffers}
-    printer = _Printer(program, launches, layouts, _addressed(program, launches))
+    given = _given(program)
+    same = frozenset(name for place, name in enumerate(given) if place in unchanging)
+    printer = _Printer(program, launches, layouts, _addressed(program, launches), same)
     _receive(printer, program, check_inputs)
     for step in program.steps:
         _PRINT[type(step)](printer, step)
@@ -237,6 +247,8 @@ def _extern(p: _Printer, step: Extern) -> None:
     target = step.target
     if any(position == FOR_BACKWARD.get(target) for position, _ in used):
         target = for_backward(target)
+    if _unchanging_weight(p, step):
+        target = with_packed_weight(target)
     called = p.operators.setdefault(target, target.replace(".", "_"))
     parts = [names.argument(a) for a in step.args]
     parts += [f"{k}={names.argument(v)}" for k, v in step.kwargs]
@@ -258,6 +270,12 @@ def _extern(p: _Printer, step: Extern) -> None:
     for position, name in used:
         _result(p, name, f"made[{position}]")
     p("del made")
+
+
+def _unchanging_weight(p: _Printer, step: Extern) -> bool:
+    """Whether the call has a form that keeps its weight packed, and the weight stays as it is."""
+    weight = step.args[1] if step.target in PACKED else None
+    return isinstance(weight, Ref) and weight.layout is None and weight.buffer in p.unchanging
 
 
 def _result(p: _Printer, name: str | None, value: str) -> None:
