@@ -76,6 +76,10 @@ CASES: dict[str, Case] = {
         lambda a, b, c: torch.cat([a, b * 2, c], 1) + 1,
         lambda: (r(4, 3), r(4, 5), r(4, 1)),
     ),
+    "cat of many": (
+        lambda a, b: torch.stack([*(a[:, k] for k in range(9)), b, b * 2], -1).exp(),
+        lambda: (r(4, 20), r(4)),
+    ),
     "cat of nothing": (lambda a, b: torch.cat([a, b], 1), lambda: (r(4, 0), r(4, 5))),
     "pad": (lambda a: F.pad(a, (1, 2, 0, 1), value=3.0) * 2, lambda: (r(4, 3),)),
     "pad of a sum": (lambda a: F.pad(a.exp() + 1, (1, 2)), lambda: (r(4, 3),)),

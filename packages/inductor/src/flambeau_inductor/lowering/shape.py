@@ -26,7 +26,11 @@ from flambeau_inductor.ir.tensors import (
     unflatten,
 )
 from flambeau_inductor.lowering.context import Context, LoweringError, convert
-from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.lowering.indexing import single
+from flambeau_inductor.lowering.registry import Lowered, rule
+
+MOST_PIECES = 8
+"""More pieces than this are concatenated by the library: each element asks which piece it is of."""
 
 
 @rule("broadcast_in_dim")
@@ -75,12 +79,14 @@ def flip(ctx: Context, a: Node, dims: Sequence[int]) -> Node:
 
 
 @rule("cat")
-def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Node:
+def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
     pieces = [x for x in xs if x.shape[dim] > 0]
     if not pieces:
         return ctx.point("clone", (xs[0],))
     if len(pieces) == 1:
         return ctx.point("clone", (pieces[0],))
+    if len(pieces) > MOST_PIECES:
+        return single(ctx.call("aten.cat.out", (tuple(pieces), dim), out=True))
     first = pieces[0]
     total = sum(x.shape[dim] for x in pieces)
     shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
