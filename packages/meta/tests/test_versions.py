@@ -28,6 +28,17 @@ def test_a_sibling_out_of_range_is_named(version):
     assert found == f"flambeau-aot {version} (wants >=0.1.0,<0.2)"
 
 
+@pytest.mark.parametrize("wanted", [*_versions.RANGES.values(), ">=0.3.1,<0.4", ">=1,<2.5"])
+@pytest.mark.parametrize(
+    "version",
+    ["0.1", "0.1.0", "0.1.0.1", "0.1.9", "0.2", "0.2.0", "0.2.0rc1", "0.1.5.dev3", "0.3.1", "0.3.0",
+     "0.4", "1", "2.4.99", "2.5", "1!0.1"],
+)  # fmt: skip
+def test_numbers_are_compared_as_packaging_does(wanted, version):
+    expected = SpecifierSet(wanted).contains(version, prereleases=True)
+    assert _versions._contains(wanted, version) == expected
+
+
 def test_the_error_is_one_sentence_that_says_what_to_run(monkeypatch):
     versions = {**_versions.installed(), "flambeau-prims": "0.3.0"}
     monkeypatch.setattr(_versions, "installed", lambda: versions)

@@ -635,9 +635,9 @@ def shape_conditions(mode: Any) -> ShapeConditions:
 
 def same(one: Any, other: Any) -> Any:
     """The condition that two symbolic expressions are equal."""
-    import sympy  # it is there: the expressions are its own
+    from torch.utils._sympy import functions  # the expressions are of its classes
 
-    return sympy.Eq(one, other)
+    return functions.sympy.Eq(one, other)
 
 
 def forget_source(filename: str) -> None:

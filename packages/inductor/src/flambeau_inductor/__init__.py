@@ -22,13 +22,13 @@ if TYPE_CHECKING:
         InductorError,
     )
     from flambeau_inductor.fuel import Fuel
+    from flambeau_inductor.limits import Limits
     from flambeau_inductor.options import Options
     from flambeau_inductor.passes.recurrent import KEPT_WHOLE, keep_recurrent
     from flambeau_inductor.prepare import prepare
     from flambeau_inductor.runtime.artifact import Artifact, CannotLoad, load_artifact
     from flambeau_inductor.runtime.compiled import CompiledGraph
     from flambeau_inductor.runtime.report import Fallback, Report
-    from flambeau_inductor.schedule.limits import Limits
 
 _HOMES = {
     "compile": "compile",
@@ -47,7 +47,7 @@ _HOMES = {
     "CompiledGraph": "runtime.compiled",
     "Fallback": "runtime.report",
     "Report": "runtime.report",
-    "Limits": "schedule.limits",
+    "Limits": "limits",
 }
 
 __all__ = [

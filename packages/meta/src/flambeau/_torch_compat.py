@@ -136,9 +136,9 @@ def assume(environment: Any, condition: Any) -> bool:
     return bool(environment.create_symboolnode(condition))
 
 
-def symbolic_class(name: str) -> Any:
-    """The class of expressions that has this name."""
-    import sympy  # only graphs with open sizes need it
-    from torch.utils._sympy import functions
+def symbolic(name: str) -> Any:
+    """The class of expressions, or the constant, that torch or sympy calls by this name."""
+    from torch.utils._sympy import functions  # it brings sympy, which loaded programs do without
 
-    return getattr(functions, name, None) or getattr(sympy, name)
+    found = getattr(functions, name, None)
+    return getattr(functions.sympy, name) if found is None else found

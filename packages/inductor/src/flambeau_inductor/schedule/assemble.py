@@ -34,9 +34,9 @@ from flambeau_inductor.ir.tensors import (
     Shape,
     flat_strides,
 )
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.checks import check_loop
 from flambeau_inductor.schedule.legal import Group
-from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of

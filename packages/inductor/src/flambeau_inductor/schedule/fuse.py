@@ -16,9 +16,9 @@ from heapq import heappop, heappush
 
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.tensors import Call, Node
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.anchors import Block, analyse
 from flambeau_inductor.schedule.legal import Group, joint_space, refusal, same_blocks, traffic
-from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.plan import Operand, Plan, operands_of
 from flambeau_inductor.schedule.score import saved_bytes
 

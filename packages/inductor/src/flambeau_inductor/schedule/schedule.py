@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse import Merge, Refusal, fuse
-from flambeau_inductor.schedule.limits import Limits
 from flambeau_inductor.schedule.realise import plan
 
 DEFAULT = Limits()

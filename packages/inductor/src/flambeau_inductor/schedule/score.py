@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flambeau_inductor.ir.tensors import Node
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.legal import Group
-from flambeau_inductor.schedule.limits import Limits
 
 
 def saved_bytes(

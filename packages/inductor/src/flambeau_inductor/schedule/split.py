@@ -31,8 +31,8 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.axes import normalised
-from flambeau_inductor.schedule.limits import Limits
 
 MERGEABLE = frozenset({"sum", "prod", "max", "min", "any", "all", "welford"})
 """Reductions whose parts can be combined; positions of winners are not among them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,13 +73,13 @@ def eager(request: Request) -> Backend:
 
 def aot_eager(request: Request) -> Backend:
     """Forward and backward traced ahead of time and run operator by operator."""
-    return _through_aot(request, lambda tally, name: flambeau_aot.run_as_is, {})
+    return _through_aot(request, lambda tally, name: flambeau_aot.run_as_is, dict)
 
 
 def aot_eager_prims(request: Request) -> Backend:
     """The same after decomposition into primitives: checks them without any code generation."""
     return _through_aot(
-        request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions()
+        request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions
     )
 
 
@@ -107,7 +108,8 @@ def inductor(request: Request) -> Backend:
 
         return marked(compile_graph)
 
-    road = _through_aot(request, compiler, table_for(options), GraphCache(request.choices))
+    table = partial(table_for, options)
+    road = _through_aot(request, compiler, table, GraphCache(request.choices))
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         flambeau_inductor.prepare(gm, options)
@@ -138,7 +140,7 @@ def cudagraphs(request: Request) -> Backend:
 
         return compile_graph
 
-    return _through_aot(request, compiler, {})
+    return _through_aot(request, compiler, dict)
 
 
 def _as_tuple(call: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]], tuple[Any, ...]]:
@@ -162,12 +164,14 @@ def out_of_capture(compiler: Compiler) -> Compiler:
 def _through_aot(
     request: Request,
     compiler: Callable[[Tally, str], Compiler],
-    decompositions: Any,
+    decompositions: Callable[[], Mapping[Any, Any]],
     cache: GraphCache | None = None,
 ) -> Backend:
     """AOT around a graph compiler, with its record and its fallback.
 
-    With a cache, a graph that was compiled before comes from the disk.
+    decompositions: gives the table; it is asked when a graph is compiled, for to load the rules
+    takes longer than to find a graph on the disk. With a cache, a graph that was compiled before
+    comes from there.
     """
 
     def backend(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -180,7 +184,7 @@ def _through_aot(
                 gm,
                 inputs,
                 out_of_capture(compiler(tally, name)),
-                decompositions=decompositions,
+                decompositions=decompositions(),
                 options=replace(
                     request.choices.aot,
                     name=name if name.isidentifier() else "graph",

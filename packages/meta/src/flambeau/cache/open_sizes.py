@@ -84,13 +84,13 @@ class OpenSizes:
     def expression(self, tree: Tree) -> Any:
         """The expression of `tree`'s data over this graph's symbols."""
         if isinstance(tree, int):
-            return compat.symbolic_class("Integer")(tree)
+            return compat.symbolic("Integer")(tree)
         name, *parts = tree
         if name == "s":
             return self.symbols[parts[0]]
         if name == "float":
-            return compat.symbolic_class("Float")(float(parts[0]))
-        return compat.symbolic_class(name)(*map(self.expression, parts))
+            return compat.symbolic("Float")(float(parts[0]))
+        return compat.symbolic(name)(*map(self.expression, parts))
 
     def described(self, value: Any) -> str:
         """A placeholder's sizes, strides and offset, or number, for a key."""
@@ -173,7 +173,7 @@ class OpenSizes:
             found += [["LessThan", own, high]] if high is not None else []
         for condition in compat.guards_of(self.environment):
             now = condition.xreplace(equal)
-            if now is not compat.symbolic_class("true"):
+            if now is not compat.symbolic("true"):
                 found.append(self.tree(now))
         distinct = [tree for number, tree in enumerate(found) if tree not in found[:number]]
         return sorted(distinct, key=lambda tree: len(str(tree)))
