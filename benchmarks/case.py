@@ -110,7 +110,10 @@ def steady(
         if work.moved is not None:
             rows[system]["GB/s"] = work.moved / rows[system]["ms"] / 1e6
         rows[system]["peak_device_mib"] = device_peak(work, callables[system], device)
-    return {"systems": rows, "rounds": rounds, "report": flambeau_report(callables)}
+    result = {"systems": rows, "rounds": rounds, "report": flambeau_report(callables)}
+    if "incumbent" in callables:
+        result["incumbent breaks"] = incumbent_breaks()
+    return result
 
 
 def flambeau_report(callables: dict[str, Callable[..., Any]]) -> dict[str, Any]:
@@ -121,6 +124,13 @@ def flambeau_report(callables: dict[str, Callable[..., Any]]) -> dict[str, Any]:
 
     report = flambeau.report()
     return dict(report.to_dict())
+
+
+def incumbent_breaks() -> int:
+    """Graph breaks that the incumbent has counted in this process."""
+    import torch._dynamo
+
+    return sum(torch._dynamo.utils.counters["graph_break"].values())
 
 
 def once(work: Workload, fn: Callable[..., Any], device: str) -> float:
@@ -141,13 +151,27 @@ def once(work: Workload, fn: Callable[..., Any], device: str) -> float:
 def device_peak(work: Workload, fn: Callable[..., Any], device: str) -> float | None:
     """MiB of device memory above what is held before a step."""
     if device != "cuda":
-        return None
+        return host_peak(lambda: work.step(fn))
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     work.step(fn)
     torch.cuda.synchronize()
     return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def host_peak(step: Callable[[], Any]) -> float:
+    """MiB of host memory that torch's allocator hands out at once during a step."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as run:
+        step()
+    kineto: Any = run.profiler
+    events = [e for e in kineto.kineto_results.events() if e.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak / 2**20
 
 
 def reference(name: str, device: str, training: bool, quick: bool) -> list[torch.Tensor] | None:

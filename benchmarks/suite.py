@@ -69,6 +69,22 @@ def speedup(row: Row, system: str, device: str) -> float:
     return float(eager / own) if eager and own and right else 1.0
 
 
+def breaks(row: Row, system: str) -> int | None:
+    """Graph breaks of a system in one model; None where it did not come so far."""
+    steady = row.get("steady", {})
+    if system == "flambeau":
+        return len(steady["report"].get("breaks", ())) if steady.get("report") else None
+    found = steady.get("incumbent breaks")
+    return None if found is None else int(found)
+
+
+def peak_ratio(row: Row, system: str) -> float | None:
+    """Eager's peak memory of a step over the system's, where both were measured."""
+    systems = row.get("steady", {}).get("systems", {})
+    eager, own = (systems.get(each, {}).get("peak_device_mib") for each in ("eager", system))
+    return float(eager / own) if eager and own else None
+
+
 def seconds(rows: Sequence[Row], system: str, temperature: str) -> list[float]:
     """First calls of a system, those that came to an end."""
     found = (row.get("first", {}).get(f"{system} {temperature}", {}) for row in rows)
@@ -77,12 +93,7 @@ def seconds(rows: Sequence[Row], system: str, temperature: str) -> list[float]:
 
 def memory_ratio(rows: Sequence[Row], system: str) -> float | None:
     """Geometric mean of eager's peak memory of a step over the system's, where it was measured."""
-    ratios = []
-    for row in rows:
-        systems = row.get("steady", {}).get("systems", {})
-        peaks = [systems.get(each, {}).get("peak_device_mib") for each in ("eager", system)]
-        if all(peaks):
-            ratios.append(peaks[0] / peaks[1])
+    ratios = [ratio for row in rows if (ratio := peak_ratio(row, system)) is not None]
     return geometric_mean(ratios) if ratios else None
 
 
@@ -109,9 +120,8 @@ def summary(rows: Sequence[Row], device: str) -> dict[str, dict[str, Any]]:
             line[f"first call {temperature} s: p95"] = (
                 taken[min(int(0.95 * len(taken)), len(taken) - 1)] if taken else None
             )
-        if system == "flambeau":
-            reports = [row.get("steady", {}).get("report", {}) for row in rows]
-            line["graph breaks"] = sum(len(each.get("breaks", ())) for each in reports)
+        counted = [count for row in rows if (count := breaks(row, system)) is not None]
+        line["graph breaks"] = sum(counted) if counted else None
         found[system] = line
     return found
 
@@ -119,26 +129,40 @@ def summary(rows: Sequence[Row], device: str) -> dict[str, dict[str, Any]]:
 # --- what is written --------------------------------------------------------------------------
 
 
+CSV_COLUMNS = (
+    "ms", "speedup", "right", "error against float64", "cold s", "warm s", "memory ratio", "breaks",
+    "failure",
+)  # fmt: skip
+
+
 def write_csv(path: Path, rows: Sequence[Row], device: str) -> None:
     """A line a model and mode."""
     with path.open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file)
-        head = ["name", "mode", "eager ms"]
+        head = ["name", "mode", "eager ms", "eager error against float64"]
         for system in COMPILERS:
-            head += [f"{system} {what}" for what in ("ms", "speedup", "right", "cold s", "warm s")]
-        out.writerow([*head, "flambeau graphs", "flambeau breaks"])
+            head += [f"{system} {what}" for what in CSV_COLUMNS]
+        out.writerow([*head, "flambeau graphs"])
         for row in rows:
             steady = row.get("steady", {})
             systems = steady.get("systems", {})
-            line: list[Any] = [row["name"], row["mode"], systems.get("eager", {}).get("ms")]
+            eager = systems.get("eager", {})
+            line: list[Any] = [row["name"], row["mode"], eager.get("ms"), eager.get("error")]
             for system in COMPILERS:
                 line += [systems.get(system, {}).get("ms"), speedup(row, system, device)]
-                line.append(passes(row, system, device))
+                line += [passes(row, system, device), systems.get(system, {}).get("error")]
                 for temperature in ("cold", "warm"):
                     first = row.get("first", {}).get(f"{system} {temperature}", {})
                     line.append(first.get("seconds"))
-            report = steady.get("report", {})
-            out.writerow([*line, report.get("graphs"), len(report.get("breaks", ()))])
+                line += [peak_ratio(row, system), breaks(row, system)]
+                line.append(str(systems.get(system, {}).get("failed", "")))
+            out.writerow([*line, steady.get("report", {}).get("graphs")])
+
+
+def publish(kept: Path, result: Row, device: str) -> None:
+    """The CSV and the page beside the kept rows."""
+    write_csv(kept.with_suffix(".csv"), result["rows"], device)
+    kept.with_suffix(".html").write_text(page(result, device), encoding="utf-8")
 
 
 def page(result: Row, device: str) -> str:
@@ -160,7 +184,35 @@ def page(result: Row, device: str) -> str:
     parts.append("</table>")
     for system in COMPILERS:
         parts += [f"<h2>Speedup of {system} over eager</h2>", _bars(rows, system, device)]
+    for system in COMPILERS:
+        drawn = _first_calls(rows, system)
+        if drawn:
+            parts += [f"<h2>Seconds to the end of {system}'s first call</h2>", drawn]
     return "\n".join(parts)
+
+
+def _first_calls(rows: Sequence[Row], system: str) -> str:
+    """A row a model: cold in the dark colour, warm over it in the light one."""
+    found = []
+    for row in rows:
+        firsts = [row.get("first", {}).get(f"{system} {each}", {}) for each in ("cold", "warm")]
+        cold, warm = (each.get("seconds") for each in firsts)
+        if cold is not None:
+            found.append((cold, warm, f"{row['name']} {row['mode']}"))
+    if not found:
+        return ""
+    scale = 400 / max(cold for cold, _, _ in found)
+    out = [f'<svg width="760" height="{16 * len(found) + 4}" font-size="11">']
+    for place, (cold, warm, label) in enumerate(sorted(found, key=lambda each: -each[0])):
+        y = 16 * place
+        told = f"{cold:.2f} s cold" + (f", {warm:.2f} s warm" if warm is not None else "")
+        out.append(
+            f'<text x="300" y="{y + 11}" text-anchor="end">{html.escape(label)}</text>'
+            f'<rect x="305" y="{y + 2}" width="{cold * scale:.1f}" height="11" fill="#79a"/>'
+            f'<rect x="305" y="{y + 5}" width="{(warm or 0) * scale:.1f}" height="5" fill="#fc6"/>'
+            f'<text x="{308 + cold * scale:.1f}" y="{y + 11}">{told}</text>'
+        )
+    return "".join([*out, "</svg>"])
 
 
 def _bars(rows: Sequence[Row], system: str, device: str) -> str:
@@ -243,12 +295,12 @@ def main() -> int:
                     continue
                 rows.append(row)
                 write(kept, result)
+                publish(kept, result, chosen.device)
                 ratios = [f"{s} {speedup(row, s, chosen.device):.2f}x" for s in COMPILERS]
                 spent = time.monotonic() - started
                 text = f"{name} {mode}: {', '.join(ratios)} {told}"
                 print(f"[{number}/{len(models)}] {spent:6.0f} s {text}", flush=True)
-    write_csv(kept.with_suffix(".csv"), rows, chosen.device)
-    kept.with_suffix(".html").write_text(page(result, chosen.device), encoding="utf-8")
+    publish(kept, result, chosen.device)
     for system, line in summary(rows, chosen.device).items():
         print(f"{system}: {', '.join(f'{key} {_shown(value)}' for key, value in line.items())}")
     return 0 if rows else 1
