@@ -110,7 +110,7 @@ def summary(rows: Sequence[Row], device: str) -> dict[str, dict[str, Any]]:
             "failed or wrong": sum(each is False for each in judged),
             "speedup (geometric mean)": geometric_mean(ratios),
             "slower than eager": sum(each < 0.97 for each in ratios) / max(len(ratios), 1),
-            "memory ratio": memory_ratio(rows, system),
+            "memory ratio (eager over it)": memory_ratio(rows, system),
         }
         for temperature in ("cold", "warm"):
             taken = seconds(rows, system, temperature)
@@ -201,7 +201,7 @@ def _first_calls(rows: Sequence[Row], system: str) -> str:
             found.append((cold, warm, f"{row['name']} {row['mode']}"))
     if not found:
         return ""
-    scale = 400 / max(cold for cold, _, _ in found)
+    scale = 300 / max(cold for cold, _, _ in found)
     out = [f'<svg width="760" height="{16 * len(found) + 4}" font-size="11">']
     for place, (cold, warm, label) in enumerate(sorted(found, key=lambda each: -each[0])):
         y = 16 * place
