@@ -125,3 +125,17 @@ def test_with_a_decomposition_of_the_random_operator() -> None:
     plain = layers(noisy, x, w, use_reentrant=False)
     torch.testing.assert_close(result, plain)
     torch.testing.assert_close(given, torch.autograd.grad(plain.sum(), (x, w)))
+
+
+def test_a_result_of_a_region_may_be_written_to_before_the_backward_pass() -> None:
+    def program(x):
+        return checkpoint(lambda v: (v.sin() * v).tanh(), x, use_reentrant=False)
+
+    grads = []
+    for call in (program, aot.aot_function(program, aot.run_as_is)):
+        x = torch.linspace(0, 1, 4).requires_grad_()
+        result = call(x)
+        result.mul_(2)
+        result.sum().backward()
+        grads.append(x.grad)
+    torch.testing.assert_close(*grads)

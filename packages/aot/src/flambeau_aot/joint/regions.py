@@ -6,13 +6,13 @@ of a checkpoint policy, "must_recompute" where the region has none of its own.
 Invariant: a region is traced once. What it would compute again in the backward pass is the
 partition's to repeat, so that a random operator in it draws once and its result is saved.
 
-A value that something outside its region reads carries no mark: outside, eager would save it.
+A value that something outside its region reads carries no mark: outside, eager would save it. A
+result of the program that nothing else reads is not kept, so that it may be written to.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 
 import torch
 from torch import fx
@@ -86,12 +86,11 @@ def _unpack(packed: tuple[torch.Tensor, int]) -> torch.Tensor:
     return tensor
 
 
-def mark(graph: fx.Graph, outputs: Iterable[fx.Node]) -> None:
+def mark(graph: fx.Graph) -> None:
     """Mark the nodes of regions, when the forward part is recorded and nothing after it."""
     region = {node: node.meta.pop(REGION) for node in graph.nodes if REGION in node.meta}
-    ends = set(outputs)
     for node, own in region.items():
-        leaves = node in ends or any(region.get(user) != own for user in node.users)
+        leaves = any(region.get(user) != own for user in node.users)
         if _is_random(node) or (leaves and node.meta.get(POLICY) != "must_save"):
             node.meta.pop(POLICY, None)
         elif not leaves:

@@ -125,7 +125,11 @@ REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 _INVALID = "returned an invalid gradient"
 """What the engine says of a derivative that gives a gradient of another shape or dtype."""
 
-_WRITTEN_TO = ("modified by an inplace operation", "has been detached in-place")
+_WRITTEN_TO = (
+    "modified by an inplace operation",
+    "has been detached in-place",
+    "another view of its base has been modified inplace",
+)
 
 
 class _NeedsAccumulation(Exception):
@@ -221,7 +225,7 @@ def _trace(
         flat, structure = pytree.tree_flatten(results)
         effects = _effects(tracer, primals, stand_ins, flat, parts)
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
-    mark(tracer.graph, outputs)
+    mark(tracer.graph)
     differentiable = tuple(
         index for index, item in enumerate(effects.returned) if item.differentiable
     )
