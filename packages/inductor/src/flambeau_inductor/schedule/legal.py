@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from flambeau_inductor.indexing import Expr, hint, same, simplify
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
 from flambeau_inductor.schedule.anchors import Anchor, Block, row_flat, size_of
-from flambeau_inductor.schedule.limits import Limits
+from flambeau_inductor.limits import Limits
 
 
 @dataclass(slots=True, eq=False)

@@ -46,7 +46,7 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.pointwise import EXPENSIVE
 from flambeau_inductor.schedule.layouts import product_layouts
-from flambeau_inductor.schedule.limits import Limits
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.plan import (
     Operand,
     Plan,
