@@ -57,7 +57,9 @@ def send(folder: str, names: list[str], done: set[str], seconds: float) -> None:
     (Path(folder) / "go").touch()
 
 
-def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> Row:
+def measure(
+    name: str, training: bool, mode: str, lock: str, seconds: float, chosen: list[str]
+) -> Row:
     """One case in this process."""
     import torch  # the parent process needs no torch
 
@@ -74,6 +76,8 @@ def measure(name: str, training: bool, mode: str, lock: str, seconds: float) -> 
     rows: Row = {}
     ready: dict[str, Callable[..., Any]] = {}
     for system, wrap in systems(mode).items():
+        if system not in chosen:
+            continue
         try:
             fn = wrap(work.fn)
             torch.manual_seed(case.SEED)
@@ -124,10 +128,18 @@ def recordings() -> list[Row]:
     return found
 
 
-def run(name: str, training: bool, mode: str, lock: str, seconds: float, timeout: float) -> Row:
+def run(
+    name: str,
+    training: bool,
+    mode: str,
+    lock: str,
+    seconds: float,
+    timeout: float,
+    chosen: list[str],
+) -> Row:
     """One case in a process of its own."""
     command = [sys.executable, __file__, "--case", name, "--mode", mode, "--lock", lock]
-    command += ["--seconds", str(seconds)] + ["--training"] * training
+    command += ["--seconds", str(seconds), "--systems", *chosen] + ["--training"] * training
     found: Row = {"name": name, "training": training}
     with tempfile.TemporaryDirectory() as caches:
         environment = os.environ | cache_environment(caches) | {"OMP_NUM_THREADS": "1"}
@@ -203,6 +215,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--modes", nargs="*", default=["inference", "training"])
     parser.add_argument("--mode", default="default")
+    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), help="eager is one of them")
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--patience", type=float, default=110.0, help="seconds to compile a batch")
     parser.add_argument("--seconds", type=float, default=1.0)
@@ -213,7 +226,7 @@ def main() -> int:
     parser.add_argument("--lock", default="")
     a = parser.parse_args()
     if a.case:
-        print(json.dumps(measure(a.case, a.training, a.mode, a.lock, a.seconds)))
+        print(json.dumps(measure(a.case, a.training, a.mode, a.lock, a.seconds, a.systems)))
         return 0
     rows: list[Row] = []
     batches = [
@@ -229,7 +242,7 @@ def main() -> int:
             def one(
                 name: str, training: bool = training, lock: str = lock, done: set[str] = done
             ) -> Row:
-                row = run(name, training, a.mode, lock, a.seconds, a.timeout)
+                row = run(name, training, a.mode, lock, a.seconds, a.timeout, a.systems)
                 done.add(name)
                 print(line(row), flush=True)
                 rows.append(row)

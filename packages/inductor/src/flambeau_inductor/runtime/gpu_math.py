@@ -396,16 +396,26 @@ def tan(x):
     return tl.sin(x) / tl.cos(x)
 
 
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+"""The least finite number of float32: what a lane of `online_sum` begins with."""
+
+
 @triton.jit
 def online_sum(top, total, value):
-    """The larger of `top` and `value`, and `total` as a sum of exponentials below that one."""
+    """The larger of `top`, which is not -inf, and `value`, and `total` below that one."""
     higher = maximum(top, value)
-    shift = tl.where(higher == float("-inf"), 0.0, higher)
-    kept = total * tl.exp2((top - shift) * 1.4426950408889634)
-    return higher, kept + tl.exp2((value - shift) * 1.4426950408889634)
+    kept = total * tl.exp2((top - higher) * 1.4426950408889634)
+    return higher, kept + tl.exp2((value - higher) * 1.4426950408889634)
 
 
 @triton.jit
 def online_share(top, total, highest):
     """What a lane's `total` below its own `top` is below `highest`; NaN where that is infinite."""
     return total * tl.exp2((top - highest) * 1.4426950408889634)
+
+
+@triton.jit
+def online_result(total, highest):
+    """The maximum and the sum of a row: -inf and NaN where nothing was larger than -inf."""
+    nothing = total == 0
+    return tl.where(nothing, float("-inf"), highest), tl.where(nothing, float("nan"), total)

@@ -38,7 +38,7 @@ def online_sums(loop: Loop) -> dict[int, int]:
 def start(total: str, top: str, shape: str) -> list[str]:
     """Lines before the loop over blocks."""
     return [
-        f"{top} = tl.full({shape}, float('-inf'), tl.float32)",
+        f"{top} = tl.full({shape}, fm.LOWEST, tl.float32)",
         f"{total} = tl.zeros({shape}, tl.float32)",
     ]
 
@@ -54,4 +54,5 @@ def finish(total: str, top: str, result: str, result_top: str) -> list[str]:
     return [
         f"{result_top} = tl.reduce({top}, 1, fm.maximum)[:, None]",
         f"{result} = tl.sum(fm.online_share({top}, {total}, {result_top}), 1)[:, None]",
+        f"{result_top}, {result} = fm.online_result({result}, {result_top})",
     ]

@@ -40,8 +40,7 @@ ONLINE_BLOCK = 4096
 and two programs on a multiprocessor. Rows longer than `LONG_ONLINE` take larger blocks."""
 LONG_ONLINE = 65536
 DEEP = 3
-"""Reductions that wait for each other, from which on meeting other warps costs more than holding
-twice the elements."""
+"""Reductions that wait for each other, from which on a thread holds half as many elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ def _reduction(loop: Loop) -> Tiling:
             together //= 2
         warps = _warps(together * padded)
         if _depth(loop) >= DEEP and together * padded <= 4096:
-            warps = max(1, warps // 2)
+            warps *= 2
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
