@@ -148,6 +148,12 @@ def _reduce(s: _State, i: ir.Reduce) -> Any:
     return reduced.reshape(*rows, *ones).to(i.dtype)
 
 
+def _scan(s: _State, i: ir.Scan) -> Tensor:
+    value = s.whole(s.values[i.arg])
+    flat = value.reshape(*value.shape[: s.rows], -1)
+    return SCAN[i.kind](flat).to(i.dtype).reshape(value.shape)
+
+
 def _part(s: _State, i: ir.Part) -> Tensor:
     part: Tensor = s.values[i.arg][i.position]
     return part
@@ -185,6 +191,7 @@ _RUN: Mapping[type, Callable[[_State, Any], Any]] = {
     ir.IndexValue: _index_value,
     ir.Point: _point,
     ir.Reduce: _reduce,
+    ir.Scan: _scan,
     ir.Part: _part,
     ir.Store: _store,
 }
@@ -193,6 +200,13 @@ _RUN: Mapping[type, Callable[[_State, Any], Any]] = {
 def _welford(flat: Tensor) -> tuple[Tensor, Tensor]:
     mean = flat.mean(-1, keepdim=True)
     return mean.squeeze(-1), (flat - mean).square().sum(-1)
+
+
+SCAN: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "sum": lambda f: f.cumsum(-1, dtype=f.dtype),
+    "prod": lambda f: f.cumprod(-1, dtype=f.dtype),
+    "logsumexp": lambda f: f.logcumsumexp(-1),
+}
 
 
 REDUCE: Mapping[str, Callable[[Tensor], Any]] = {

@@ -96,6 +96,19 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """`arg` combined with its values at all earlier points of the `r` axes, in row-major order.
+
+    An element value. Kinds: `sum`, `prod`, `logsumexp`. `dtype` is that of `arg`; half-precision
+    sums are never formed.
+    """
+
+    kind: str
+    arg: ValueId
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """Part `position` of a `Reduce` with several results."""
 
@@ -126,7 +139,7 @@ class Store:
         return any(v.startswith("%") for v in self.index.vars)
 
 
-Instr = Load | Const | IndexValue | Point | Reduce | Part | Store
+Instr = Load | Const | IndexValue | Point | Reduce | Scan | Part | Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from flambeau_inductor.ir.loops import (
     Part,
     Point,
     Reduce,
+    Scan,
     Store,
     ValueId,
 )
@@ -27,7 +28,7 @@ def operands(instr: Instr) -> tuple[ValueId, ...]:
     """Positions of the instructions that `instr` uses, those inside its index included."""
     if isinstance(instr, Point):
         return instr.args
-    if isinstance(instr, Reduce | Part):
+    if isinstance(instr, Reduce | Scan | Part):
         return (instr.arg,)
     inside: tuple[ValueId, ...] = ()
     if isinstance(instr, Load | Store | IndexValue):
@@ -41,7 +42,7 @@ def renumbered(instr: Instr, new: Mapping[ValueId, ValueId]) -> Instr:
     """`instr` with its operands' positions replaced."""
     if isinstance(instr, Point):
         return replace(instr, args=tuple(new[a] for a in instr.args))
-    if isinstance(instr, Reduce | Part):
+    if isinstance(instr, Reduce | Scan | Part):
         return replace(instr, arg=new[instr.arg])
     if isinstance(instr, Load):
         mask = None if instr.mask is None else new[instr.mask]

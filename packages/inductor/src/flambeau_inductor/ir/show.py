@@ -19,6 +19,7 @@ from flambeau_inductor.ir.loops import (
     Part,
     Point,
     Reduce,
+    Scan,
     Store,
 )
 from flambeau_inductor.ir.program import (
@@ -80,6 +81,8 @@ def _value(instr: Instr) -> str:
         return f"{instr.op}({args})" + (f" -> {short(instr.dtype)}" if instr.op == "cast" else "")
     if isinstance(instr, Reduce):
         return f"reduce.{instr.kind}(v{instr.arg})"
+    if isinstance(instr, Scan):
+        return f"scan.{instr.kind}(v{instr.arg})"
     if isinstance(instr, Part):
         return f"v{instr.arg}[{instr.position}]"
     raise TypeError(f"not a loop instruction: {instr!r}")

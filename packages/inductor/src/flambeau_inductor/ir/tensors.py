@@ -140,6 +140,16 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
+class Scan:
+    """`kind` (of `ir.loops.Scan`) of the elements of `base` up to this one along `dim`, formed in
+    the dtype of `base` and then converted."""
+
+    kind: str
+    base: Node
+    dim: int
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """Result `position` of a library call."""
 
@@ -158,6 +168,7 @@ Definition = (
     | Gather
     | Scatter
     | Reduction
+    | Scan
     | Result
 )
 

@@ -22,6 +22,7 @@ from flambeau_inductor.ir.loops import (
     Loop,
     Point,
     Reduce,
+    Scan,
     Store,
 )
 from flambeau_inductor.ir.operands import operands
@@ -46,6 +47,7 @@ class IRError(AssertionError):
 
 
 KINDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "welford"})
+SCANS = frozenset({"sum", "prod", "logsumexp"})
 COMPARE = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
@@ -77,12 +79,12 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
         dtypes.append(None if isinstance(instr, Store) else instr.dtype)
         below = any(element[v] for v in operands(instr))
         own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & reduced)
+        if isinstance(instr, Reduce | Scan) and not loop.r:
+            raise IRError(f"{loop.name}: v{position} reduces, but nothing is reduced")
         if isinstance(instr, Reduce):
-            if not loop.r:
-                raise IRError(f"{loop.name}: v{position} reduces, but nothing is reduced")
             element.append(False)
         else:
-            element.append(below or own)
+            element.append(below or own or isinstance(instr, Scan))
         if isinstance(instr, Store) and not own and below:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
 
@@ -114,6 +116,9 @@ def _verify_instr(
         position = instr.kind in ("argmax", "argmin")
         if instr.dtype != (torch.int64 if position else dtypes[instr.arg]):
             raise IRError(f"reduces {dtypes[instr.arg]} to {instr.dtype}")
+    elif isinstance(instr, Scan):
+        if instr.kind not in SCANS or instr.dtype != dtypes[instr.arg]:
+            raise IRError(f"a scan {instr.kind} of {dtypes[instr.arg]} into {instr.dtype}")
     elif isinstance(instr, Const) and isinstance(instr.value, complex):
         raise IRError("a complex constant")
 

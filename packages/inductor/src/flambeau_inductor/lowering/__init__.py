@@ -11,6 +11,7 @@ from flambeau_inductor.lowering import (
     products,
     random,
     reduction,
+    scan,
     scatter,
     shape,
 )

@@ -35,11 +35,6 @@ def called(ctx: Context, target: str, *args: Any) -> Lowered:
     return single(results) if len(results) == 1 else tuple(results)
 
 
-@rule("cumsum", "cumprod")
-def cumulative(ctx: Context, name: str, a: Node, dim: int) -> Lowered:
-    return single(ctx.call(f"aten.{name}.out", (a, dim), (("dtype", a.dtype),), out=True))
-
-
 @rule("sort")
 def sort(ctx: Context, a: Node, dim: int, descending: bool, stable: bool) -> Lowered:
     kwargs = (("stable", stable), ("dim", dim), ("descending", descending))

@@ -15,6 +15,7 @@ from flambeau_inductor.ir.tensors import (
     Index,
     Node,
     Reduction,
+    Scan,
     Scatter,
     Shape,
     dim_ranges,
@@ -63,6 +64,11 @@ class Anchor:
     def scatters(self) -> bool:
         """Whether its elements are stored where others may be."""
         return isinstance(self.node.define, Scatter)
+
+    @property
+    def scans(self) -> bool:
+        """Whether its elements are those of its whole space, though that has an order."""
+        return isinstance(self.node.define, Scan)
 
     def coordinates(self) -> Index:
         return coordinates_of(self.shape)
@@ -126,6 +132,8 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
         shape, reduced = define.base.shape, frozenset(define.dims)
     elif isinstance(define, Scatter):
         shape, reduced = define.src.shape, frozenset()
+    elif isinstance(define, Scan):
+        shape, reduced = node.shape, frozenset((define.dim,))
     else:
         shape, reduced = node.shape, frozenset()
     ranges = dict(dim_ranges(shape))

@@ -28,7 +28,7 @@ from flambeau_inductor.indexing import (
     simplify,
     symbols_in,
 )
-from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Store
+from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Loop, Reduce, Scan, Store
 
 
 def normalised(loop: Loop) -> Loop:
@@ -137,7 +137,10 @@ def _pieces(axis: Axis, divisors: set[int | Expr] | None, mapping: dict[str, Exp
 
 
 def _ordered(loop: Loop) -> Loop:
-    positional = any(isinstance(i, Reduce) and i.kind in ("argmax", "argmin") for i in loop.body)
+    positional = any(
+        isinstance(i, Scan) or (isinstance(i, Reduce) and i.kind in ("argmax", "argmin"))
+        for i in loop.body
+    )
     # points that meet keep their order
     meet = any(isinstance(i, Store) and i.scattered for i in loop.body)
     x = loop.x if meet else _by_stride(loop, loop.x)

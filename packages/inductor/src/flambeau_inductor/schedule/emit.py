@@ -25,6 +25,7 @@ from flambeau_inductor.ir.loops import (
     Store,
     ValueId,
 )
+from flambeau_inductor.ir.loops import Scan as ScanInstr
 from flambeau_inductor.ir.tensors import (
     Choose,
     Gather,
@@ -36,6 +37,7 @@ from flambeau_inductor.ir.tensors import (
     Pointwise,
     Position,
     Reduction,
+    Scan,
     Scatter,
     View,
     at,
@@ -84,7 +86,12 @@ class Emitter:
             if define.part is not None:
                 value = self.put(Part(value, define.part, node.dtype))
         else:
-            if isinstance(define, Scatter):
+            if isinstance(define, Scan):
+                arg = self.read(define.base, coordinates, None)
+                value = self.put(ScanInstr(define.kind, arg, define.base.dtype))
+                if node.dtype != define.base.dtype:
+                    value = self.point("cast", (value,), node.dtype)
+            elif isinstance(define, Scatter):
                 self.target(define, coordinates)
                 value = self.read(define.src, coordinates, None)
             else:

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 
 from flambeau_inductor.indexing import Expr, hint, same, simplify
 from flambeau_inductor.ir.tensors import Node, dot, flat_strides
-from flambeau_inductor.schedule.anchors import Anchor, Block, row_flat, size_of
 from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.anchors import Anchor, Block, row_flat, size_of
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +95,8 @@ def refusal(a: Group, b: Group, limits: Limits, checked: Container[Node] = ()) -
         return "device: on different devices"
     if any(m.scatters for m in (*a.members, *b.members)):
         return "scatter: elements arrive where others may be"
+    if any(m.scans for m in (*a.members, *b.members)):
+        return "scan: elements are computed in their order"
     blocks = joint_space(a, b)
     if blocks is None:
         return f"space: {a.blocks} and {b.blocks}"

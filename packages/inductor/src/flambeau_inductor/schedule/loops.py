@@ -48,7 +48,7 @@ def build_loop(
         flat = space.element if whole else space.row
         coordinates = unflatten(flat, anchor.shape, emitter.ranges)
         own = coordinates
-        if anchor.reduces:
+        if anchor.reduces and not anchor.scans:
             own = unflatten(space.row, node.shape, emitter.ranges)
         value = emitter.member(node, coordinates, own)
         if stored(node):
@@ -89,7 +89,7 @@ def _cuts(group: Group) -> list[set[int]]:
     for anchor in group.members:
         whole = anchor.reduces or is_element(anchor, group.blocks)
         _cut(cuts, group.blocks, anchor.shape, whole)
-        if anchor.reduces:
+        if anchor.reduces and not anchor.scans:
             _cut(cuts, group.blocks, anchor.node.shape, False)
     return cuts
 

@@ -23,6 +23,7 @@ from flambeau_inductor.ir.tensors import (
     Pointwise,
     Reduction,
     Result,
+    Scan,
     Scatter,
     TensorGraph,
     View,
@@ -79,7 +80,7 @@ def root_of(node: Node) -> Node:
 def operands(node: Node) -> list[Node]:
     """Nodes that the definition reads, as it names them."""
     define = node.define
-    if isinstance(define, View | Reduction):
+    if isinstance(define, View | Reduction | Scan):
         return [define.base]
     if isinstance(define, Pointwise):
         return list(define.args)

@@ -35,6 +35,7 @@ from flambeau_inductor.ir.tensors import (
     Position,
     Reduction,
     Result,
+    Scan,
     Scatter,
     Shape,
     TensorGraph,
@@ -43,10 +44,10 @@ from flambeau_inductor.ir.tensors import (
     dim_ranges,
     dims_of,
 )
+from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.pointwise import EXPENSIVE
 from flambeau_inductor.schedule.layouts import product_layouts
-from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.plan import (
     Operand,
     Plan,
@@ -294,7 +295,7 @@ def _choose_anchors(made: Plan, limits: Limits) -> None:
     for item in made.order:
         if not isinstance(item, Node) or isinstance(item.define, View):
             continue
-        if isinstance(item.define, Reduction):
+        if isinstance(item.define, Reduction | Scan):
             made.anchors.add(item)
         cost = _cost(item, costs)
         if not made.has_memory(item) and _worth_memory(item, cost, readers, limits):

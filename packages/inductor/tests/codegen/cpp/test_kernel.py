@@ -213,7 +213,8 @@ def test_long_sums_are_as_accurate_as_eager(shape: tuple[int, int], tmp_path: Pa
     loop = loops.reduction("sum", *shape, torch.float32, torch.float32)
     run_loop(loop, {"in0": a, "out": out}, tmp_path)
     ours, eager = ((v - exact).square().mean().sqrt() for v in (out, a.sum(-1)))
-    assert ours <= 2 * eager + 1e-7 * exact.abs().mean()
+    # with one row eager's error may be none, by luck: two units in the last place are allowed
+    assert ours <= 2 * eager + 2.4e-7 * exact.abs().mean()
 
 
 @pytest.mark.parametrize("mean", [0.0, 1000.0])

@@ -8,19 +8,23 @@ threads is split in the same places whatever the number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 
+from flambeau_inductor.codegen.cpp.dtypes import literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import accumulator_of
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import Expr
-from flambeau_inductor.ir.loops import Part, Reduce, Store, ValueId
+from flambeau_inductor.ir.loops import Part, Reduce, Scan, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 
+# the operation of a scan, and what it starts with
+SCANS = {"sum": ("add", 0), "prod": ("mul", 1), "logsumexp": ("log_add_exp", -math.inf)}
 # steps of the innermost loop that go into one partial sum
 BLOCK_STEPS = 64
 # a nest shorter than this is summed directly
@@ -90,6 +94,11 @@ class _Pass:
             return
         if any(isinstance(self.plan.loop.body[v], Part | Store | Reduce) for v in self.needed):
             raise CppUnsupported("a reduction's result depends on a reduction axis")
+        for value, scan in self._running():
+            kind = self.values.type_of(scan.dtype, self.plan.is_vector(value))
+            start = literal(SCANS[scan.kind][1], scan.dtype)
+            spread = f"splat{self.plan.width}({start})" if self.plan.is_vector(value) else start
+            self.text(f"{kind} c{value} = {spread};")
         split = self._split() if team else None
         if split is None:
             self._declare("a")
@@ -352,10 +361,24 @@ class _Pass:
                 continue
             if value in self.recalled:
                 self.values.recall(value)
+            elif isinstance(instr := self.plan.loop.body[value], Scan):
+                self._advance(value, instr)
             else:
                 self.values.compute(value)
                 if value in self.kept:
                     self.values.keep(value)
+
+    def _running(self) -> list[tuple[ValueId, Scan]]:
+        """The scans of this pass."""
+        body = self.plan.loop.body
+        return [(v, i) for v in sorted(self.needed) if isinstance(i := body[v], Scan)]
+
+    def _advance(self, value: ValueId, scan: Scan) -> None:
+        """Take one more element into a running value."""
+        vector = self.plan.is_vector(value)
+        text = f"{SCANS[scan.kind][0]}(c{value}, {self.values.operand(scan.arg, vector)})"
+        self.text(f"c{value} = {text};")
+        self.text(f"const auto v{value} = c{value};")
 
     def _innermost(self, cascades: bool) -> None:
         for position, instr in self.reduces:

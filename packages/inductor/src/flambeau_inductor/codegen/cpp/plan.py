@@ -28,6 +28,7 @@ from flambeau_inductor.ir.loops import (
     Part,
     Point,
     Reduce,
+    Scan,
     Store,
     ValueId,
 )
@@ -138,7 +139,8 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     if loop.x and vector == loop.x[-1].var:
         rows = -(-rows // width)
     few = rows < FEW_ROWS and not is_open(a.size for a in loop.x)
-    split = bool(loop.r) and few and work >= 2 * THREAD_WORK and not serial
+    scans = any(isinstance(i, Scan) for i in loop.body)
+    split = bool(loop.r) and few and not scans and work >= 2 * THREAD_WORK and not serial
     scratch: frozenset[ValueId] = frozenset()
     if loop.r and not split and vector is not None and vector == loop.r[-1].var:
         scratch = kept_values(loop, deps, level)
@@ -163,7 +165,7 @@ def cost(instr: Instr) -> int:
     """Relative cost of one element."""
     if isinstance(instr, Point):
         return COST.get(instr.op, 1)
-    return 1 if isinstance(instr, Load | Store | Reduce) else 0
+    return 1 if isinstance(instr, Load | Store | Reduce | Scan) else 0
 
 
 def _dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
@@ -182,6 +184,8 @@ def _dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
         if isinstance(instr, Reduce):
             # done in the pass of its argument, known to the next
             own, height = outer, height + 1
+        elif isinstance(instr, Scan):
+            own |= axes - outer
         deps.append(own)
         level.append(height)
     return tuple(deps), tuple(level)
@@ -192,7 +196,8 @@ def _vector_axis(
 ) -> tuple[str | None, int]:
     """The innermost axis of r or of x, whichever moves memory in order; none where neither pays."""
     best: tuple[float, str | None, int] = (0.0, None, 1)
-    for axes in (loop.r, loop.x):
+    scans = any(isinstance(i, Scan) for i in loop.body)
+    for axes in (() if scans else loop.r, loop.x):
         if not axes:
             continue
         var = axes[-1].var

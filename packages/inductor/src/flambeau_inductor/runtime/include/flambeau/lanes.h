@@ -135,7 +135,7 @@ FL_INTEGER(i8, ) FL_INTEGER(u8, ) FL_INTEGER(i16, ) FL_INTEGER(i32, ) FL_INTEGER
   FL_LIBM1(T, cosh) FL_LIBM1(T, asinh) FL_LIBM1(T, acosh) FL_LIBM1(T, atanh) FL_LIBM1(T, erfc) \
   FL_LIBM1(T, lgamma) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, pow) \
   FL_LIBM2(T, atan2) FL_LIBM2(T, nextafter) FL_LIBM2(T, fmod) FL_LIBM2(T, remainder) \
-  FL_LIBM2(T, floor_div) FL_LIBM2(T, copysign)
+  FL_LIBM2(T, floor_div) FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp)
 #ifdef __FMA__
 #define FL_FMA(T, a, b, c) (sizeof(T) == 4 ? (T)__builtin_fmaf(a, b, c) : (T)__builtin_fma(a, b, c))
 #else

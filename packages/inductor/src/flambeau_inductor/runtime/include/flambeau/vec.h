@@ -174,6 +174,15 @@ FL_REAL(f32, f) FL_REAL(f64, )
 #undef FL_REAL
 #undef FL_UNARY
 
+// log(exp(a) + exp(b)) without overflow; NaN stays.
+#define FL_LOG_ADD(T, f) \
+  FL_INLINE T log_add_exp(T a, T b) { \
+    const T low = minimum(a, b), high = maximum(a, b); \
+    if (low == high && !isfinite(low)) return low; \
+    return high + __builtin_log1p##f(__builtin_exp##f(low - high)); }
+FL_LOG_ADD(f32, f) FL_LOG_ADD(f64, )
+#undef FL_LOG_ADD
+
 // Psi: reflection for negative arguments, recurrence up to 10, then the asymptotic series
 // (Abramowitz and Stegun 6.3.5, 6.3.7, 6.3.18). At 0 it is -inf with the sign of zero's side.
 FL_INLINE f64 digamma(f64 x) {
