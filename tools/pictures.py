@@ -252,9 +252,12 @@ def _svg(width: float, height: float, lines: Sequence[str]) -> str:
     return "\n".join([head, marker, *lines, "</svg>"])
 
 
-def report(trace: Path, out: Path) -> None:
-    """Writes a picture of a trace's page as a person sees it, its largest graph opened."""
-    from flambeau.page import write_report  # a trace's page is not among the drawn pictures
+def report(trace: Path, out: Path, without: str = "") -> None:
+    """Writes a picture of a trace's page as a person sees it, its largest graph opened.
+
+    without: what is left out of the text, as the folder of the program that was traced.
+    """
+    from flambeau.page.render import report_page  # not among the drawn pictures
 
     spec = importlib.util.spec_from_file_location(
         "chromium", ROOT / "packages/meta/tests/page/chromium.py"
@@ -263,7 +266,10 @@ def report(trace: Path, out: Path) -> None:
     chromium = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(chromium)
     with tempfile.TemporaryDirectory() as profile, chromium.Browser(profile) as browser:
-        browser.open(write_report(trace))
+        page = Path(profile) / "report.html"
+        text = report_page(trace)
+        page.write_text(text.replace(without, "") if without else text, encoding="utf-8")
+        browser.open(page)
         height = browser.run(OPEN)
         metrics = {"width": 1400, "height": height, "deviceScaleFactor": 1, "mobile": False}
         browser.page("Emulation.setDeviceMetricsOverride", metrics)
@@ -288,12 +294,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", nargs="?", choices=["drawn", "report"], default="drawn")
     parser.add_argument("trace", nargs="?", type=Path)
+    parser.add_argument("--without", default="", help="left out of the text, as a folder is")
     given = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     if given.what == "report":
         if given.trace is None:
             parser.error("report needs the folder of a trace")
-        report(given.trace, FOLDER / "report.png")
+        report(given.trace, FOLDER / "report.png", given.without)
         return 0
     for name in PICTURES:
         (FOLDER / f"{name}.svg").write_text(made(name), encoding="utf-8")
