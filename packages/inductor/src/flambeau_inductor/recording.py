@@ -34,6 +34,7 @@ QUEUE_ONLY = frozenset(
         "aten.bernoulli.default",
         "aten.bernoulli.p",
         "aten.bmm.out",
+        "aten.cat.out",
         "aten.convolution.default",
         "aten.convolution_backward.default",
         "aten.cumprod.out",
