@@ -189,7 +189,7 @@ class RewriteCalls(TorchFunctionMode):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.gaps:
             lay_out_again(self.gaps)
-        if self.spans.starts and func in STRIDED:
+        if func in STRIDED:
             args, kwargs = self.spans.counted(func, args, kwargs)
         if is_higher_order(func):
             kept = self.higher_order.get(func.name())

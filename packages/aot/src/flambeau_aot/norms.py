@@ -13,6 +13,8 @@ from typing import cast
 
 import torch
 
+from flambeau_aot.errors import Unsupported
+
 
 def batch_norm(
     x: torch.Tensor,
@@ -36,6 +38,12 @@ def batch_norm(
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
         return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
+    if not x.is_contiguous() and not running_mean.is_contiguous():
+        # The kernel then lays its result out otherwise than it says.
+        raise Unsupported(
+            "batch_norm of a batch that is not contiguous with running statistics that are not; "
+            "make one of the two contiguous"
+        )
     return cast(
         torch.Tensor,
         legit.default(x, weight, bias, running_mean, running_var, training, momentum, eps)[0],

@@ -93,3 +93,23 @@ def test_a_view_of_a_view_that_begins_to_require_grad_is_refused() -> None:
     with pytest.raises(aot.Unsupported, match="before the compiled region"):
         aot.aot_function(fn, aot.run_as_is)(x[0], w)
     assert aot.aot_function(fn, aot.run_as_is)(x, w)[0].requires_grad == fn(x, w)[0].requires_grad
+
+
+def test_a_place_in_an_input_that_begins_inside_its_storage_and_is_written_to() -> None:
+    def fn(x):
+        before = x.as_strided((4,), (1,), 3)
+        x.fill_(0.25)
+        x.as_strided((4,), (1,), 3).add_(1)
+        return before * 1
+
+    def reads(x):
+        return x.as_strided((4,), (1,), 3) * 1
+
+    x = torch.arange(12.0).view(4, 3)
+    with pytest.raises(aot.Unsupported, match="begins inside it"):
+        aot.aot_function(fn, aot.run_as_is)(x[1:])
+    compiled = aot.aot_function(reads, aot.run_as_is)
+    assert torch.equal(compiled(x[1:]), reads(x[1:]))
+    one, other = x.clone(), x.clone()
+    assert torch.equal(aot.aot_function(fn, aot.run_as_is)(one), fn(other))
+    assert torch.equal(one, other)

@@ -59,8 +59,10 @@ class Spans:
     starts: by the storage of such a stand-in, the number of elements before it.
     """
 
-    def __init__(self, starts: Mapping[int, int]) -> None:
+    def __init__(self, starts: Mapping[int, int], placed: set[int] | None = None) -> None:
+        """placed: where storages are noted in which the program names a place."""
         self.starts = starts
+        self.placed = set[int]() if placed is None else placed
 
     def start(self, target: torch.Tensor) -> int:
         """How many elements of the caller's storage come before what the graph takes."""
@@ -73,6 +75,8 @@ class Spans:
         position = STRIDED[func]
         start = self.start(args[0])
         given = args[position] if len(args) > position else kwargs.get("storage_offset")
+        if given is not None:
+            self.placed.add(storage_key(args[0]))
         if not start or given is None:
             return args, kwargs
         if given < start:

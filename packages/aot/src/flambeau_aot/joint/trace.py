@@ -353,7 +353,7 @@ def run_program(
         sparse,
         offsets,
         {name: partial(call, tracer) for name, call in tracer.higher_order.items()},
-        Spans(starts),
+        Spans(starts, tracer.placed),
         frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
     )
     with torch.autograd.set_multithreading_enabled(False), calls:

@@ -81,6 +81,8 @@ class Tracer(TorchDispatchMode):
         self.higher_order: Mapping[str, Callable[..., Any]] = {}
         # Views of tensors that the program may reshape in place.
         self.views = Views()
+        # Storages of inputs in which the program names a place, as `as_strided` does.
+        self.placed: set[int] = set()
         # Whether a view reaches memory that is none of the elements of what it is a view of.
         self.reaches_between = False
         self._nodes: dict[int, fx.Node] = {}

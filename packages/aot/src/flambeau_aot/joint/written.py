@@ -131,6 +131,12 @@ def _plan_input(
     if steps:
         effects.reshapes.append(Reshape(index, steps, recorded))
     if final is not item.value:
+        if item.storage in tracer.placed and item.value.storage_offset() != 0:
+            # The new value begins where its memory does, and the input does not.
+            raise Unsupported(
+                f"as_strided with a place in the storage of input {index}, which begins inside it "
+                "and is written to; use views by dimensions, or leave the offset out"
+            )
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:
             final = current_value(known)
