@@ -16,9 +16,16 @@ scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
     ScopedCall *scoped = (ScopedCall *)self;
     FrameCacheObject *cache = scoped->cache;
     Py_XINCREF(cache);
+    if (cache != NULL) {
+        cache->running++;
+    }
     FrameCacheObject *before = swap_active(cache);
     PyObject *result = PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);
-    Py_XDECREF(swap_active(before));
+    FrameCacheObject *after = swap_active(before);
+    if (cache != NULL) { /* `after` is another one where code under way has set it */
+        cache->running--;
+    }
+    Py_XDECREF(after);
     return result;
 }
 

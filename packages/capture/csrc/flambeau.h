@@ -83,6 +83,7 @@ typedef struct {
     enum cache_mode mode;
     CodeState **slots; /* open addressing, a power of two */
     Py_ssize_t slot_count, used;
+    Py_ssize_t running; /* calls of `compiled` under way, on any thread */
     CacheCounters counters;
 } FrameCacheObject;
 

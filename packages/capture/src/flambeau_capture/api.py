@@ -58,7 +58,7 @@ class Compiler:
     def reset(self) -> None:
         """Forget every entry."""
         self.cache.clear()
-        self.converter.names.release()
+        self.converter.names.release(in_use=self.cache.running > 0)
 
 
 class _LimitWarning:

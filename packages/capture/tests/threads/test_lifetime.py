@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from flambeau_capture import disable, graph_break, optimize
+from flambeau_capture import disable, graph_break, optimize, reset
 from flambeau_capture._native import active
 
 # 1,000 on request: FLAMBEAU_LIFETIME_ROUNDS=1000
@@ -158,3 +158,22 @@ def test_disabled_and_nested_callables_restore_it():
     compiled = optimize("eager")(outer)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
     assert seen[0] is None and active() is None
+
+
+def test_reset_in_the_middle_of_a_call():
+    """What runs goes on; the names it needs are taken back later."""
+
+    def fn(x):
+        y = x + 1
+        reset()
+        graph_break()
+        return y * 2
+
+    collect()
+    before = set(globals())
+    compiled = optimize("eager", raise_internal_errors=True)(fn)
+    for _ in range(4):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert set(globals()) - before
+    reset()
+    assert not set(globals()) - before

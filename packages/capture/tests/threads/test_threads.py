@@ -1,10 +1,11 @@
 """Eight threads call and compile the same and different functions; nobody waits for user code."""
 
+import gc
 import threading
 
 import pytest
 import torch
-from flambeau_capture import optimize
+from flambeau_capture import optimize, reset
 from flambeau_capture._native import active
 
 THREADS = 8
@@ -135,3 +136,51 @@ def test_a_backend_that_calls_the_function_itself():
 
     compiled = optimize(nested, raise_internal_errors=True)(lambda x: x + 1)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+
+
+def test_callables_are_made_called_and_dropped():
+    """Each thread compiles its own functions of shared code, calls them and lets go of them."""
+
+    def make(scale):
+        def fn(x):
+            y = x * scale
+            return y.relu() + x.shape[0]
+
+        return fn
+
+    def work(i):
+        for turn in range(8):
+            fn = make(float(turn % 3))
+            compiled = optimize("eager", raise_internal_errors=True)(fn)
+            for size in (2, 3):
+                x = torch.randn(size)
+                assert torch.equal(compiled(x), fn(x))
+            del compiled, fn
+            if turn % 4 == i % 4:
+                gc.collect()
+
+    together(work)
+
+
+def test_reset_while_others_call():
+    def inner(x, n):
+        return x * n + x.shape[0]
+
+    def fn(x, n):
+        return inner(x, n).sum() + n
+
+    compiled = optimize("eager", raise_internal_errors=True)(fn)
+    resets = []
+
+    def work(i):
+        for turn in range(25):
+            if i == 0:
+                reset()
+                resets.append(turn)
+            x, n = torch.randn(2 + turn % 3), turn % 4
+            assert torch.equal(compiled(x, n), fn(x, n))
+
+    together(work)
+    assert len(resets) == 25
+    x = torch.ones(3)
+    assert torch.equal(compiled(x, 2), fn(x, 2))

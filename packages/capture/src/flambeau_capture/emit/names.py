@@ -26,11 +26,13 @@ class Names:
         self._numbers: Iterator[int] = itertools.count()
         self._lock = threading.Lock()
         self._taken: list[tuple[dict[str, Any], str, Any]] = []
+        self._retired: list[tuple[dict[str, Any], str, Any]] = []
         self.resumptions: IdentityMap[CodeType, dict[Any, Resumption]] = IdentityMap()
         self.user_names: IdentityMap[CodeType, str] = IdentityMap()
         self._adopted: IdentityMap[CodeType, Resumption] = IdentityMap()
         self._native: IdentityMap[CodeType, bool] = IdentityMap()
         weakref.finalize(owner, _release, self._taken)
+        weakref.finalize(owner, _release, self._retired)
 
     def reserve(self) -> int:
         """The next number of `__compiled_fn_<n>` and `__resume_at_<offset>_<n>`."""
@@ -88,11 +90,15 @@ class Names:
             return self.home(body, instruction.target)
         return None
 
-    def release(self) -> None:
-        """Take every name back."""
-        _release(self._taken)
-        self._taken.clear()
-        self.resumptions.clear()
+    def release(self, in_use: bool) -> None:
+        """Take every name back; at a later release if calls under way may still look it up."""
+        with self._lock:
+            self._retired += self._taken
+            self._taken.clear()
+            self.resumptions.clear()
+            free = [] if in_use else self._retired[:]
+            del self._retired[: len(free)]
+        _release(free)  # what dies then is the program's: no lock is held
 
 
 def _release(taken: list[tuple[dict[str, Any], str, Any]]) -> None:
