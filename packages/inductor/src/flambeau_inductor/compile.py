@@ -18,13 +18,12 @@ from flambeau_prims import prim_of
 from torch import fx
 
 from flambeau_inductor import kernels, passes
-from flambeau_inductor.autotune.libraries import onednn_products
+from flambeau_inductor.autotune.libraries import library_choices
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.errors import InductorError
 from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import LoweringError, lower_graph
-from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
 from flambeau_inductor.recording import rules_of, why_not
@@ -86,8 +85,7 @@ def _rewrite(work: Compilation) -> None:
 def _lower(work: Compilation) -> None:
     fuel = work.options.fuel.lowerings
     ordered = work.options.deterministic
-    wanted, cache_dir = work.options.products, work.options.cache_dir
-    choices = LibraryChoices(lambda: onednn_products(wanted, cache_dir))
+    choices = library_choices(work.options)
     work.tensors = lower_graph(
         work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes, ordered, choices
     )

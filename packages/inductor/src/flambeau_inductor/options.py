@@ -60,8 +60,9 @@ class Options:
     gives that also guards the inputs."""
 
     max_autotune: bool = False
-    """Measure other ways to compute on a GPU (matrix products from a template with what follows
-    them in the same kernel, other tilings), and take the fastest. The choices are kept on disk."""
+    """Measure other ways to compute and take the fastest: on a GPU, matrix products from a template
+    with what follows them in the same kernel, and other tilings; on a CPU, which library multiplies
+    matrices of each size. The choices are kept on disk."""
 
     autotune_seconds: float = 20.0
     """Seconds that the measurements of one graph may take."""

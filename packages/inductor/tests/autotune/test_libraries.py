@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from flambeau_inductor import Options
 from flambeau_inductor._torch_compat import onednn_linear
-from flambeau_inductor.autotune import libraries
+from flambeau_inductor.autotune import Candidate, libraries
 from flambeau_inductor.autotune.libraries import onednn_products
 
 needs_onednn = pytest.mark.skipif(onednn_linear() is None, reason="torch without oneDNN")
@@ -32,9 +33,33 @@ def test_the_measurement_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     first = onednn_products("measured", str(folder))
     libraries._measured.cache_clear()
 
-    def raced() -> object:
+    def raced(sizes: object) -> object:
         raise AssertionError("measured again")
 
     monkeypatch.setattr(libraries, "_candidates", raced)
     assert onednn_products("measured", str(folder)) is first
     libraries._measured.cache_clear()
+
+
+@needs_onednn
+def test_autotuning_measures_each_size_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    raced: list[object] = []
+
+    def candidates(sizes: tuple[int, int, int]) -> list[Candidate]:
+        raced.append(sizes)
+        return [Candidate(name, lambda: None) for name in ("blas", "onednn")]
+
+    monkeypatch.setattr(libraries, "_candidates", candidates)
+    options = Options(max_autotune=True, cache_dir=str(folder))
+    for _ in range(2):
+        choices = libraries.library_choices(options)
+        assert choices.least_operations < libraries.library_choices(Options()).least_operations
+        for sizes in ((64, 64, 64), (128, 64, 32)):
+            assert choices.onednn_products(sizes) in (False, True)
+    assert raced == [(64, 64, 64), (128, 64, 32)]
+    by_name = libraries.library_choices(Options(max_autotune=True, products="onednn"))
+    assert by_name.onednn_products((64, 64, 64))

@@ -1,8 +1,8 @@
 """Which of torch's libraries multiplies matrices faster on this processor.
 
-In: the option, the cache folder. Out: yes or no. Invariant: measured once for a version of torch, a
-processor and a number of threads, and kept on disk; where oneDNN is missing or switched off, or the
-disk cannot keep the answer, torch's own choice stands or the answer holds for this process alone.
+In: options. Out: yes or no, by a product's sizes. Invariant: measured once for a version of torch,
+a processor and a number of threads, and kept on disk; where oneDNN is missing or switched off, or
+the disk cannot keep the answer, torch's own choice stands or it holds for this process alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from flambeau_inductor.autotune.clocks import CpuClock
 from flambeau_inductor.autotune.race import Budget, Candidate
 from flambeau_inductor.autotune.tuned import Tuner
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.options import Products
+from flambeau_inductor.lowering.choices import LibraryChoices, Sizes
+from flambeau_inductor.options import Options, Products
 
 BLAS, ONEDNN = "blas", "onednn"
 
@@ -26,6 +27,27 @@ SIZE = 256
 
 SECONDS = 0.5
 """Most that the measurement may take."""
+
+
+LEAST_MEASURED = 1 << 18
+"""Operations of the smallest product that is measured by itself."""
+
+
+def library_choices(options: Options) -> LibraryChoices:
+    """What lowering may ask. With `max_autotune` products are measured at their own sizes."""
+    wanted, cache_dir = options.products, options.cache_dir
+    if not options.max_autotune or wanted != "measured":
+        return LibraryChoices(lambda sizes: onednn_products(wanted, cache_dir))
+    values = open_values(cache_dir, "autotune")
+    tuner = Tuner(values, CpuClock(1), Budget(options.autotune_seconds))
+
+    def measured(sizes: Sizes) -> bool:
+        if onednn_linear() is None:
+            return False
+        key = f"float32 product {sizes}, {torch.get_num_threads()} threads"
+        return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes)) == ONEDNN
+
+    return LibraryChoices(measured, LEAST_MEASURED)
 
 
 def onednn_products(wanted: Products, cache_dir: str | None) -> bool:
@@ -38,13 +60,18 @@ def onednn_products(wanted: Products, cache_dir: str | None) -> bool:
 @lru_cache(maxsize=8)
 def _measured(cache_dir: str | None, threads: int) -> str:
     tuner = Tuner(open_values(cache_dir, "autotune"), CpuClock(1), Budget(SECONDS))
-    return tuner.choose(f"float32 products, {threads} threads", (BLAS, ONEDNN), _candidates)
+    sizes = (SIZE, SIZE, SIZE)
+    key = f"float32 products, {threads} threads"
+    return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes))
 
 
-def _candidates() -> Sequence[Candidate]:
+def _candidates(sizes: Sizes) -> Sequence[Candidate]:
     linear = onednn_linear()
     assert linear is not None
-    a, b, out = (torch.full((SIZE, SIZE), 0.5) for _ in range(3))
+    rows, terms, columns = sizes
+    a, b, out = (
+        torch.full(shape, 0.5) for shape in ((rows, terms), (columns, terms), (rows, columns))
+    )
 
     def blas() -> object:
         with torch.no_grad():

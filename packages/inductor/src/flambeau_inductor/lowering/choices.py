@@ -9,14 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+Sizes = tuple[int, int, int]
+"""Rows, terms and columns of a matrix product."""
 
-def torchs_own() -> bool:
+LEAST_OPERATIONS = 1 << 22
+"""Smaller products are over before another library's call has begun, as a rule."""
+
+
+def torchs_own(sizes: Sizes) -> bool:
     """Leave the choice to torch."""
+    del sizes
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
-    """`onednn_products`: whether oneDNN multiplies large float32 matrices faster than the BLAS."""
+    """`onednn_products`: whether oneDNN multiplies float32 matrices of these sizes faster than the
+    BLAS; it is asked of products of at least so many operations."""
 
-    onednn_products: Callable[[], bool] = torchs_own
+    onednn_products: Callable[[Sizes], bool] = torchs_own
+    least_operations: int = LEAST_OPERATIONS

@@ -25,9 +25,6 @@ PRODUCTS = {"mm": "aten.mm.out", "bmm": "aten.bmm.out"}
 ONEDNN = "mkldnn._linear_pointwise.default"
 ONEDNN_MORE = "mkldnn._linear_pointwise.binary"
 
-LEAST_OPERATIONS = 1 << 22
-"""Products of fewer are over before another library's call has begun."""
-
 LEAST_SIDE = 4
 
 PART = 1024
@@ -78,11 +75,12 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     if not all(isinstance(size, int) for size in sizes):
         return False  # how large it will be is not known
     rows, terms, columns = sizes
-    if 2 * rows * terms * columns < LEAST_OPERATIONS or min(rows, columns) < LEAST_SIDE:
+    large = 2 * rows * terms * columns >= ctx.choices.least_operations
+    if not large or min(rows, columns) < LEAST_SIDE:
         return False
     if terms > PART and (min(rows, columns) < LEAST_SIDE_OF_PARTS or terms > PART * MOST_PARTS):
         return False
-    return ctx.choices.onednn_products()
+    return ctx.choices.onednn_products((rows, terms, columns))
 
 
 def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
