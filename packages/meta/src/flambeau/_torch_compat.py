@@ -138,7 +138,9 @@ def assume(environment: Any, condition: Any) -> bool:
 
 def symbolic(name: str) -> Any:
     """The class of expressions, or the constant, that torch or sympy calls by this name."""
-    from torch.utils._sympy import functions  # it brings sympy, which loaded programs do without
+    # it brings sympy, which loaded programs do without
+    from torch.utils._sympy import functions
 
-    found = getattr(functions, name, None)
-    return getattr(functions.sympy, name) if found is None else found
+    module: Any = functions
+    found = getattr(module, name, None)
+    return getattr(module.sympy, name) if found is None else found
