@@ -47,6 +47,29 @@ def test_arithmetic_on_constants_is_done_once_and_for_all() -> None:
     assert names.count("mul") == 0 and names.count("add") == 1
 
 
+def test_a_constant_is_made_where_it_is_wanted() -> None:
+    prims = torch.ops.flambeau_prims
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(3, device="meta")
+    where = {"dtype": torch.float32, "device": torch.device("cpu")}
+    number = graph.call_function(prims.full.default, ([], 2.5), where)
+    number.meta["val"] = torch.empty(())
+    moved = graph.call_function(
+        prims.device_put.default, (number,), {"device": torch.device("meta")}
+    )
+    moved.meta["val"] = torch.empty((), device="meta")
+    spread = graph.call_function(prims.broadcast_in_dim.default, (moved, [3], []))
+    spread.meta["val"] = torch.empty((), device="meta").expand(3)
+    total = graph.call_function(prims.add.default, (x, spread))
+    total.meta["val"] = torch.empty(3, device="meta")
+    graph.output((total,))
+    done = passes.run(fx.GraphModule(torch.nn.Module(), graph))
+    (made,) = [n for n in done.graph.nodes if n.target is prims.full.default]
+    assert made.args == ([3], 2.5) and made.kwargs["device"] == torch.device("meta")
+    assert all(n.target is not prims.device_put.default for n in done.graph.nodes)
+
+
 @pytest.mark.parametrize(
     ("function", "gone"),
     [

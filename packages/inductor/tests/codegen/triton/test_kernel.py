@@ -10,7 +10,7 @@ import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
 from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import as_expr
-from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Store
+from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Reduce, Store
 
 from .. import loops
 from .run import poisoned, run_loop
@@ -42,6 +42,14 @@ def test_a_long_softmax_reads_its_rows_twice(tmp_path: Path) -> None:
     out = torch.full_like(a, 77)
     run_loop(loop, {"in0": a, "out": out}, tmp_path)
     torch.testing.assert_close(out, a.softmax(-1), equal_nan=True)
+
+
+def test_reductions_in_turn_take_more_warps() -> None:
+    plain = loops.softmax(65536, 4096)
+    body = list(plain.body)
+    deep = [*body[:6], Point("sub", (1, 5), torch.float32), Reduce("sum", 6, torch.float32)]
+    deep += [Point("div", (4, 7), torch.float32), Store("out", body[-1].index, 8)]
+    assert choose(replace(plain, body=tuple(deep))).warps == 2 * choose(plain).warps
 
 
 def test_a_maximum_that_is_read_alone_is_no_pair() -> None:
