@@ -637,7 +637,8 @@ def same(one: Any, other: Any) -> Any:
     """The condition that two symbolic expressions are equal."""
     from torch.utils._sympy import functions  # the expressions are of its classes
 
-    return functions.sympy.Eq(one, other)
+    module: Any = functions
+    return module.sympy.Eq(one, other)
 
 
 def forget_source(filename: str) -> None:
