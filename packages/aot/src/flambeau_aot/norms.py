@@ -13,8 +13,6 @@ from typing import cast
 
 import torch
 
-from flambeau_aot.errors import Unsupported
-
 
 def batch_norm(
     x: torch.Tensor,
@@ -35,19 +33,23 @@ def batch_norm(
         return torch.batch_norm(
             x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
         )
+    if x.device.type == "cpu" and not _in_a_format(x):
+        # The kernel lays its result out so, which torch's description of it does not say.
+        x = x.contiguous()
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
         return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
-    if not x.is_contiguous() and not running_mean.is_contiguous():
-        # The kernel then lays its result out otherwise than it says.
-        raise Unsupported(
-            "batch_norm of a batch that is not contiguous with running statistics that are not; "
-            "make one of the two contiguous"
-        )
     return cast(
         torch.Tensor,
         legit.default(x, weight, bias, running_mean, running_var, training, momentum, eps)[0],
     )
+
+
+def _in_a_format(x: torch.Tensor) -> bool:
+    """Whether the elements of a batch lie in one of the orders that kernels keep."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    own = formats.get(x.dim())
+    return x.is_contiguous() or (own is not None and x.is_contiguous(memory_format=own))
 
 
 def instance_norm(

@@ -41,3 +41,19 @@ def test_a_correction_says_what_the_kernel_does(name: str) -> None:
     told = CORRECTIONS[name](args, x.device)
     assert {place: real[place].dtype for place in told} == dict(told)
     assert not CORRECTIONS[name]((x.float(), *args[1:]), x.device)
+
+
+@pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (0, 2, 3, 1), (3, 0, 2, 1)])
+def test_batch_norm_of_a_batch_in_another_order_has_the_kernels_strides(order) -> None:
+    def fn(x, mean, var):
+        return torch.nn.functional.batch_norm(x, mean, var, training=True)
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    x = torch.randn(tuple(range(3, 3 + len(order)))).permute(order)
+    found = []
+    for call in (fn, compiled):
+        mean, var = torch.zeros(x.shape[1]), torch.ones(x.shape[1])
+        found.append((call(x.detach().requires_grad_(), mean, var), mean, var))
+    for one, other in zip(*found):
+        torch.testing.assert_close(other, one)
+        assert one.stride() == other.stride()
