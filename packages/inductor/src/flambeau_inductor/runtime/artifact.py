@@ -104,7 +104,7 @@ def from_data(
         constants,
         tuple(data["devices"]),
         data["gpu"],
-        None if data["recorded"] is None else rules_from(data["recorded"]),
+        rules_from(data["recorded"]) if data["recorded"] else None,
         data["report"],
     )
 
