@@ -22,6 +22,7 @@ from flambeau_capture.values.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
+    layout_of,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import (
@@ -123,7 +124,7 @@ def made_by_init(python_class: type) -> bool:
     """Whether calling a class is `object.__new__`, then an `__init__` of the program."""
     new = find_in_class(python_class, "__new__")
     init = find_in_class(python_class, "__init__")
-    layout = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    layout = layout_of(python_class)
     return (
         layout is object
         and find_in_class(python_class, "__del__") is None
@@ -208,7 +209,7 @@ def _in_python(found: Any) -> bool:
 def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value | None:
     """An instance of a class that derives from a number, a string or a tuple; else None."""
     python_class = kind.python_class
-    base = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    base = layout_of(python_class)
     if base not in _IMMUTABLE or issubclass(python_class, enum.Enum):
         return None
     payload: Value
@@ -227,7 +228,7 @@ def new_immutable(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> V
 def new_object(kind: ClassValue) -> Value:
     """`object.__new__`, with the built-in part that the class derives from."""
     python_class = kind.python_class
-    layout = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+    layout = layout_of(python_class)
     if layout is object:
         if issubclass(python_class, torch.nn.Module):
             return ModuleValue(python_class)

@@ -8,6 +8,7 @@ asked, so that an overriding attribute set later is noticed.
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import types
 from typing import Any
@@ -31,6 +32,19 @@ SLOT_TYPES = (
 
 #: methods of torch's classes that programs replace
 PATCHED = frozenset({"forward", "__call__", "_call_impl"})
+
+
+#: Built-in containers that newer versions of Python make as class statements make theirs.
+_CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
+_HEAP_TYPE = 1 << 9
+
+
+def layout_of(python_class: type) -> type:
+    """The built-in class that an instance's memory is laid out by."""
+    for base in python_class.__mro__:
+        if base in _CONTAINERS or not base.__flags__ & _HEAP_TYPE:
+            return base
+    return object
 
 
 def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:

@@ -15,6 +15,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, DictKey, Item, Source
+from flambeau_capture.values.attributes import layout_of
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
@@ -227,6 +228,6 @@ def _builtin_base(kind: type) -> type:
     if kind is types.SimpleNamespace:
         return object
     for base in kind.__mro__:
-        if not base.__flags__ & (1 << 9) and base.__module__ != "typing":
+        if base.__module__ != "typing" and base is layout_of(base):
             return base
     return object

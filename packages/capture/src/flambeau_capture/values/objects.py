@@ -22,6 +22,7 @@ from flambeau_capture.values.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
+    layout_of,
 )
 from flambeau_capture.values.base import (
     Args,
@@ -381,7 +382,7 @@ class IndexIterator(IteratorValue):
 
 def _new_instance(python_class: Any, *content: Any) -> Any:
     if content:
-        base = next(k for k in python_class.__mro__ if not k.__flags__ & (1 << 9))
+        base: Any = layout_of(python_class)
         return base.__new__(python_class, *content)
     if python_class is types.SimpleNamespace:
         return types.SimpleNamespace()
