@@ -39,14 +39,15 @@ SHORT = 2**30
 def two_pass_variance(loop: Loop) -> Loop:
     """`welford` over a row that fits in cache: the mean first, then the squared deviations.
 
-    Columns are read once, since their cache lines do not wait for a second pass: sums of float32
+    Columns, and longer rows, are read once, since they do not wait in cache: sums of float32
     numbers and of their squares are formed in float64, where the difference of the two keeps all
     its digits up to means of 10,000 deviations.
     """
     count = prod(axis.size for axis in loop.r)
-    columns = bool(loop.r) and bool(loop.x) and _crosses_rows(loop)
-    if hint(count) < 1 or (hint(count) > TWO_PASS_ELEMENTS and not columns):
+    if hint(count) < 1:
         return loop
+    long = hint(count) > TWO_PASS_ELEMENTS
+    once = long or (bool(loop.r) and bool(loop.x) and _crosses_rows(loop))
     if not any(isinstance(i, Reduce) and i.kind == "welford" for i in loop.body):
         return loop
     body: list[Instr] = []
@@ -60,10 +61,10 @@ def two_pass_variance(loop: Loop) -> Loop:
     for position, instr in enumerate(loop.body):
         if isinstance(instr, Reduce) and instr.kind == "welford":
             dtype, arg = instr.dtype, new[instr.arg]
-            if columns and dtype is torch.float32:
+            if once and dtype is torch.float32:
                 parts[position] = _sums(emit, arg, count)
                 continue
-            if hint(count) > TWO_PASS_ELEMENTS:
+            if long:
                 new[position] = emit(renumbered(instr, new))
                 continue
             total = emit(Reduce("sum", arg, dtype))
