@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
-from flambeau_inductor.runtime.operators import BINDINGS, operator
+from flambeau_inductor.runtime import operators
+from flambeau_inductor.runtime.operators import BINDINGS, WEIGHT, operator
 
 
 @pytest.mark.parametrize("target", BINDINGS)
@@ -45,3 +46,19 @@ def test_an_unknown_one_is_named(target: str):
 )
 def test_which_operators_give_several_results(target: str, many: bool):
     assert returns_sequence(overload_of(target)) is many
+
+
+@pytest.mark.parametrize("target", WEIGHT)
+def test_a_weight_with_gaps_is_closed_up_first(target: str, monkeypatch: pytest.MonkeyPatch):
+    """oneDNN takes it as it is, and then multiplies a thousand times slower."""
+    given = []
+    monkeypatch.setattr(operators, "overload_of", lambda name: lambda *args: given.append(args))
+    call, position = operator(target), WEIGHT[target]
+    weight = torch.randn(6, 8)
+    for some in (weight, torch.randn(8, 6).t(), weight[:, 4:]):
+        call(*("x" for _ in range(position)), some, "rest")
+        *_, got, rest = given.pop()
+        assert rest == "rest"
+        assert torch.equal(got, some)
+        assert got.is_contiguous() or got.t().is_contiguous()
+    assert not weight[:, 4:].is_contiguous()

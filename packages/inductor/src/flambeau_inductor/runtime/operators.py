@@ -55,6 +55,26 @@ CROSSING: Mapping[str, Callable[..., Any]] = {
 }
 
 
+# operators of oneDNN and where their weight stands: one with memory between its elements goes to a
+# kernel of its that is a thousand times slower
+WEIGHT: Mapping[str, int] = {
+    "mkldnn._linear_pointwise.default": 1,
+    "mkldnn._linear_pointwise.binary": 2,
+}
+
+
+def _with_dense_weight(target: str) -> Callable[..., Any]:
+    call, position = overload_of(target), WEIGHT[target]
+
+    def called(*args: Any) -> Any:
+        weight: torch.Tensor = args[position]
+        if weight.is_contiguous() or weight.t().is_contiguous():
+            return call(*args)
+        return call(*args[:position], weight.contiguous(), *args[position + 1 :])
+
+    return called
+
+
 PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
     "aten.convolution.default": PackedConvolution
 }
@@ -71,4 +91,6 @@ def operator(target: str) -> Callable[..., Any]:
     packed = PACKED.get(target.removesuffix(".packed"))
     if packed is not None and target.endswith(".packed"):
         return packed()
+    if target in WEIGHT:
+        return _with_dense_weight(target)
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)
