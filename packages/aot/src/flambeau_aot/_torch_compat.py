@@ -168,6 +168,28 @@ def backward_keeps_graph() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def saved_where_checked(
+    ctx: Any, checked: Sequence[bool], before: Sequence[int]
+) -> list[torch.Tensor]:
+    """The saved tensors of an autograd node, of which some may have been written to.
+
+    before: their versions when they were saved. Raises what `ctx.saved_tensors` does if one that is
+    checked was written to, if hooks have packed one, or if this torch hands out no single ones.
+    """
+    try:
+        return list(ctx.saved_tensors)
+    except RuntimeError:
+        found = []
+        for raw, known, was in zip(ctx._raw_saved_tensors, checked, before, strict=True):
+            if getattr(raw, "unpack_hook", None) is not None or not hasattr(raw, "data"):
+                raise
+            tensor = raw.data
+            if known and version(tensor) != was:
+                raise
+            found.append(tensor)
+        return found
+
+
 def saved_tensors_released(ctx: Any) -> None:
     """Drop the references an autograd node holds to its saved tensors, ahead of the engine."""
     release = getattr(ctx, "maybe_clear_saved_tensors", None)

@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     is_higher_order,
     left_alone,
 )
+from flambeau_aot.casts import CASTING, LeavesToCast
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.joint.spans import STRIDED, Spans
@@ -161,6 +162,7 @@ class RewriteCalls(TorchFunctionMode):
         higher_order: Mapping[str, Callable[..., Any]] | None = None,
         spans: Spans | None = None,
         views_of_leaves: frozenset[int] = frozenset(),
+        casts: LeavesToCast | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -175,6 +177,7 @@ class RewriteCalls(TorchFunctionMode):
         self.higher_order = higher_order or {}
         self.spans = spans or Spans({})
         self.views_of_leaves = views_of_leaves
+        self.casts = casts or LeavesToCast(())
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -189,6 +192,8 @@ class RewriteCalls(TorchFunctionMode):
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.gaps:
             lay_out_again(self.gaps)
+        if func in CASTING:
+            args, kwargs = self.casts.given(args, kwargs)
         if func in STRIDED:
             args, kwargs = self.spans.counted(func, args, kwargs)
         if is_higher_order(func):

@@ -16,7 +16,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
 from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
-from flambeau_aot.partition.split import Halves, tangents_of
+from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
 from flambeau_aot.sizes import has_symbols, sized
@@ -81,6 +81,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         tangents=tuple(_layout(joint, node) for node in joint.tangents),
         reusable=backward.reusable_inputs,
         tangents_of=tangents_of(joint)[: len(joint.primals)],
+        readers_of=readers_of(joint, halves.saved_nodes),
         symbols=len(joint.symbols),
         sparse=joint.sparse,
     )

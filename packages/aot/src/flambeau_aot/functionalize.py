@@ -38,7 +38,7 @@ class StandIn:
     history: the wrapper's gradient function before the program ran. version: how often it was
     written to by then. memory: a second wrapper of the same memory that is never reshaped.
     is_leaf: whether the input is one. ambiguous: whether it is a view made with grad disabled.
-    of_leaf: whether it is a view of a leaf.
+    of_leaf: whether it is a view of a leaf. cast_once: whether autocast remembers its cast.
     """
 
     value: torch.Tensor
@@ -51,6 +51,7 @@ class StandIn:
     is_leaf: bool = True
     ambiguous: bool = False
     of_leaf: bool = False
+    cast_once: bool = False
 
 
 def stand_in(
@@ -59,19 +60,21 @@ def stand_in(
     is_leaf: bool = True,
     ambiguous: bool = False,
     of_leaf: bool = False,
+    cast_once: bool = False,
 ) -> StandIn:
     """Make the stand-in of one input from its fake value."""
+    said = (is_leaf, ambiguous, of_leaf, cast_once)
     if not requires_grad:
         wrapper = functional_tensor(value)
         key, memory = storage_key(wrapper), wrapper.data
-        return StandIn(value, wrapper, None, None, key, 0, memory, is_leaf, ambiguous, of_leaf)
+        return StandIn(value, wrapper, None, None, key, 0, memory, *said)
     leaf = functional_tensor(value)
     leaf.requires_grad_(True)
     with torch.enable_grad():
         wrapper = cast(torch.Tensor, _NotALeaf.apply(leaf))  # type: ignore[no-untyped-call]
     history, memory = wrapper.grad_fn, wrapper.data
     key = storage_key(wrapper)
-    return StandIn(value, wrapper, leaf, history, key, 0, memory, is_leaf, ambiguous, of_leaf)
+    return StandIn(value, wrapper, leaf, history, key, 0, memory, *said)
 
 
 def stand_in_over(leaf: torch.Tensor) -> StandIn:

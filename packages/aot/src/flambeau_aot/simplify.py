@@ -16,7 +16,7 @@ from torch import fx
 from flambeau_aot._torch_compat import is_view_op
 from flambeau_aot.joint.trace import Joint, in_backward
 from flambeau_aot.partition.classify import runs_anyway
-from flambeau_aot.partition.volatile import root_of, volatile_inputs
+from flambeau_aot.partition.volatile import root_of, volatile_inputs, volatile_results
 from flambeau_aot.sizes import same_sizes
 from flambeau_aot.unread import drop_unread
 
@@ -131,8 +131,10 @@ def _moves_only(node: fx.Node) -> bool:
 def _remove_needless(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
     """Copies and reshapes that give what they take, where no result depends on the copy."""
     protected = _protected(joint)
-    # Eager keeps a copy of an input for its backward pass, and not the input.
-    volatile = volatile_inputs(joint) if joint.training else frozenset()
+    # Eager keeps a copy of an input or a result for its backward pass, and not what was copied.
+    volatile: frozenset[fx.Node] = frozenset()
+    if joint.training:
+        volatile = volatile_inputs(joint) | volatile_results(joint, is_view_node)
     removed = 0
     for node in list(joint.graph.nodes):
         if node.op != "call_function" or node in protected:

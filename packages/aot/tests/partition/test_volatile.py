@@ -121,6 +121,56 @@ def test_a_region_under_a_checkpoint_reads_its_inputs_again() -> None:
     assert any("exp" in name for name in entry.report.recomputed)
 
 
+def flipped(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    turned = x.flip(1)
+    return turned.relu(), turned
+
+
+def copied(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    turned = x.flip(1)
+    return turned.clone().exp().sin(), turned
+
+
+def one_of_several(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    normal = torch.nn.functional.layer_norm(x, (3,))
+    return normal.relu(), normal.t()
+
+
+def pole(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.reciprocal(), x * 2
+
+
+@pytest.mark.parametrize(
+    "program", [flipped, copied, one_of_several, pole], ids=lambda fn: fn.__name__
+)
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+@pytest.mark.parametrize("written", [0, 1, None])
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_a_write_to_a_result(
+    program: Callable[..., Any], partition: Any, written: int | None, used: tuple[int, ...]
+) -> None:
+    """The gradient where eager gives one; else the error, or the gradient as of the call."""
+    seen: list[Any] = []
+    compiled = aot.aot_function(program, aot.run_as_is, partition=partition)
+    for call, write in ((program, written), (compiled, written), (program, None)):
+        x = torch.tensor([[0.0, 1.0, -2.0], [0.5, -0.5, 3.0]], requires_grad=True)
+        results = call(x)
+        total = sum(results[place].sum() for place in used)
+        if write is not None:
+            with torch.no_grad():
+                results[write].fill_(float("nan"))
+        try:
+            seen.append(torch.autograd.grad(total, x)[0])
+        except RuntimeError as error:
+            seen.append(str(error))
+    eager, given, unwritten = seen
+    if isinstance(given, str):
+        assert "modified by an inplace operation" in given and isinstance(eager, str)
+    else:
+        expected = unwritten if isinstance(eager, str) else eager
+        torch.testing.assert_close(given, expected, equal_nan=True)
+
+
 def test_an_empty_view_of_an_input_counts_its_writes() -> None:
     def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         y.add_(1)

@@ -20,6 +20,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    base_of,
     engine_gradients,
     environment_of,
     functional_tensor,
@@ -32,6 +33,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.analyze import analyze
 from flambeau_aot.calls import RewriteCalls
+from flambeau_aot.casts import LeavesToCast
 from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
@@ -211,6 +213,7 @@ def _trace(
             tensor.is_leaf,
             made_without_grad(tensor),
             is_view_of_leaf(tensor),
+            tensor.is_leaf and base_of(tensor) is tensor,
         )
         for value, tensor in zip(values, primals, strict=True)
     ]
@@ -355,6 +358,7 @@ def run_program(
         {name: partial(call, tracer) for name, call in tracer.higher_order.items()},
         Spans(starts, tracer.placed),
         frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
+        LeavesToCast(stand_ins),
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)

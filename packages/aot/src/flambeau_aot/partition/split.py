@@ -72,6 +72,29 @@ def tangents_of(joint: Joint) -> tuple[frozenset[int], ...]:
     return tuple(none if node is None else reached.get(node, none) for node in joint.grads)
 
 
+def readers_of(joint: Joint, saved: Sequence[fx.Node]) -> tuple[frozenset[int], ...]:
+    """For each saved value, the tangents that what is computed from it depends on."""
+    every = frozenset(range(len(joint.tangents)))
+    reached = {node: frozenset((index,)) for index, node in enumerate(joint.tangents)}
+    for node in joint.graph.nodes:
+        sets = [reached[source] for source in node.all_input_nodes if source in reached]
+        if sets:
+            reached[node] = frozenset().union(*sets)
+    needed: dict[fx.Node, frozenset[int]] = {}
+    for node in joint.grads:
+        if node is not None and node not in reached:
+            needed[node] = every
+    given = set(saved)
+    for node in reversed(list(joint.graph.nodes)):
+        own = reached.get(node, needed.get(node))
+        if own is None or (node in given and node not in reached):
+            continue
+        for source in node.all_input_nodes:
+            if source not in reached:
+                needed[source] = needed.get(source, frozenset()) | own
+    return tuple(needed.get(node, every) for node in saved)
+
+
 def forward_part(joint: Joint) -> set[fx.Node]:
     """What the forward results need, and all outside the backward part that runs anyway."""
     reached: set[fx.Node] = set()

@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     CTX_TO_SAVE,
     backward_keeps_graph,
     saved_tensors_released,
+    saved_where_checked,
     versions,
 )
 from flambeau_aot.errors import DoubleBackwardError
@@ -65,6 +66,8 @@ class Crossing:
     reusable: positions of backward inputs that the backward graph may overwrite.
     tangents_of: for each primal, which tangents its gradient depends on. A gradient whose
     tangents are all undefined is undefined, as in eager, and not zero.
+    readers_of: for each saved value, the tangents it is read for; one that is read for undefined
+    ones alone may have been written to.
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
@@ -79,6 +82,7 @@ class Crossing:
     tangents_of: tuple[frozenset[int], ...]
     symbols: int = 0
     sparse: tuple[SparseGrad, ...] = ()
+    readers_of: tuple[frozenset[int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,8 @@ def _forward(
     lines.append("    outputs = graph([*primals])")
     if saved:
         lines.append(f"    ctx.{CTX_TO_SAVE} = {display(saved)}")
+    if _reads_vary(crossing):
+        lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     if crossing.symbols:
         lines.append(f"    ctx.symbols = primals[-{crossing.symbols}:]")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
@@ -182,7 +188,14 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         lines.append(f"        return {nothing}")
     lines.append("    if is_grad_enabled():")
     lines.append(f"        return higher(ctx, {display(given)})")
-    lines.append("    args = [*ctx.saved_tensors]")
+    missing = " or ".join(f"{name} is None" for name in given)
+    if _reads_vary(crossing):
+        lines.append(f"    if {missing}:")
+        lines.append(f"        args = read_for(ctx, {display(given)})")
+        lines.append("    else:")
+        lines.append("        args = [*ctx.saved_tensors]")
+    else:
+        lines.append("    args = [*ctx.saved_tensors]")
     if crossing.reusable:
         lines.append("    if keeps_graph():")
         lines.extend(f"        args[{i}] = args[{i}].clone()" for i in crossing.reusable)
@@ -195,7 +208,7 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         lines.append("    args.extend(ctx.symbols)")
     lines.append("    grads = graph(args)")
     if len(given) > 1:
-        lines.append(f"    if {' or '.join(f'{name} is None' for name in given)}:")
+        lines.append(f"    if {missing}:")
         lines.append(f"        return undefined({display(results)}, {display(given)})")
     lines.append(f"    return {display(results)}")
     scope: dict[str, Any] = {
@@ -205,11 +218,41 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         "as_traced": as_traced,
         "higher": _higher(crossing, higher),
         "undefined": _undefined(crossing),
+        "read_for": _read_for(crossing),
     }
     scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("backward", lines, scope)
+
+
+def _reads_vary(crossing: Crossing) -> bool:
+    """Whether something saved is not read for every cotangent."""
+    every = len(crossing.differentiable)
+    return any(len(readers) < every for readers in crossing.readers_of)
+
+
+def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
+    def read_for(ctx: Any, given: Sequence[Any]) -> list[torch.Tensor]:
+        """What was saved; in place of what only undefined cotangents need, which may have been
+        written to or not be finite, numbers that times zero are zero."""
+        defined = {index for index, item in enumerate(given) if item is not None}
+        read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
+        tensors = saved_where_checked(ctx, read, ctx.saved_versions)
+        return [
+            tensor if known else _harmless(tensor)
+            for tensor, known in zip(tensors, read, strict=True)
+        ]
+
+    return read_for
+
+
+def _harmless(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor laid out as this one, of numbers no operator has a pole at; indices are 0."""
+    real = tensor.is_floating_point() or tensor.is_complex()
+    layout = (tuple(tensor.shape), tuple(tensor.stride()))
+    made = torch.empty_strided(*layout, dtype=tensor.dtype, device=tensor.device)
+    return made.fill_(0.4375 if real else 0)
 
 
 def _undefined(crossing: Crossing) -> Callable[..., tuple[Any, ...]]:
