@@ -315,10 +315,10 @@ static PyObject *
 cache_counters(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 {
     const CacheCounters *c = &cache->counters;
-    return Py_BuildValue("{sLsLsLsLsLsLsL}", "hits", c->hits, "misses", c->misses,
+    return Py_BuildValue("{sLsLsLsLsLsLsLsL}", "hits", c->hits, "misses", c->misses,
                          "guard_failures", c->guard_failures, "conversions", c->conversions,
                          "skipped_frames", c->skipped_frames, "stillborn", c->stillborn,
-                         "limit_reached", c->limit_reached);
+                         "limit_reached", c->limit_reached, "traced_frames", c->traced_frames);
 }
 
 static PyObject *

@@ -70,7 +70,8 @@ enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF, MODE_FAIL };
 #define LIMIT_MAX 64
 
 typedef struct {
-    long long hits, misses, guard_failures, conversions, skipped_frames, stillborn, limit_reached;
+    long long hits, misses, guard_failures, conversions, skipped_frames, stillborn, limit_reached,
+        traced_frames;
 } CacheCounters;
 
 typedef struct {

@@ -407,6 +407,21 @@ choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
     return convert_frame(thread, cache, frame, entry);
 }
 
+/* Once a process: what is compiled does not run while somebody follows the lines. */
+static int
+tell_traced(void)
+{
+    static int told = 0;
+    if (told) {
+        return 0;
+    }
+    told = 1;
+    return PyErr_WarnEx(PyExc_RuntimeWarning,
+                        "compiled functions run eagerly while a debugger or coverage follows their "
+                        "lines (sys.settrace); coverage's sysmon core on Python 3.12 does not",
+                        1);
+}
+
 static PyObject *
 evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag)
 {
@@ -437,7 +452,17 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
         cache->counters.skipped_frames++;
         return evaluate_original(thread, tstate, frame, throwflag);
     }
-    if (thread_is_traced(tstate)) {
+    if (tstate->tracing) {
+        /* the frame is of a tracer or profiler itself */
+        return evaluate_original(thread, tstate, frame, throwflag);
+    }
+    if (tstate->c_tracefunc != NULL) {
+        /* whoever follows the lines (a debugger, coverage) is shown the user's */
+        cache->counters.traced_frames++;
+        if (tell_traced() < 0) {
+            frame_discard(tstate, frame);
+            return NULL;
+        }
         return evaluate_original(thread, tstate, frame, throwflag);
     }
     int status = -1;

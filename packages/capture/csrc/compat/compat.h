@@ -2,7 +2,6 @@
 
    frame_code(f), frame_func(f)   borrowed
    frame_is_on_thread(f)          the frame lives on the thread's data stack
-   thread_is_traced(ts)           sys.settrace or sys.setprofile is on
    frame_discard(ts, f)           release a frame that was never evaluated, where its evaluator is
                                   the one to do so
    recursion_refund(ts, n)        adds to what is left of nested C calls; returns what it added

@@ -10,12 +10,6 @@ frame_func(const struct _PyInterpreterFrame *frame)
     return frame->f_func;
 }
 
-static inline int
-thread_is_traced(PyThreadState *tstate)
-{
-    return tstate->cframe->use_tracing != 0;
-}
-
 static inline void
 frame_discard(PyThreadState *Py_UNUSED(tstate), struct _PyInterpreterFrame *Py_UNUSED(frame))
 {

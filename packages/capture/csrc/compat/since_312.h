@@ -10,12 +10,6 @@ frame_func(const struct _PyInterpreterFrame *frame)
     return (PyFunctionObject *)frame->f_funcobj;
 }
 
-static inline int
-thread_is_traced(PyThreadState *tstate)
-{
-    return tstate->c_tracefunc != NULL || tstate->c_profilefunc != NULL;
-}
-
 static inline void
 data_stack_pop(PyThreadState *tstate, struct _PyInterpreterFrame *frame)
 {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
+import subprocess
 import sys
 import traceback
+import warnings
 
 import pytest
 from flambeau_capture._native import SKIP, FrameCache, active, compiled
@@ -116,13 +119,63 @@ def test_tracing_sees_the_original():
     before = sys.gettrace()
     sys.settrace(tracer)
     try:
-        result = g(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            result = g(1)
     finally:
         sys.settrace(before)
     if before is None:
         assert g(1) == 2001
+        assert cache.counters()["traced_frames"] >= 1
     assert result == 1001
     assert events == [("call", True), ("line", True), ("return", True)]
+
+
+def test_that_tracing_leaves_code_uncompiled_is_said_once():
+    script = """if True:
+        import sys, warnings
+        from flambeau_capture._native import FrameCache, compiled
+        g = compiled(lambda x: x, FrameCache(lambda *given: None))
+        sys.settrace(lambda *given: None)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            g(1), g(2)
+        sys.settrace(None)
+        (one,) = told
+        assert one.category is RuntimeWarning and "coverage" in str(one.message), one
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize("profiler", ["python", "native"])
+def test_a_profiler_sees_what_runs(profiler):
+    def f(x):
+        return x + 1000
+
+    cache = replacing(1000, 2000)
+    g = compiled(f, cache)
+    called = []
+
+    def seen(frame, event, arg):
+        if event == "call":
+            called.append(frame.f_code.co_name)
+
+    native = cProfile.Profile()
+    before = sys.getprofile()
+    if profiler == "native":
+        native.enable()
+    else:
+        sys.setprofile(seen)
+    try:
+        results = [g(1), g(2)]
+    finally:
+        native.disable()
+        sys.setprofile(before)
+    assert results == [2001, 2002]
+    assert cache.counters()["hits"] + cache.counters()["conversions"] == 2
+    if profiler == "native":
+        called = [each.code.co_name for each in native.getstats() if hasattr(each.code, "co_name")]
+    assert "f" in called
 
 
 def test_hook_is_gone_when_nothing_is_active():
