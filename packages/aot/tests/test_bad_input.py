@@ -163,3 +163,17 @@ def test_a_write_to_a_saved_tensor_between_forward_and_backward() -> None:
             result.sum().backward()
         messages.append(str(caught.value).split(":")[0])
     assert messages[0] == messages[1]
+
+
+def test_a_view_of_what_is_detached_in_place() -> None:
+    def fn(x):
+        y = x * 1
+        y.register_hook(lambda g: g * 2)
+        part = y[1:]
+        y.zero_()
+        y.detach_()
+        return part[1:]
+
+    fn(torch.randn(3, 3, requires_grad=True))
+    with pytest.raises(aot.Unsupported, match=r"use detach\(\)"):
+        aot.aot_function(fn, aot.run_as_is)(torch.randn(3, 3, requires_grad=True))

@@ -33,6 +33,8 @@ def batch_norm(
         return torch.batch_norm(
             x, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled
         )
+    if weight is None and bias is None:
+        _refuse_mixed(x, running_mean, running_var)
     if x.device.type == "cpu" and not _in_a_format(x):
         # The kernel lays its result out so, which torch's description of it does not say.
         x = x.contiguous()
@@ -43,6 +45,21 @@ def batch_norm(
         torch.Tensor,
         legit.default(x, weight, bias, running_mean, running_var, training, momentum, eps)[0],
     )
+
+
+def _refuse_mixed(x: torch.Tensor, *statistics: torch.Tensor | None) -> None:
+    """What the CPU's kernel says of dtypes, which has to be said where nobody reads the result."""
+    if x.device.type != "cpu":
+        return
+    allowed = {x.dtype}
+    if x.dtype in (torch.bfloat16, torch.float16):
+        allowed.add(torch.float32)
+    for given in statistics:
+        if given is not None and given.dtype not in allowed:
+            wanted = "all inputs must share same datatype."
+            if given.dtype != torch.float32:
+                wanted = "expect parameter to have scalar type of Float"
+            raise RuntimeError(f"mixed dtype (CPU): {wanted}")
 
 
 def _in_a_format(x: torch.Tensor) -> bool:

@@ -158,6 +158,9 @@ _TORCH_SAYS = {
     "functionalization encountered a tensor being mutated that has internal overlap": (
         "a write to a tensor whose elements share memory with each other; write to a clone"
     ),
+    "new_fn INTERNAL ASSERT": (
+        "a view of a value that was then written to and detached in place; use detach()"
+    ),
 }
 
 

@@ -57,3 +57,20 @@ def test_batch_norm_of_a_batch_in_another_order_has_the_kernels_strides(order) -
     for one, other in zip(*found):
         torch.testing.assert_close(other, one)
         assert one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("of_statistics", [torch.float32, torch.float64, torch.int64], ids=str)
+def test_mixed_dtypes_are_refused_though_nobody_reads_the_result(dtype, of_statistics) -> None:
+    def fn(x, mean):
+        torch.nn.functional.batch_norm(x, mean, mean.abs() + 1, training=True)
+        return x.sin()
+
+    said = []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        try:
+            call(torch.randn(4, 3).to(dtype), torch.zeros(3).to(of_statistics))
+            said.append("")
+        except RuntimeError as error:
+            said.append(str(error))
+    assert bool(said[0]) == bool(said[1]) and said[0] in said[1]
