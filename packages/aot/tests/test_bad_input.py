@@ -177,3 +177,18 @@ def test_a_view_of_what_is_detached_in_place() -> None:
     fn(torch.randn(3, 3, requires_grad=True))
     with pytest.raises(aot.Unsupported, match=r"use detach\(\)"):
         aot.aot_function(fn, aot.run_as_is)(torch.randn(3, 3, requires_grad=True))
+
+
+def test_a_write_to_a_part_of_an_input_that_began_to_require_grad() -> None:
+    def fn(x):
+        part = x.diagonal()
+        x.requires_grad_()
+        part.fill_(0.25)
+        return part.sin()
+
+    fn(torch.randn(2, 3, 3)[0])
+    with pytest.raises(aot.Unsupported, match="began to require grad"):
+        aot.aot_function(fn, aot.run_as_is)(torch.randn(2, 3, 3)[0])
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
+            call(torch.randn(3, 3))

@@ -163,6 +163,7 @@ class RewriteCalls(TorchFunctionMode):
         spans: Spans | None = None,
         views_of_leaves: frozenset[int] = frozenset(),
         casts: LeavesToCast | None = None,
+        parts: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -178,6 +179,7 @@ class RewriteCalls(TorchFunctionMode):
         self.spans = spans or Spans({})
         self.views_of_leaves = views_of_leaves
         self.casts = casts or LeavesToCast(())
+        self.parts = parts
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -319,6 +321,12 @@ class RewriteCalls(TorchFunctionMode):
         base = base_of(target)
         if not base.requires_grad:
             return
+        if id(base) in self.parts and base is not target and base.is_leaf:
+            # In eager they are both views of a tensor that requires no grad.
+            raise Unsupported(
+                "a write to a view of an input that is a view itself and began to require grad "
+                "(requires_grad_); write to it before, or to a clone"
+            )
         if id(base) in self.ambiguous:
             raise RuntimeError(
                 "A view was created in no_grad mode and is being modified inplace with grad mode "

@@ -214,7 +214,8 @@ class Plan:
     grad_mode: the grad mode the program was traced in.
     reshapes: inputs given another shape. begin_grad: inputs on which the program calls
     requires_grad_(). touched: inputs whose version counter is to be raised although nothing is
-    copied into them.
+    copied into them. beside: inputs that share the memory, and so the counter, of one that is
+    touched or reshaped.
     """
 
     inputs: InputPlan
@@ -229,13 +230,14 @@ class Plan:
     reshapes: tuple[Reshape, ...] = ()
     begin_grad: tuple[int, ...] = ()
     touched: tuple[int, ...] = ()
+    beside: tuple[int, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
         """Primals of the graph that are not, after a call, the tensors they were before it: one
         that the backward part reads is saved as a copy."""
         changed = {update.primal for update in self.updates}
-        changed |= {shape.primal for shape in self.reshapes} | set(self.touched)
+        changed |= {shape.primal for shape in self.reshapes} | {*self.touched, *self.beside}
         member = self.inputs.bound
         for index, merged in enumerate(self.inputs.merged):
             base = self.inputs.static + len(self.inputs.primals) + index
@@ -288,4 +290,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         reshapes=tuple(replace(item, primal=moved(item.primal)) for item in plan.reshapes),
         begin_grad=tuple(moved(primal) for primal in plan.begin_grad),
         touched=tuple(moved(primal) for primal in plan.touched),
+        beside=tuple(moved(primal) for primal in plan.beside),
     )

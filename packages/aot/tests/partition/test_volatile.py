@@ -184,3 +184,19 @@ def test_an_empty_view_of_an_input_counts_its_writes() -> None:
         call(x, x[1:]).sum().backward()
         grads.append(leaf.grad)
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+def test_a_reshape_in_place_beside_what_is_saved(partition: Any) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        x.t_()
+        return (y.sin() * w).exp() * y
+
+    compiled = aot.aot_function(program, aot.run_as_is, partition=partition)
+    for shared in (False, True, False):
+        grads = []
+        for call in (program, compiled):
+            y, w = torch.ones(3), torch.ones(3, requires_grad=True)
+            result = call(y[:2] if shared else torch.ones(2), y, w)
+            grads.append(torch.autograd.grad(result.sum(), w)[0])
+        torch.testing.assert_close(*grads)

@@ -30,6 +30,7 @@ from flambeau_aot._torch_compat import (
     no_saved_tensor_hooks,
     python_dispatcher,
     pytree,
+    storage_key,
 )
 from flambeau_aot.analyze import analyze
 from flambeau_aot.calls import RewriteCalls
@@ -258,6 +259,7 @@ def _trace(
         reshapes=tuple(effects.reshapes),
         begin_grad=tuple(effects.begin_grad),
         touched=tuple(effects.touched),
+        beside=_beside(effects, primals),
     )
     return Joint(
         graph=tracer.graph,
@@ -277,6 +279,19 @@ def _trace(
         requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
+    )
+
+
+def _beside(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """Primals that share memory with one whose version counter alone is raised."""
+    raised = {*effects.touched, *(shape.primal for shape in effects.reshapes)}
+    storages = {storage_key(primals[index]) for index in raised if index < len(primals)}
+    if not storages:
+        return ()
+    return tuple(
+        index
+        for index, tensor in enumerate(primals)
+        if index not in raised and storage_key(tensor) in storages
     )
 
 
@@ -359,6 +374,7 @@ def run_program(
         Spans(starts, tracer.placed),
         frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
         LeavesToCast(stand_ins),
+        frozenset(id(item.wrapper) for item in stand_ins if item.is_leaf and not item.cast_once),
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)

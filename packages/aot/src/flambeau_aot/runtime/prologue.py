@@ -63,6 +63,11 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
         checks.append(lambda args, primals: _same_offsets(plan, primals))
     if written:
         checks.append(lambda args, primals: _no_overlap(written, primals))
+    shapes = [shape.primal for shape in plan.reshapes]
+    raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
+    if raised:
+        beside = raised.union(plan.beside)
+        checks.append(lambda args, primals: _no_other_beside(raised, beside, primals))
     return checks
 
 
@@ -108,3 +113,15 @@ def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
             raise AliasingChanged(
                 f"input {index} is written to and shares memory with another input"
             )
+
+
+def _no_other_beside(
+    raised: frozenset[int], beside: frozenset[int], primals: Sequence[Any]
+) -> None:
+    """Whether the version counters that the call raises are those of the traced inputs alone."""
+    storages = {storage_key(primals[index]) for index in raised}
+    for index, tensor in enumerate(primals):
+        if index in beside or not isinstance(tensor, torch.Tensor):
+            continue
+        if storage_key(tensor) in storages:
+            raise AliasingChanged(f"input {index} shares memory with one that is reshaped in place")
