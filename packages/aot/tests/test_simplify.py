@@ -79,3 +79,19 @@ def test_a_marked_operator_is_not_merged_with_one_that_is_not() -> None:
     assert simplify(joint).repeated == 0
     again.meta.pop("recompute")
     assert simplify(joint).repeated == 1
+
+
+def test_a_copy_of_which_a_part_is_returned_stays() -> None:
+    def fn(x):
+        return x.clone().chunk(2, 0)[0]
+
+    graphs = []
+
+    def compiler(gm, inputs, info):
+        graphs.append(gm)
+        return aot.run_as_is(gm, inputs, info)
+
+    x = torch.randn(4, 3)
+    part = aot.aot_function(fn, compiler)(x)
+    assert torch.ops.aten.clone.default in {node.target for node in graphs[0].graph.nodes}
+    assert part.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()

@@ -7,6 +7,7 @@ random stream is eager's; no two results come to share memory that did not share
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,6 +77,8 @@ def _protected(joint: Joint) -> set[fx.Node]:
 
 def is_view_node(node: fx.Node) -> bool:
     """Whether a node's value shares memory with its first argument."""
+    if node.target is operator.getitem:
+        return isinstance(node.args[0], fx.Node) and is_view_node(node.args[0])
     return is_view_op(node.target)
 
 
