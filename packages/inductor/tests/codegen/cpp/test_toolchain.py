@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,3 +65,18 @@ def test_flags_and_headers_are_part_of_the_identity() -> None:
     toolchain = find_toolchain()
     assert replace(toolchain, flags=(*toolchain.flags, "-g")).identity != toolchain.identity
     assert replace(toolchain, headers="other").identity != toolchain.identity
+
+
+def test_the_openmp_of_another_package_is_not_torchs(tmp_path: Path) -> None:
+    script = """if True:
+        import ctypes, shutil, sys, torch
+        from flambeau_inductor.codegen.cpp.toolchain import openmp_library
+        first = openmp_library()
+        others = []
+        for number in range(3):
+            other = f"{sys.argv[1]}/libgomp-{number}.so.1.0.0"
+            shutil.copy(first, other)
+            others.append(ctypes.CDLL(other))
+        assert openmp_library() == first, openmp_library()
+    """
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True)

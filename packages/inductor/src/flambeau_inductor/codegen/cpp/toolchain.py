@@ -12,6 +12,7 @@ for fma where their error bounds count on it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
@@ -44,7 +45,8 @@ NATIVE = ("-march=native",)
 HUGE = 1 << 20
 """Characters of a unit (thousands of kernels) from which the compiler spends less on each."""
 
-LIBRARY = re.compile(r"\s(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)")
+LIBRARY = re.compile(r"/lib(?:gomp|omp|iomp5)[^/]*\.so[^/]*$")
+TORCH_KERNELS = "libtorch_cpu.so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +129,32 @@ def _macros(path: str, flags: tuple[str, ...]) -> str | None:
 
 
 def openmp_library() -> str:
-    """Path of the OpenMP runtime that is loaded in this process (torch loads one)."""
+    """Path of the OpenMP runtime that torch runs on in this process.
+
+    Other packages bring runtimes of their own along (scikit-learn does): theirs would be a second
+    pool of threads, and missing in a process without them.
+    """
     import torch  # noqa: F401  # loads the library that is looked for
 
     try:
-        maps = Path("/proc/self/maps").read_text()
+        maps = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
     except OSError:
         return "-lgomp"
-    found = LIBRARY.findall(maps)
-    return found[0] if found else "-lgomp"
+    mapped = [(row[0], row[5]) for row in maps if len(row) > 5]
+    kernels = next((path for _, path in mapped if Path(path).name == TORCH_KERNELS), None)
+    if kernels is None:
+        return "-lgomp"
+    try:
+        # found in what torch's library depends on, whoever else has one of the name
+        function = ctypes.CDLL(kernels).omp_get_max_threads
+    except (OSError, AttributeError):
+        return "-lgomp"
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    for span, path in mapped:
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= address < last and LIBRARY.search(path):
+            return path
+    return "-lgomp"
 
 
 @lru_cache(maxsize=1)
