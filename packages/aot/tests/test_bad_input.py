@@ -192,3 +192,62 @@ def test_a_write_to_a_part_of_an_input_that_began_to_require_grad() -> None:
     for call in (fn, aot.aot_function(fn, aot.run_as_is)):
         with pytest.raises(RuntimeError, match="a view of a leaf Variable that requires grad"):
             call(torch.randn(3, 3))
+
+
+def _unrecorded(tensor):
+    with torch.no_grad():
+        return tensor.view(tensor.shape)
+
+
+def test_a_view_made_without_grad_of_memory_that_is_written_to() -> None:
+    def beside(x, view):
+        x.data.mul_(2)
+        return view * view.sin()
+
+    def without(x, view):
+        with torch.no_grad():
+            x.mul_(2)
+            return view * 3
+
+    def inside(x, view):
+        x.mul_(2)
+        with torch.enable_grad():
+            return view * 3
+
+    for fn, mode in ((beside, True), (without, True), (inside, False)):
+        x = torch.randn(2, 3, requires_grad=True)
+        compiled = aot.aot_function(fn, aot.run_as_is)
+        with torch.set_grad_enabled(mode):
+            other = torch.randn(2, 3, requires_grad=True)
+            compiled(x, other)  # apart in memory: no question
+            with pytest.raises(aot.Unsupported, match="made with grad disabled"):
+                compiled(x, _unrecorded(x))
+    x = torch.randn(2, 3, requires_grad=True)
+    assert beside(x, _unrecorded(x)).requires_grad
+
+    with torch.no_grad():
+        given = aot.aot_function(without, aot.run_as_is)(x, _unrecorded(x))
+    assert torch.equal(given, x * 3) and not given.requires_grad
+
+
+def test_an_input_that_is_a_view_of_one_that_begins_to_require_grad() -> None:
+    def used(x, view):
+        x.requires_grad_()
+        return view * 2
+
+    def reshaped(x, view):
+        x.requires_grad_()
+        return view.t_()
+
+    x = torch.randn(3, 3)
+    assert used(x, x.t()).requires_grad
+    with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+        reshaped(x, x.t())
+    for fn in (used, reshaped):
+        compiled = aot.aot_function(fn, aot.run_as_is)
+        x, other = torch.randn(3, 3), torch.randn(3, 3)
+        assert not compiled(x, other.t()).requires_grad and x.requires_grad
+        x = torch.randn(3, 3)
+        with pytest.raises(aot.Unsupported, match="another input is a view of it"):
+            compiled(x, x.t())
+        assert not x.requires_grad

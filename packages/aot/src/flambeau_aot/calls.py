@@ -146,7 +146,8 @@ class RewriteCalls(TorchFunctionMode):
     are noted; None where there may be none. offsets: where inputs begin in their storage.
     higher_order: what is called in place of operators that take functions, by name. spans: places
     in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
-    leaves.
+    leaves. stays_without_grad: whether the program must not enable grad, for stand-ins that do not
+    require it and inputs that do.
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class RewriteCalls(TorchFunctionMode):
         views_of_leaves: frozenset[int] = frozenset(),
         casts: LeavesToCast | None = None,
         parts: frozenset[int] = frozenset(),
+        stays_without_grad: bool = False,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -180,6 +182,7 @@ class RewriteCalls(TorchFunctionMode):
         self.views_of_leaves = views_of_leaves
         self.casts = casts or LeavesToCast(())
         self.parts = parts
+        self.stays_without_grad = stays_without_grad
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -188,6 +191,12 @@ class RewriteCalls(TorchFunctionMode):
         self.views.refuse_stale((*args, *(kwargs or {}).values()))
         result = self._call(func, args, kwargs or {})
         if torch.is_grad_enabled():
+            if self.stays_without_grad:
+                raise Unsupported(
+                    "grad is enabled inside the program, which writes to memory that it shares "
+                    "with an argument that is a view, made with grad disabled, of a tensor that "
+                    "requires grad; pass a clone"
+                )
             self.views.made(result)
         return result
 

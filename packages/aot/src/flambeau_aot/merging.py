@@ -16,7 +16,12 @@ from collections.abc import Sequence
 
 import torch
 
-from flambeau_aot._torch_compat import base_of, share_version_counter, storage_key
+from flambeau_aot._torch_compat import (
+    base_of,
+    made_without_grad,
+    share_version_counter,
+    storage_key,
+)
 from flambeau_aot.errors import AliasingChanged, Unsupported
 from flambeau_aot.plan import Member, Merged
 
@@ -42,6 +47,13 @@ def merge(positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> Merged:
         raise Unsupported(
             f"arguments {list(positions)} are views of a tensor that requires grad and is not a "
             "whole contiguous one, and the program writes to one of them; pass clones"
+        )
+    unrecorded = [at for at, tensor in zip(positions, tensors, strict=True) if hides_grad(tensor)]
+    if unrecorded and torch.is_grad_enabled():
+        # What is computed of one reaches the view alone, or is an error of eager's.
+        raise Unsupported(
+            f"arguments {unrecorded} are views, made with grad disabled, of a tensor that requires "
+            "grad, and share memory with an argument that is written to; pass clones"
         )
     counters = _counters(tensors)
     members = tuple(
@@ -87,6 +99,11 @@ def base_for(merged: Merged, args: Sequence[object]) -> torch.Tensor:
     with torch.inference_mode(first.is_inference()):
         flat = torch.empty(0, dtype=first.dtype, device=first.device)
         return flat.set_(memory, 0, merged.size, merged.stride)
+
+
+def hides_grad(tensor: torch.Tensor) -> bool:
+    """Whether this is a view made with grad disabled that requires grad, as what it is of does."""
+    return tensor.requires_grad and made_without_grad(tensor)
 
 
 def _stop(member: Member) -> int:

@@ -43,6 +43,7 @@ from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
 from flambeau_aot.joint.values import NoMemory
 from flambeau_aot.joint.written import Effects
+from flambeau_aot.merging import hides_grad
 from flambeau_aot.plan import (
     InputPlan,
     OutputPlan,
@@ -221,7 +222,10 @@ def _trace(
     with functionalization(), tracer, _python_forms(bool(numbers)):
         parts = parts_of(input_plan, stand_ins)
         sparse = SparseUses()
-        results = run_program(program, stand_ins, input_plan, len(inputs), tracer, parts, sparse)
+        hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
+        results = run_program(
+            program, stand_ins, input_plan, len(inputs), tracer, parts, sparse, hidden
+        )
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
@@ -347,6 +351,7 @@ def run_program(
     tracer: Tracer,
     parts: Sequence[Part] | None = None,
     sparse: SparseUses | None = None,
+    stays_without_grad: bool = False,
 ) -> Any:
     """The program's results on these stand-ins, `count` arguments being bound by `plan`."""
     if parts is None:
@@ -375,6 +380,7 @@ def run_program(
         frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
         LeavesToCast(stand_ins),
         frozenset(id(item.wrapper) for item in stand_ins if item.is_leaf and not item.cast_once),
+        stays_without_grad,
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)

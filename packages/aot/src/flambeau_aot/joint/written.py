@@ -222,6 +222,16 @@ def _refuse_overlapping_writes(effects: Effects, primals: Sequence[torch.Tensor]
             raise WritesOverlap(storage)
 
 
+def _refuse_views_that_follow(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
+    """An input that is a view of one that begins to require grad does so with it."""
+    marked = {id(primals[index]) for index in effects.begin_grad if index < len(primals)}
+    if any(base_of(other) is not other and id(base_of(other)) in marked for other in primals):
+        raise Unsupported(
+            "an input begins to require grad inside the program (requires_grad_) while another "
+            "input is a view of it; call requires_grad_() before the compiled region"
+        )
+
+
 def refuse_new_leaves(
     effects: Effects,
     primals: Sequence[torch.Tensor],
@@ -231,6 +241,7 @@ def refuse_new_leaves(
     """A leaf made inside whose gradient the caller could ask for must not be part of the graph."""
     if not effects.begin_grad:
         return
+    _refuse_views_that_follow(effects, primals)
     wrappers = {index: item.wrapper for index, item in enumerate(stand_ins)}
     wrappers |= {part.primal: part.wrapper for part in parts}
     marked = [wrappers[primal] for primal in effects.begin_grad]

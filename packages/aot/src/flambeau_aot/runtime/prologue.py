@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import storage_key
+from flambeau_aot._torch_compat import base_of, storage_key
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.merging import base_for
 from flambeau_aot.plan import Plan
@@ -68,6 +68,9 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
     if raised:
         beside = raised.union(plan.beside)
         checks.append(lambda args, primals: _no_other_beside(raised, beside, primals))
+    begin = [primal for primal in plan.begin_grad if primal < plan.inputs.bound]
+    if begin:
+        checks.append(lambda args, primals: _no_view_of(begin, primals))
     return checks
 
 
@@ -125,3 +128,13 @@ def _no_other_beside(
             continue
         if storage_key(tensor) in storages:
             raise AliasingChanged(f"input {index} shares memory with one that is reshaped in place")
+
+
+def _no_view_of(begin: Sequence[int], primals: Sequence[Any]) -> None:
+    """Whether inputs that begin to require grad in the call take no other input along."""
+    bases = {id(primals[index]) for index in begin}
+    for index, tensor in enumerate(primals):
+        if not isinstance(tensor, torch.Tensor) or base_of(tensor) is tensor:
+            continue
+        if id(base_of(tensor)) in bases:
+            raise AliasingChanged(f"input {index} is a view of one that begins to require grad")
