@@ -26,8 +26,13 @@ def last(*shape: int) -> Tensor:
     return torch.randn(shape).to(memory_format=torch.channels_last)
 
 
+def steps(tensor: Tensor) -> list[int]:
+    """Strides of dimensions that have any: of one element, torch's kernels leave them open."""
+    return [n for n, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
 def close(got: Tensor, eager: Tensor, exact: Tensor) -> None:
-    assert got.stride() == eager.stride()
+    assert steps(got) == steps(eager)
     error, allowed = ((x - exact).square().mean().sqrt() for x in (got, eager))
     assert error <= 2 * allowed + 1e-7
 
