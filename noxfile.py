@@ -317,7 +317,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def types(session: nox.Session) -> None:
     """mypy, strict, on package code and on this file."""
-    python = _workspace(session, "mypy", "nox")
+    python = _workspace(session, "mypy", "nox", "pytest")
     folders = [f"{source}/{_import_name(p)}" for source, p in zip(SOURCES, PACKAGES, strict=True)]
     plugin = str(ROOT / "packages" / "prims" / "src" / "pytest_flambeau.py")
     session.run(python, "-m", "mypy", *folders, plugin, external=True)
