@@ -264,7 +264,7 @@ def _refuse_cut_off(result: torch.Tensor, origin: torch.Tensor) -> None:
     view of: somewhere between the two grad was disabled."""
     if not in_graph(result):
         return
-    if not in_graph(origin) or not _related(result, origin):
+    if not in_graph(origin) or base_of(result) is not base_of(origin):
         raise Unsupported(
             "a result is an alias (detach, data) to which a value that requires grad was written; "
             "return what was written, or write to a clone"

@@ -200,3 +200,16 @@ def test_a_reshape_in_place_beside_what_is_saved(partition: Any) -> None:
             result = call(y[:2] if shared else torch.ones(2), y, w)
             grads.append(torch.autograd.grad(result.sum(), w)[0])
         torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize("partition", [aot.min_cut_partition, aot.save_all])
+def test_what_no_gradient_is_asked_of_does_not_divide_by_zero(partition) -> None:
+    def fn(x):
+        return x.amax(0), x.amax(0) * 0.5, x.amax(0), x.log(), x * 3
+
+    x = torch.rand(2, 3, requires_grad=True) + 0.5
+    compiled = aot.aot_function(fn, aot.run_as_is, partition=partition)
+    for place in range(5):
+        (expected,) = torch.autograd.grad(fn(x)[place].sum(), x)
+        (given,) = torch.autograd.grad(compiled(x)[place].sum(), x)
+        torch.testing.assert_close(given, expected)

@@ -92,7 +92,31 @@ def readers_of(joint: Joint, saved: Sequence[fx.Node]) -> tuple[frozenset[int], 
         for source in node.all_input_nodes:
             if source not in reached:
                 needed[source] = needed.get(source, frozenset()) | own
+    _join_read_together(joint, reached, needed, given)
     return tuple(needed.get(node, every) for node in saved)
+
+
+def _join_read_together(
+    joint: Joint,
+    reached: dict[fx.Node, frozenset[int]],
+    needed: dict[fx.Node, frozenset[int]],
+    given: set[fx.Node],
+) -> None:
+    """Values that one operator reads together are read for the same tangents: beside one that is
+    what it was, another number in place of the other could be a pole (a maximum that no element
+    equals)."""
+    changed = True
+    while changed:
+        changed = False
+        for node in reversed(list(joint.graph.nodes)):
+            if node in given or (node not in reached and node not in needed):
+                continue
+            sources = [source for source in node.all_input_nodes if source in needed]
+            own = needed.get(node, frozenset()).union(*(needed[source] for source in sources))
+            for source in sources:
+                if needed[source] != own:
+                    needed[source] = own
+                    changed = True
 
 
 def forward_part(joint: Joint) -> set[fx.Node]:

@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
     backward_keeps_graph,
     saved_tensors_released,
     saved_where_checked,
+    version,
     versions,
 )
 from flambeau_aot.errors import DoubleBackwardError
@@ -240,11 +241,18 @@ def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
         read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
         tensors = saved_where_checked(ctx, read, ctx.saved_versions)
         return [
-            tensor if known else _harmless(tensor)
-            for tensor, known in zip(tensors, read, strict=True)
+            tensor if known or _as_it_was(tensor, was) else _harmless(tensor)
+            for tensor, known, was in zip(tensors, read, ctx.saved_versions, strict=True)
         ]
 
     return read_for
+
+
+def _as_it_was(tensor: torch.Tensor, before: int) -> bool:
+    """Whether a saved tensor holds indices, counts or a mask, all of them finite, and was not
+    written to: zeros in place of a mask could be a count to divide by."""
+    numbers = tensor.is_floating_point() or tensor.is_complex()
+    return not numbers and version(tensor) == before
 
 
 def _harmless(tensor: torch.Tensor) -> torch.Tensor:
