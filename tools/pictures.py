@@ -208,8 +208,10 @@ PICTURES: dict[str, Callable[[], str]] = {
 
 
 def made(name: str) -> str:
-    """A picture's text, with a note of what it was made with."""
-    return f"{PICTURES[name]().rstrip()}\n{MADE_WITH}\n"
+    """A picture's text, with files as they are named in the repository, and a note of what it was
+    made with."""
+    text = PICTURES[name]().replace(f"{ROOT}/", "")
+    return f"{text.rstrip()}\n{MADE_WITH}\n"
 
 
 def comparable(text: str) -> bool:
