@@ -35,6 +35,24 @@ def test_the_second_size_makes_a_dimension_symbolic(capture, backend):
     assert symbol.op == "placeholder" and isinstance(symbol.meta["val"], torch.SymInt)
 
 
+def test_a_size_that_is_asked_whether_it_is_none_stays_open(capture, backend):
+    def masked(mask, length=None):
+        length = length if length is not None else mask.shape[-1]
+        width = length or None
+        rows = next(iter([length]), None)
+        if width is None or rows is None or length == None:  # noqa: E711
+            return mask
+        return mask[:, None, :].expand(mask.shape[0], length, width) * rows
+
+    def asked(x):
+        return masked(x, x.shape[1]) + masked(x).sum()
+
+    fn = capture(asked)
+    for size in (4, 5, 6, 7):
+        agree(fn, asked, torch.randn(2, size))
+    assert len(backend) == 2
+
+
 def test_no_placeholder_for_a_size_that_the_graph_does_not_need(capture, backend):
     fn = capture(lambda x: x * 2)
     for size in (4, 5, 6):

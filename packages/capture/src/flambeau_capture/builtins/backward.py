@@ -17,7 +17,7 @@ from flambeau_capture.graph_functions import derivative_call
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.tensor import (
     GRAD_RULES,
     TensorValue,
@@ -111,7 +111,7 @@ def _several(tx: Tracer, value: Value) -> list[Value]:
 
 
 def _is_none(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is None
+    return is_none(value)
 
 
 def _leaf_values(tx: Tracer, roots: list[TensorValue], inputs: Value) -> list[TensorValue]:

@@ -17,7 +17,7 @@ from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BuiltinValue, handles
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.instancedict import InstanceDict
@@ -59,7 +59,7 @@ def _copy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(copy.deepcopy)
 def _deepcopy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     memo = args[1] if len(args) > 1 else kwargs.get("memo")
-    if memo is None or (isinstance(memo, Constant) and memo.value is None):
+    if memo is None or (is_none(memo)):
         return deep(tx, args[0], {})
     if not isinstance(memo, Memo):
         raise Break("FB0005", "copy.deepcopy with a memo of the program's own")

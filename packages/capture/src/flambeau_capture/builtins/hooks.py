@@ -18,7 +18,7 @@ from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import hook_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value
 from flambeau_capture.values.bodies import Captured, capture_body
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import is_none
 from flambeau_capture.values.tensor import GRAD_RULES, TensorValue, record_call
 
 _REASON = "FB0007"
@@ -91,7 +91,7 @@ def _must_only_compute(tx: Tracer, body: Captured, fake: torch.Tensor, before: l
         found = body.result.fake
         if (found.shape, found.dtype, found.device) != (fake.shape, fake.dtype, fake.device):
             why = "answers another kind of tensor"
-    elif not (isinstance(body.result, Constant) and body.result.value is None):
+    elif not is_none(body.result):
         why = "answers no tensor"
     if why:
         tx.heap.changed()

@@ -18,7 +18,7 @@ from flambeau_capture.builtins.inspecting import text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import evaluate_call, handles, pure
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tensor import TensorValue, graph_call
 
@@ -85,7 +85,7 @@ def _extreme(fn: Any, symbol: str) -> None:
                 return kwargs["default"]
             tx.raise_error(ValueError, f"{fn.__name__}() arg is an empty sequence")
         key = kwargs.get("key")
-        if key is not None and isinstance(key, Constant) and key.value is None:
+        if key is not None and is_none(key):
             key = None
         best, best_key = items[0], items[0] if key is None else tx.call(key, [items[0]], {})
         for item in items[1:]:

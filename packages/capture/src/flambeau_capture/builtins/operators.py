@@ -169,7 +169,7 @@ def _tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Val
     if (
         fn in (operator.eq, operator.ne)
         and isinstance(other, Constant)
-        and (other.value is None or isinstance(other.value, str))
+        and (other.is_none or issubclass(other.cls, str))
     ):
         return Constant(fn is operator.ne)
     if isinstance(other, ObjectValue) and isinstance(right, ObjectValue):

@@ -12,7 +12,7 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.values.base import IteratorValue, UserError, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.iterators import CallIterator, GeneratorValue
 
 
@@ -22,10 +22,8 @@ def jump(frame: Frame, instruction: Instruction) -> None:
 
 
 def _is_none(value: Value) -> bool:
-    if isinstance(value, Constant):
-        return value.value is None
     _ = value.cls  # the answer rests on what it is
-    return False
+    return is_none(value)
 
 
 @opcode("POP_JUMP_IF_TRUE")

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Value
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import constant_of, is_none
 from flambeau_capture.values.sequences import SequenceValue
 
 Give = Callable[[Any, Args, Kwargs], Value]
@@ -235,7 +235,7 @@ def _clipped(torch_: Any, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0003", "numpy.clip with out")
     (found,) = torch_.common([given["a"]])
     for bound, target in ((low, torch.maximum), (high, torch.minimum)):
-        if bound is not None and not (isinstance(bound, Constant) and bound.value is None):
+        if bound is not None and not is_none(bound):
             found = torch_.call(target, found, *torch_.common([bound]))
     return found  # type: ignore[no-any-return]
 

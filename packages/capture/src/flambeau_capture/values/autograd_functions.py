@@ -21,7 +21,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.bodies import Inside
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue, record_call
@@ -114,7 +114,7 @@ _METHODS: dict[str, Callable[[ContextValue, Args], None]] = {
 
 
 def _is_none(value: Value) -> bool:
-    return isinstance(value, Constant) and value.value is None
+    return is_none(value)
 
 
 @handles(*compat.function_applies())

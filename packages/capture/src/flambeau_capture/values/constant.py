@@ -53,6 +53,11 @@ class Constant(Value):
         return self._value
 
     @property
+    def is_none(self) -> bool:
+        """Whether it is None, which may be known where the value is not."""
+        return self.value is None
+
+    @property
     def cls(self) -> type:
         return type(self.value)
 
@@ -159,3 +164,8 @@ def constant_of(value: Value) -> Any:
 
 
 NONE = Constant(None)
+
+
+def is_none(value: Value) -> bool:
+    """Whether a value is known to be None; a number that is left open stays so."""
+    return isinstance(value, Constant) and value.is_none

@@ -23,7 +23,7 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.iterators import KeysIterator, SequenceIterator
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import Pending, tx_equal
@@ -201,7 +201,7 @@ class DictValue(Value):
         if found is not None:
             return found
         factory = self.factory
-        if factory is not None and not (isinstance(factory, Constant) and factory.value is None):
+        if factory is not None and not is_none(factory):
             made = tx.call(factory, [], {})
             self.store(tx, key, made)
             return made

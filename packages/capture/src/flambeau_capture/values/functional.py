@@ -14,7 +14,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.sequences import SequenceValue
@@ -64,11 +64,11 @@ def _tables(value: Value) -> list[DictValue]:
 def _arguments(tx: Tracer, given: dict[str, Value]) -> tuple[list[Value], dict[str, Value]]:
     positional = given.get("args", Constant(None))
     named = given.get("kwargs", Constant(None))
-    if isinstance(positional, Constant) and positional.value is None:
+    if is_none(positional):
         listed = []
     else:
         listed = unpack(tx, positional) if positional.cls is tuple else [positional]
-    if isinstance(named, Constant) and named.value is None:
+    if is_none(named):
         return listed, {}
     return listed, {constant_of(key): value for key, value in pairs_of(tx, named)}
 
@@ -101,7 +101,7 @@ def _named(tx: Tracer, module: ModuleValue, prefix: str) -> Iterator[Named]:
             name = constant_of(key)
             if isinstance(value, ModuleValue):
                 yield from _named(tx, value, f"{prefix}{name}.")
-            elif not (isinstance(value, Constant) and value.value is None):
+            elif not is_none(value):
                 real = getattr(value, "real", None)
                 if real is not None:
                     tx.guard(value.source, "ID_MATCH", real)

@@ -24,7 +24,7 @@ from flambeau_capture.source import (
     Source,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 
 
@@ -336,7 +336,7 @@ class FunctionValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__get__":
-            nothing = isinstance(args[0], Constant) and args[0].value is None
+            nothing = is_none(args[0])
             return self if nothing else MethodValue(args[0], self)
         if name == "__call__":
             return tx.inline(self, args, kwargs)

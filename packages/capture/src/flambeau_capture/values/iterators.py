@@ -20,7 +20,7 @@ from flambeau_capture.values.base import (
     Value,
     unpack,
 )
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 
 
 class RangeIterator(IteratorValue):
@@ -198,7 +198,7 @@ class FilterIterator(IteratorValue):
     def advance(self, tx: Tracer) -> Value | None:
         while (item := self.source_iterator.advance(tx)) is not None:
             keep = item
-            if not (isinstance(self.fn, Constant) and self.fn.value is None):
+            if not is_none(self.fn):
                 keep = tx.call(self.fn, [item], {})
             if keep.truth(tx):
                 return item
@@ -390,7 +390,7 @@ class GeneratorValue(IteratorValue):
         if name in ("send", "__next__", "throw"):
             if name == "throw":
                 error = args[0]
-                if len(args) > 1 and not (isinstance(args[1], Constant) and args[1].value is None):
+                if len(args) > 1 and not is_none(args[1]):
                     error = args[1]  # the type, the exception, its traceback
                 if isinstance(error.cls, type) and issubclass(error.cls, type):
                     error = tx.call(error, [], {})
@@ -399,7 +399,7 @@ class GeneratorValue(IteratorValue):
                 item = self.send(tx, args[0] if args else Constant(None))
             if item is None:
                 returned = self.returned
-                nothing = isinstance(returned, Constant) and returned.value is None
+                nothing = is_none(returned)
                 from flambeau_capture.values.base import UserError
                 from flambeau_capture.values.exceptions import new_exception
 

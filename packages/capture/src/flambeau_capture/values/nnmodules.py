@@ -17,7 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held, InstanceAttr, ModuleEntry, Source
 from flambeau_capture.values.attributes import assume_entry, assume_special_methods, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.registry import wraps_if
@@ -124,7 +124,7 @@ class ModuleValue(ObjectValue):
         if table is None:
             self.generic_set_attr(tx, name, value)
             return
-        if table == "_parameters" and not (isinstance(value, Constant) and value.value is None):
+        if table == "_parameters" and not is_none(value):
             raise Break("FB0019", f"parameter {name!r} of {self.describe()} is set")
         entries = self.instance_get(tx, table)
         if not isinstance(entries, DictValue):

@@ -10,7 +10,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import evaluate, is_none
 
 
 class _ByComparison:
@@ -26,7 +26,7 @@ class _ByComparison:
 
 def sort_values(tx: Tracer, items: list[Value], kwargs: Kwargs) -> list[Value]:
     key, reverse = kwargs.get("key"), kwargs.get("reverse")
-    no_key = key is None or (isinstance(key, Constant) and key.value is None)
+    no_key = key is None or (is_none(key))
     keys = items if no_key or key is None else [tx.call(key, [item], {}) for item in items]
     try:
         plain: list[Any] = [one.as_python() for one in keys]

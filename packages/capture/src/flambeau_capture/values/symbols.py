@@ -19,7 +19,7 @@ from flambeau_capture.guards import Term
 from flambeau_capture.shapes import LARGEST, Shapes
 from flambeau_capture.source import Computed
 from flambeau_capture.values.base import Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 
 NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -137,6 +137,10 @@ class SymbolValue(Constant):
         return self._known[0]
 
     @property
+    def is_none(self) -> bool:
+        return False  # without asking which number it is
+
+    @property
     def cls(self) -> type:
         return float if isinstance(self.number, torch.SymFloat) else int
 
@@ -182,6 +186,8 @@ def symbol_value(
 
 def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """An operation on numbers of which one is symbolic; None: on their values, then."""
+    if symbol in ("==", "!=") and (is_none(left) or is_none(right)):
+        return Constant(symbol == "!=")
     numbers = [_number(value) for value in (left, right)]
     if any(number is None for number in numbers):
         return None

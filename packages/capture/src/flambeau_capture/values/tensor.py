@@ -26,7 +26,7 @@ from flambeau_capture.values.base import (
     Tracer,
     Value,
 )
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.methods import BoundMethod
 
 
@@ -151,7 +151,7 @@ class TensorValue(Value):
     def _may_be_grad(self, value: Value) -> bool:
         """Whether torch accepts a value as `.grad`."""
         if isinstance(value, Constant):
-            return value.value is None
+            return is_none(value)
         if not isinstance(value, TensorValue):
             return False
         mine, other = self.fake, value.fake
