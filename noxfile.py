@@ -156,14 +156,12 @@ def tests(session: nox.Session, part: str) -> None:
         return
     folder = "integration_tests" if part == "integration" else f"packages/{part}/tests"
     python = _tested(session)
-    _pytest(session, python, folder)
+    _pytest(session, python, folder, *session.posargs)
 
 
-def _pytest(session: nox.Session, python: str, *folders: str) -> None:
+def _pytest(session: nox.Session, python: str, *arguments: str) -> None:
     environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
-    session.run(
-        python, "-m", "pytest", "-q", *folders, *session.posargs, external=True, env=environment
-    )
+    session.run(python, "-m", "pytest", "-q", *arguments, external=True, env=environment)
 
 
 def _other_pythons(session: nox.Session) -> None:
@@ -177,7 +175,8 @@ def _other_pythons(session: nox.Session) -> None:
         session.run(python, "-m", "pip", "install", "-q", "setuptools", *TEST_TOOLS, external=True)
         _pip_no_constraints = ("-m", "pip", "install", "-q", "--no-deps", "--force-reinstall")
         session.run(python, *_pip_no_constraints, "./packages/capture", external=True)
-        _pytest(session, python, "packages/capture/tests/bytecode", "packages/capture/tests/native")
+        native = ("packages/capture/tests/bytecode", "packages/capture/tests/native")
+        _pytest(session, python, *native, *session.posargs)
 
 
 def _find_python(version: str) -> str | None:
@@ -220,7 +219,7 @@ def isolated(session: nox.Session, package: str) -> None:
         "sys.exit(f'undeclared siblings are importable: {found}' if found else 0)"
     )
     session.run(python, "-c", check, *modules, external=True, env={"PYTHONPATH": ""})
-    _pytest(session, python, f"packages/{package}/tests")
+    _pytest(session, python, f"packages/{package}/tests", *session.posargs)
 
 
 def _test_extra(package: str) -> list[str]:
