@@ -24,6 +24,7 @@ from flambeau.copies import make_copyable
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
 from flambeau.repro.hook import with_repro
 from flambeau.repro.settings import Settings
+from flambeau.runs import told_of_runs
 from flambeau.verifying import CALLS, verified
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
@@ -107,6 +108,7 @@ def compile(
     if verify:
         calls = CALLS if verify is True else int(verify)
         chosen = verified(chosen, backend, choices, recorder, calls)
+    chosen = told_of_runs(chosen, recorder.watch)
     watched = replace(choices.capture, watch=recorder.watch.tell)
     decorate = flambeau_capture.optimize(
         chosen, nopython=fullgraph, dynamic=dynamic, options=watched

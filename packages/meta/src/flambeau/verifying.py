@@ -16,7 +16,7 @@ from typing import Any
 from torch import fx
 
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.request import Backend
+from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
 from flambeau.errors import FlambeauWarning, StageFailure
 from flambeau.graph_copy import copied_graph
@@ -59,9 +59,7 @@ def verified(
         kept, _ = copied_graph(gm)  # a backend may rewrite the graph that it is given
         return Verified(kept, backend(gm, example_inputs), by, choices, recorder, calls)
 
-    checked.__name__ = getattr(backend, "__name__", "backend")
-    checked.__dict__.update(getattr(backend, "__dict__", {}))
-    return checked
+    return in_place_of(backend, checked)
 
 
 class Verified:

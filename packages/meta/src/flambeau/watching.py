@@ -14,6 +14,7 @@ Kinds and what comes with them:
 | `kernels` | `KernelsProduct`: the inductor is done with one half |
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
+| `run` | `flambeau.runs.Run`: a compiled graph ran (for listeners with `every_run` only) |
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Listener(Protocol):
     """Is told of products, and which compiled callable they are of (`Watch.number`).
 
     every_stage: whether it needs to see what every stage makes, so that a graph that is on disk is
-    compiled all the same. `folder` names where the inductor leaves its own files, or None.
+    compiled all the same. A listener with a true attribute `every_run` is told of the first runs of
+    each graph too. `folder` names where the inductor leaves its own files, or None.
     """
 
     @property
@@ -139,6 +141,12 @@ class Watch:
         if self.tailor is not None:
             return True
         return any(each.every_stage for group in (self.own, EVERYTHING) for each in group)
+
+    @property
+    def every_run(self) -> bool:
+        """Whether somebody wants to know when compiled graphs run."""
+        groups = (self.own, EVERYTHING)
+        return any(getattr(each, "every_run", False) for group in groups for each in group)
 
     def __bool__(self) -> bool:
         return self.tailor is not None or bool(self.own) or bool(EVERYTHING)

@@ -215,6 +215,28 @@ def test_a_person_clicks_through(page, chromium, tmp_path):
         assert browser.errors == []
 
 
+def test_breaks_say_what_they_cost(page, chromium, tmp_path):
+    with chromium.Browser(tmp_path / "profile") as browser:
+        browser.open(page)
+        heads, cells = browser.run(
+            "['th', 'td'].map(kind => [...document.querySelectorAll(`table.breaks ${kind}`)]"
+            ".map(cell => cell.innerText))"
+        )
+    figures = dict(zip(heads, cells))
+    assert float(figures["in Python"].removesuffix(" ms")) > 0
+    assert float(figures["to capture"].removesuffix(" ms")) > 0
+    assert figures["through memory"] == "480 B"  # 30 by 4 numbers leave a graph for the next
+
+
+def test_a_narrow_screen_shows_it_without_scrolling_sideways(page, chromium, tmp_path):
+    with chromium.Browser(tmp_path / "profile") as browser:
+        narrow = {"width": 400, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.page("Emulation.setDeviceMetricsOverride", narrow)
+        browser.open(page)
+        browser.click(".card summary")
+        assert browser.run("document.documentElement.scrollWidth") == 400
+
+
 def test_a_person_searches(page, chromium, tmp_path):
     with chromium.Browser(tmp_path / "profile") as browser:
         browser.open(page)

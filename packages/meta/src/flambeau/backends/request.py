@@ -19,6 +19,19 @@ Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """`backend(gm, example_inputs)`: a callable that takes the inputs and returns a tuple."""
 
 
+#: what capture asks a backend for, which a class may have as well as an instance
+ASKED = ("observe", "supports_symbols")
+
+
+def in_place_of(original: Backend, backend: Backend) -> Backend:
+    """A backend that stands around another one: it goes by its name, with its attributes."""
+    made: Any = backend
+    made.__name__ = getattr(original, "__name__", type(original).__name__)
+    made.__dict__.update(getattr(original, "__dict__", {}))
+    made.__dict__.update({k: getattr(original, k) for k in ASKED if hasattr(original, k)})
+    return backend
+
+
 @dataclass(frozen=True)
 class Request:
     """The choices of one compiled callable, as its backend sees them.

@@ -21,6 +21,7 @@ from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 
 from flambeau import _torch_compat as compat
+from flambeau.backends.request import in_place_of
 from flambeau.distributed.ranks import compare_ranks
 
 Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
@@ -80,8 +81,7 @@ def by_buckets(backend: Backend) -> Backend:
         parts = split(gm, BucketLimits.of(module)) if torch.is_grad_enabled() else None
         return backend(gm, example_inputs) if parts is None else _Runner(parts, backend)
 
-    divided.__dict__.update(getattr(backend, "__dict__", {}))
-    return divided
+    return in_place_of(backend, divided)
 
 
 def split(gm: fx.GraphModule, limits: BucketLimits) -> Parts | None:

@@ -7,29 +7,16 @@ sums are kept, no tensor and no compilation.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import fx
 
-from flambeau.backends.request import Backend
+from flambeau.backends.request import Backend, in_place_of
 from flambeau.products import HalfFacts, facts_of
+from flambeau.runs import Run, timed
 from flambeau.watching import StageProduct
-
-
-@dataclass(frozen=True)
-class Run:
-    """One call of a compiled graph; sizes are those of the tensors' elements."""
-
-    graph: str
-    started: float
-    ended: float
-    inputs: tuple[tuple[int, int], ...]
-    outputs: tuple[tuple[int, int], ...]
 
 
 class Collector:
@@ -61,28 +48,7 @@ class Clock:
     def around(self, backend: Backend) -> Backend:
         """The backend; its compiled graphs are timed."""
 
-        def timed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            compiled = backend(gm, example_inputs)
-            name = type(gm).__name__
+        def made(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            return timed(backend(gm, example_inputs), type(gm).__name__, self.runs.append)
 
-            def call(*given: Any) -> Any:
-                started = time.perf_counter()
-                results = compiled(*given)
-                ended = time.perf_counter()
-                self.runs.append(Run(name, started, ended, _memory(given), _memory(results)))
-                return results
-
-            return call
-
-        timed.__name__ = getattr(backend, "__name__", "backend")
-        timed.__dict__.update(getattr(backend, "__dict__", {}))
-        return timed
-
-
-def _memory(values: Sequence[Any]) -> tuple[tuple[int, int], ...]:
-    """Where each tensor is, and how many bytes it has."""
-    return tuple(
-        (value.data_ptr(), value.numel() * value.element_size())
-        for value in values
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided
-    )
+        return in_place_of(backend, made)

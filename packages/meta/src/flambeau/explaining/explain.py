@@ -20,7 +20,7 @@ from flambeau_capture.records import FrameRecord, Records
 from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
-from flambeau.explaining.collect import Clock, Collector, Run
+from flambeau.explaining.collect import Clock, Collector
 from flambeau.explaining.explanation import (
     BreakFacts,
     Explanation,
@@ -30,6 +30,7 @@ from flambeau.explaining.explanation import (
 )
 from flambeau.products import HalfFacts
 from flambeau.records import Recorder, Report, recorder_of
+from flambeau.runs import Run
 
 
 def explain(

@@ -15,6 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from flambeau.page.costs import with_costs
 from flambeau.page.guards import GuardNode, guard_tree
 from flambeau.page.load import Event, Part
 from flambeau.page.pictures import fused_picture, memory_picture
@@ -81,7 +82,8 @@ def view(part: Part, number: int) -> ProcessView:
     anchors = {graph: card.anchor for card, graphs in cards for graph in graphs}
     spans = _spans(part, anchors)
     tables = {
-        kind: tuple(part.of_kind(kind)) for kind in ("break", "recompile", "fallback", "frame")
+        "break": with_costs(part.events),
+        **{kind: tuple(part.of_kind(kind)) for kind in ("recompile", "fallback", "frame")},
     }
     records = [event["record"] for event in part.of_kind("compiled")]
     counts = {

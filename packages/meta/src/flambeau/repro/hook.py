@@ -18,7 +18,7 @@ from torch import fx
 
 from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.request import Backend
+from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
 from flambeau.errors import FlambeauWarning
 from flambeau.repro.check import HALF, Failure, GraphCheck, spelled
@@ -50,9 +50,7 @@ def with_repro(
             early.path.unlink(missing_ok=True)
         return compiled
 
-    watched.__name__ = getattr(backend, "__name__", name)
-    watched.__dict__.update(getattr(backend, "__dict__", {}))
-    return watched
+    return in_place_of(backend, watched)
 
 
 def _look(

@@ -22,6 +22,7 @@ from flambeau import records
 from flambeau.backends.composed import classify
 from flambeau.errors import StageFailure
 from flambeau.products import facts_of, user_lines_of
+from flambeau.runs import Run
 from flambeau.tracing.kernel_times import kernel_times, roof
 from flambeau.watching import AotProduct, KernelsProduct, StageProduct
 
@@ -35,16 +36,21 @@ SHOWN = frozenset({".txt", ".py", ".cpp", ".json", ".svg", ".ptx", ".ttir", ".tt
 """Files of the inductor's debug folder that a page can show."""
 
 
+def _epoch(moment: float) -> float:
+    """A moment by `time.perf_counter` in seconds since the epoch."""
+    return time.time() - (time.perf_counter() - moment)
+
+
 def _frame(trace: Trace, product: FrameRecord, owner: int) -> None:
-    late = time.perf_counter() - product.ended
     fields = {
         "function": product.function,
         "where": f"{product.filename}:{product.lineno}",
-        "ended": time.time() - late,
+        "ended": _epoch(product.ended),
         "seconds": product.seconds,
         "backend_seconds": product.backend_seconds,
         "outcome": product.outcome,
         "changes": list(product.changes),
+        "stopped": product.stopped is not None,
     }
     trace.writer.event("frame", owner, fields)
 
@@ -173,6 +179,17 @@ def _fallback(trace: Trace, product: StageFailure, owner: int) -> None:
     trace.writer.event("fallback", owner, fields)
 
 
+def _run(trace: Trace, product: Run, owner: int) -> None:
+    fields = {
+        "graph": product.graph,
+        "started": _epoch(product.started),
+        "seconds": product.ended - product.started,
+        "inputs": list(product.inputs),
+        "outputs": list(product.outputs),
+    }
+    trace.writer.event("run", owner, fields)
+
+
 def _source(product: EntryRecord) -> str:
     """The function's text, or where it would be."""
     try:
@@ -205,4 +222,5 @@ RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
     "kernels": _kernels,
     "compiled": _compiled,
     "fallback": _fallback,
+    "run": _run,
 }

@@ -27,6 +27,7 @@ class Trace:
     """
 
     every_stage = True
+    every_run = True
 
     def __init__(self, root: str | os.PathLike[str], kernel_times: bool = True) -> None:
         self.root = Path(root)
