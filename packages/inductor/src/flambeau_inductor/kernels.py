@@ -26,11 +26,12 @@ from flambeau_inductor.errors import InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
-from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import LOADERS as RUNTIME_LOADERS
 from flambeau_inductor.runtime.artifact import Loaded, Loader, Part
+from flambeau_inductor.runtime.draws import BERNOULLI
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
 from flambeau_inductor.wrapper.source import Launch
@@ -73,9 +74,15 @@ def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> s
 
 def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     toolchain = cpp.find_toolchain(work.options.compiler)
+    steps = work.scheduled().steps
+    draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
     try:
         source = cpp.generate(
-            loops, work.dtypes().__getitem__, toolchain.vector_bytes, work.options.threads
+            loops,
+            work.dtypes().__getitem__,
+            toolchain.vector_bytes,
+            work.options.threads,
+            draws=draws,
         )
     except cpp.CppUnsupported as error:
         raise InductorError(f"C++ kernels: {error}") from error
@@ -97,9 +104,9 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
 
         entry = store.entry(wanted, make)
         library = entry.folder / "kernels.so"
-        functions = load_kernels(library, source.kernels)
+        functions = load_kernels(library, source.functions)
         named = {f"kernel{k}": f for k, f in enumerate(functions)}
-        part = Part("cpp", {"kernels.so": library}, {"count": source.kernels})
+        part = Part("cpp", {"kernels.so": library}, {"count": source.functions})
         return Built(named, entry.hit, (store, entry.lease), part, entry.fault)
 
     launches = {
@@ -112,6 +119,8 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         )
         for name, entry in source.entries.items()
     }
+    if draws:
+        launches[BERNOULLI] = Launch(f"kernel{source.kernels}", (), by_address=True)
     return KernelText("kernels.cpp", source.text, source.kernels, launches, build)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor._torch_compat import out_names
+from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
 from flambeau_inductor.ir import loops as ir
 from flambeau_inductor.ir.loops import Loop, Scalar
@@ -28,6 +28,7 @@ from flambeau_inductor.ir.program import (
     Reuse,
     RunLoop,
 )
+from flambeau_inductor.runtime.operators import OWN
 
 Tensor = torch.Tensor
 Memory = Mapping[str, Tensor]
@@ -314,8 +315,7 @@ def _check(step: CheckIndex, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _extern(step: Extern, tensors: dict[str, Tensor], layouts: Mapping[str, Layout]) -> None:
-    namespace, name, overload = step.target.split(".")
-    op = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    op: Any = OWN[step.target] if step.target in OWN else overload_of(step.target)
     args = [_argument(a, tensors) for a in step.args]
     kwargs = {k: _argument(v, tensors) for k, v in step.kwargs}
     if step.into:

@@ -1,20 +1,26 @@
-"""Random primitives: numbers that are functions of a seed and a position.
+"""Random numbers: functions of a seed and a position, or eager's own.
 
 In: a seed tensor, a counter to begin with, a shape. Out: `Pointwise` nodes of the seed and of each
 element's position. Invariant: only the seed is drawn; its numbers are computed where they are used,
 and are those that `flambeau_prims.philox` defines.
+
+What dropout draws of eager's generator is drawn in eager's order, a byte an element: whoever
+computes with it reads a quarter of what numbers would take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from flambeau_inductor.ir.tensors import Node, Pointwise, Position, dims_of, dot, flat_strides
-from flambeau_inductor.lowering.context import Context
+from flambeau_inductor.lowering.context import Context, LoweringError, Meta
+from flambeau_inductor.lowering.graph import is_dense
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.runtime.draws import BERNOULLI
 
 
 @rule("seed")
@@ -44,3 +50,19 @@ def philox(
     flat = dot(dims_of(len(shape)), flat_strides(shape), offset * block)
     position = ctx.node(shape, torch.int64, place, Position(flat))
     return ctx.node(shape, dtype, place, Pointwise(name, (ctx.view(seed, shape, ()), position)))
+
+
+@rule("aten.bernoulli.p")
+def bernoulli(ctx: Context, x: Node, p: Any = 0.5, *, generator: Any = None) -> Lowered:
+    meta = ctx.metas[0]
+    assert meta is not None
+    known = isinstance(p, float) and 0.0 <= p <= 1.0 and generator is None
+    # a processor's library may draw other numbers for float64
+    if not known or x.device.type != "cpu" or meta.dtype == torch.float64:
+        raise LoweringError("no decomposition")
+    if not is_dense(meta.shape, meta.stride):
+        raise LoweringError("draws in another order than that of memory")
+    drawn = Meta(meta.shape, meta.stride, torch.bool, meta.device)
+    args = (tuple(meta.shape), tuple(meta.stride), p)
+    mask = single(ctx.call(BERNOULLI, args, impure=True, metas=(drawn,)))
+    return ctx.cast(mask, meta.dtype)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import overload_of
+from flambeau_inductor.runtime.draws import BERNOULLI, bernoulli
 from flambeau_inductor.runtime.packed import PackedConvolution
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
@@ -81,6 +82,10 @@ PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
 """Operators of which there is a form that keeps the weight, its second argument, packed."""
 
 
+OWN: Mapping[str, Callable[..., Any]] = {BERNOULLI: bernoulli}
+"""Calls that are no operators of torch. They give one result."""
+
+
 def with_packed_weight(target: str) -> str:
     """Name of the operator when its weight stays what it is."""
     return f"{target}.packed"
@@ -91,6 +96,8 @@ def operator(target: str) -> Callable[..., Any]:
     packed = PACKED.get(target.removesuffix(".packed"))
     if packed is not None and target.endswith(".packed"):
         return packed()
+    if target in OWN:
+        return OWN[target]
     if target in WEIGHT:
         return _with_dense_weight(target)
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)

@@ -26,8 +26,10 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
+from flambeau_inductor.runtime.draws import BERNOULLI
 from flambeau_inductor.runtime.operators import (
     FOR_BACKWARD,
+    OWN,
     PACKED,
     for_backward,
     with_packed_weight,
@@ -75,6 +77,7 @@ class _Printer:
     operators: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     dying: list[str] = field(default_factory=list)
+    drawn: str = ""
 
     def __call__(self, line: str) -> None:
         self.lines.append(INDENT + line)
@@ -88,8 +91,9 @@ def generate(
     check_values: bool = False,
     unchanging: frozenset[int] = frozenset(),
 ) -> Wrapper:
-    """Print `program`; `launches` by the loops' names, `unchanging` the positions of inputs that
-    are the same tensors with the same values at every call."""
+    """Print `program`; `launches` by the loops' names (and those of library calls that a kernel
+    makes), `unchanging` the positions of inputs that are the same tensors with the same values at
+    every call."""
     layouts = {b.name: b.layout for b in program.buffers}
     given = _given(program)
     same = frozenset(name for place, name in enumerate(given) if place in unchanging)
@@ -117,6 +121,9 @@ def generate(
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
+    if printer.drawn:
+        head[-1:] = ["from flambeau_inductor.runtime.draws import bernoulli_by", ""]
+        head += [f"drawn = bernoulli_by({printer.drawn})", ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in printer.operators.items()})
 
@@ -249,7 +256,7 @@ def _extern(p: _Printer, step: Extern) -> None:
         target = for_backward(target)
     if _unchanging_weight(p, step):
         target = with_packed_weight(target)
-    called = p.operators.setdefault(target, target.replace(".", "_"))
+    called = _called(p, target)
     parts = [names.argument(a) for a in step.args]
     parts += [f"{k}={names.argument(v)}" for k, v in step.kwargs]
     if step.into:
@@ -263,13 +270,22 @@ def _extern(p: _Printer, step: Extern) -> None:
     if not used:
         p(call)
         return
-    if len(step.results) == 1 and not returns_sequence(overload_of(step.target)):
+    single = step.target in OWN or not returns_sequence(overload_of(step.target))
+    if len(step.results) == 1 and single:
         _result(p, used[0][1], call)
         return
     p(f"made = {call}")
     for position, name in used:
         _result(p, name, f"made[{position}]")
     p("del made")
+
+
+def _called(p: _Printer, target: str) -> str:
+    """The name of what is called."""
+    if target == BERNOULLI and target in p.launches:
+        p.drawn = p.launches[target].kernel
+        return "drawn"
+    return p.operators.setdefault(target, target.replace(".", "_"))
 
 
 def _unchanging_weight(p: _Printer, step: Extern) -> bool:

@@ -39,11 +39,20 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`entries` by loop name; `kernels` is how many different ones the text holds."""
+    """`entries` by loop name; `kernels` is how many different ones the text holds.
+
+    `draws`: it has the entry of `flambeau/mersenne.h` after them.
+    """
 
     text: str
     entries: dict[str, Entry]
     kernels: int
+    draws: bool = False
+
+    @property
+    def functions(self) -> int:
+        """How many functions the library has."""
+        return self.kernels + self.draws
 
 
 def generate(
@@ -51,6 +60,7 @@ def generate(
     dtype_of: Callable[[str], torch.dtype],
     vector_bytes: int,
     threads: int | None = None,
+    draws: bool = False,
 ) -> Source:
     """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything)."""
     written: dict[object, tuple[int, Kernel]] = {}
@@ -77,8 +87,11 @@ def generate(
         offsets = tuple(starts.get(b, 0) * dtypes[b].itemsize for b in kernel.buffers)
         entries[loop.name] = Entry(number, buffers, offsets, kernel.sizes)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
+    if draws:
+        includes += '#include "flambeau/mersenne.h"\n'
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
-    return Source(head + "\n".join(bodies) + _table(len(bodies)), entries, len(bodies))
+    calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
+    return Source(head + "\n".join(bodies) + _table(calls), entries, len(bodies), draws)
 
 
 def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
@@ -157,10 +170,10 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
     )
 
 
-def _table(count: int) -> str:
+def _table(names: Sequence[str]) -> str:
     rows = "".join(
-        f'  {{"kernel{k}", (PyCFunction)(void*)call{k}, FL_FASTCALL, nullptr}},\n'
-        for k in range(count)
+        f'  {{"kernel{k}", (PyCFunction)(void*){name}, FL_FASTCALL, nullptr}},\n'
+        for k, name in enumerate(names)
     )
     return (
         f"\nstatic PyMethodDef methods[] = {{\n{rows}  {{nullptr, nullptr, 0, nullptr}}\n}};\n"
