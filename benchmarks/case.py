@@ -98,8 +98,12 @@ def steady(
             rows[system] = {"failed": f"{type(error).__name__}: {error}"[:300]}
             traceback.print_exc()
     times: dict[str, list[float]] = {system: [] for system in callables}
+    copying = None if work.moved is None else plain_copy(work.moved, device)
+    copies: list[float] = []
     started = time.perf_counter()
     while True:
+        if copying is not None:
+            copies.append(once(copying, copying.fn, device))
         for system, fn in callables.items():
             times[system].append(once(work, fn, device))
         rounds = min(map(len, times.values()))
@@ -111,9 +115,18 @@ def steady(
             rows[system]["GB/s"] = work.moved / rows[system]["ms"] / 1e6
         rows[system]["peak_device_mib"] = device_peak(work, callables[system], device)
     result = {"systems": rows, "rounds": rounds, "report": flambeau_report(callables)}
+    if work.moved is not None:
+        result["copy GB/s"] = work.moved / statistics.median(copies) / 1e6
     if "incumbent" in callables:
         result["incumbent breaks"] = incumbent_breaks()
     return result
+
+
+def plain_copy(moved: int, device: str) -> Workload:
+    """A copy between two arrays that are there already, `moved` bytes read and written in all."""
+    source = torch.ones(moved // 8, device=device)  # zeros may be one page, mapped many times
+    target = torch.empty_like(source)
+    return Workload(target.copy_, (source,), moved=moved)
 
 
 def flambeau_report(callables: dict[str, Callable[..., Any]]) -> dict[str, Any]:

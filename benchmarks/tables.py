@@ -13,6 +13,9 @@ SYSTEMS = ("eager", "flambeau", "incumbent")
 ROUNDING = 2**-24
 """Relative error of rounding a result once: no system is held to less."""
 
+COPY_SHARE = 0.8
+"""Of the bandwidth of a plain copy in the same run: what a single kernel is to reach."""
+
 
 def show(prefix: str, case: Case) -> None:
     """One line of progress."""
@@ -50,6 +53,7 @@ def markdown(result: Case) -> str:
 def verdicts(cases: list[Case]) -> dict[str, list[str]]:
     """By what is wrong with it, the cases where Flambeau falls short of the goals."""
     found: dict[str, list[str]] = {"failed": [], "inexact": [], "slower than eager": []}
+    found["below a copy"] = []
     for case in cases:
         if "steady" not in case:
             continue
@@ -64,6 +68,9 @@ def verdicts(cases: list[Case]) -> dict[str, list[str]]:
             found["inexact"].append(f"{name} ({error:.1e}, eager {allowed:.1e})")
         if own["ms"] > 1.03 * eager["ms"]:
             found["slower than eager"].append(f"{name} ({eager['ms'] / own['ms']:.2f}x)")
+        copy = case["steady"].get("copy GB/s")
+        if copy is not None and own["GB/s"] < COPY_SHARE * copy:
+            found["below a copy"].append(f"{name} ({own['GB/s'] / copy:.0%})")
     return found
 
 
@@ -73,6 +80,7 @@ def verdict_lines(found: dict[str, list[str]]) -> list[str]:
         "failed": "Failed, or no result in time",
         "inexact": "Error against float64 above twice eager's",
         "slower than eager": "Slower than eager by more than 3 %",
+        "below a copy": f"Moves less than {COPY_SHARE:.0%} of what a plain copy moves",
     }
     return [f"{text}: {', '.join(found[key]) or 'none'}." for key, text in meaning.items()]
 
@@ -104,7 +112,7 @@ def steady_table(cases: list[Case]) -> list[str]:
     """Times, speedups, bandwidth and errors."""
     rows = [
         "| case | eager | flambeau | incumbent | flambeau over eager | incumbent over eager "
-        "| GB/s eager / flambeau / incumbent | error eager / flambeau / incumbent "
+        "| GB/s eager / flambeau / incumbent / a copy | error eager / flambeau / incumbent "
         "| device MiB eager / flambeau / incumbent |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
@@ -117,10 +125,11 @@ def steady_table(cases: list[Case]) -> list[str]:
         systems = steady["systems"]
         cells = [name] + [milliseconds(systems.get(s, {})) for s in SYSTEMS]
         cells += [ratio(systems.get("eager", {}), systems.get(s, {})) for s in SYSTEMS[1:]]
-        cells += [
+        bandwidth, errors, peaks = (
             " / ".join(number(systems.get(s, {}).get(key), style) for s in SYSTEMS)
-            for key, style in (("GB/s", ".0f"), ("error", ".1e"), ("peak_device_mib", ".0f"))
-        ]
+            for key, style in (("GB/s", ".1f"), ("error", ".1e"), ("peak_device_mib", ".0f"))
+        )
+        cells += [f"{bandwidth} / {number(steady.get('copy GB/s'), '.1f')}", errors, peaks]
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 
