@@ -163,6 +163,41 @@ def current_backward_sequence() -> int | None:
     return None if node is None else int(node._sequence_nr())
 
 
+def node_sequence(node: Any) -> int:
+    """The sequence number of an autograd node."""
+    return int(node._sequence_nr())
+
+
+def is_of_python(node: Any) -> bool:
+    """Whether an autograd node is that of a `torch.autograd.Function`."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The nodes of an autograd graph with those that follow, each after all that lead to it."""
+    following: dict[Any, tuple[Any, ...]] = {}
+    leading: dict[Any, int] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in following:
+            continue
+        following[node] = tuple(other for other, _ in node.next_functions if other is not None)
+        for other in following[node]:
+            leading[other] = leading.get(other, 0) + 1
+            stack.append(other)
+    ready = [node for node in following if node not in leading]
+    order: list[tuple[Any, tuple[Any, ...]]] = []
+    while ready:
+        node = ready.pop()
+        order.append((node, following[node]))
+        for other in following[node]:
+            leading[other] -= 1
+            if not leading[other]:
+                ready.append(other)
+    return order
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward pass being run was asked to retain its graph."""
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())

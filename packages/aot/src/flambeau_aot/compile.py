@@ -127,7 +127,7 @@ def compile_program(
     grad_mode = torch.is_grad_enabled()
     surroundings = ambient()
     with clock.timed("trace"):
-        joint = trace(program, inputs, decompositions, HIGHER_ORDER)
+        joint = trace(program, inputs, decompositions, HIGHER_ORDER, all_defined=False)
     removed: dict[str, int] = {}
     with clock.timed("simplify"):
         if options.simplify:

@@ -96,15 +96,23 @@ def _own_generator(node: fx.Node) -> bool:
 
 
 def derivative(
-    program: Program, joint: Joint, needed: Needs, name: str, symbols: Sequence[int] = ()
+    program: Program,
+    joint: Joint,
+    needed: Needs,
+    name: str,
+    symbols: Sequence[int] = (),
+    defined: Sequence[int] | None = None,
 ) -> Program:
     """The program of the gradients, of those of `joint.grads` that are not None, in that order.
 
     symbols: the values of the open sizes; the derivative is that of these sizes alone.
+    defined: the cotangents there are, all of them by default; a gradient that depends on none of
+    them is None.
     Its static tensors and first inputs are the primals read, its further inputs the cotangents.
     Running it raises DoubleBackwardError where the program now does something else than when
     it was first traced.
     """
+    defined = range(len(joint.tangents)) if defined is None else defined
     statics, constants = needed.statics, len(joint.static) - needed.statics
     plan = _at_sizes(_before_constants(joint.plan.inputs, constants), symbols)
     program = replace(program, symbolic=())
@@ -127,6 +135,8 @@ def derivative(
             for index in own
         ]
         outputs = _differentiable(program, plan, joint.plan.grad_mode, stand_ins, tracer)
+        same = len(outputs) == len(joint.tangents)
+        outputs = [outputs[place] for place in defined] if same else []
         wanted = [
             item.leaf
             for index, item in zip(own, stand_ins, strict=True)
@@ -140,7 +150,9 @@ def derivative(
                 "function reads besides its arguments must not change between calls"
             )
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            return torch.autograd.grad(outputs, leaves, tangents, create_graph=True)
+            return torch.autograd.grad(
+                outputs, leaves, tangents, create_graph=True, allow_unused=True
+            )
 
     return Program(
         name=name,
@@ -148,7 +160,7 @@ def derivative(
         static_names=tuple(program.static_names[index] for index in static_read),
         input_names=(
             *(joint.primals[index].name for index in inputs_read),
-            *(f"cotangent_{place}" for place in range(len(joint.tangents))),
+            *(f"cotangent_{place}" for place in defined),
         ),
         run=run,
         lines_from_stack=program.lines_from_stack,

@@ -84,6 +84,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         readers_of=readers_of(joint, halves.saved_nodes),
         symbols=len(joint.symbols),
         sparse=joint.sparse,
+        presences=joint.presences,
     )
 
 

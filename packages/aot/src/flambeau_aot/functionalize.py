@@ -31,6 +31,10 @@ class _NotALeaf(torch.autograd.Function):
         return grads[0]
 
 
+STAND_IN = f"{_NotALeaf.__name__}Backward"
+"""The autograd node between a leaf and its stand-in, by name of its type."""
+
+
 @dataclass(frozen=True)
 class StandIn:
     """One input of the program while it is traced.

@@ -82,31 +82,35 @@ class Derivatives:
     def __call__(
         self,
         read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-    ) -> Sequence[torch.Tensor]:
+    ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.read` that are not static, with their history. streams: the
         random streams as they were before the program ran. symbols: values of the open sizes; a
-        derivative is compiled for each.
+        derivative is compiled for each, and for each set of defined cotangents.
         """
-        pattern = (tuple(item.requires_grad for item in cotangents), tuple(symbols))
+        defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
+        known = [item for item in cotangents if item is not None]
+        pattern = (defined, tuple(item.requires_grad for item in known), tuple(symbols))
         entry = self.compiled.get(pattern)
         if entry is None:
             with self.lock:
                 entry = self.compiled.get(pattern)
                 if entry is None:
-                    entry = self._compile([*read, *cotangents], symbols)
+                    entry = self._compile([*read, *known], symbols, defined)
                     self.compiled[pattern] = entry
         with replayed(streams):
-            grads: Sequence[torch.Tensor] = entry(*read, *cotangents)
+            grads: Sequence[torch.Tensor | None] = entry(*read, *known)
         return grads
 
-    def _compile(self, examples: Sequence[torch.Tensor], symbols: Sequence[int]) -> Compiled:
+    def _compile(
+        self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
+    ) -> Compiled:
         name = f"{self.name}_derivative"
-        program = derivative(self.program, self.joint, self.needs, name, symbols)
+        program = derivative(self.program, self.joint, self.needs, name, symbols, defined)
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
         own = [item.detach().requires_grad_(item.requires_grad) for item in examples]
         with self.ambience.restored():

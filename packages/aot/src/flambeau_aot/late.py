@@ -78,10 +78,10 @@ class LateDerivatives:
     def __call__(
         self,
         read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-    ) -> Sequence[torch.Tensor]:
+    ) -> Sequence[torch.Tensor | None]:
         """Gradients as part of the autograd graph."""
         with self.lock:
             compiled = self.compiled.get(tuple(symbols))

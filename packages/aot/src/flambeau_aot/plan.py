@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from flambeau_aot.sizes import Sized
 
 
@@ -35,6 +37,14 @@ class Saved:
     kind: str
     """"input" (a primal) or "output" (of the forward graph)."""
     index: int
+
+
+@dataclass(frozen=True)
+class Presence:
+    """An input of a backward graph: whether one of these cotangents is defined, on a device."""
+
+    tangents: tuple[int, ...]
+    device: torch.device
 
 
 @dataclass(frozen=True)

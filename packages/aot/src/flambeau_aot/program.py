@@ -16,7 +16,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import DATA_DEPENDENT_ERRORS, sequence_number
+from flambeau_aot._torch_compat import (
+    DATA_DEPENDENT_ERRORS,
+    FakeTensor,
+    FakeTensorMode,
+    sequence_number,
+)
 from flambeau_aot.errors import AotError, DataDependent, TraceError, Unsupported
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.tracer import Tracer
@@ -38,6 +43,8 @@ class Program:
     symbolic: tuple[Any, ...] = ()
     """For a program whose sizes are left open: by input, the fake tensor or the number that stands
     for it."""
+    fake_mode: type[FakeTensorMode] = FakeTensorMode
+    """The class of the mode that whoever captured it has used: another one may take long to load"""
 
 
 def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
@@ -67,7 +74,9 @@ def of_graph_module(gm: fx.GraphModule, name: str) -> Program:
         return _interpret(gm, position, params, args, tracer.lines)
 
     symbolic = tuple(stand_ins) if any(map(has_symbols, stand_ins)) else ()
-    return Program(name, tuple(static), tuple(names), tuple(inputs), run, False, symbolic)
+    modes = [type(value.fake_mode) for value in stand_ins if isinstance(value, FakeTensor)]
+    mode = modes[0] if modes else FakeTensorMode
+    return Program(name, tuple(static), tuple(names), tuple(inputs), run, False, symbolic, mode)
 
 
 def of_callable(fn: Callable[..., Any], count: int, name: str) -> Program:

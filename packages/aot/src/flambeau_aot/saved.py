@@ -187,6 +187,7 @@ CLASSES: Mapping[str, type[Any]] = {
         Crossing,
         TangentLayout,
         plans.SparseGrad,
+        plans.Presence,
         Contract,
         Higher,
         Report,

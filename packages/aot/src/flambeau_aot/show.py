@@ -35,7 +35,7 @@ def show_joint(joint: Joint, saved: Iterable[fx.Node] = (), known: Classifier | 
     """The joint graph with its cut: which part a line is in, its class, what is saved."""
     late = backward_only(joint)
     crossing = set(saved)
-    inputs = ", ".join(node.name for node in (*joint.primals, *joint.tangents))
+    inputs = ", ".join(node.name for node in (*joint.primals, *joint.late_inputs))
     lines = ["import operator", "import torch", "", f"def joint({inputs}):"]
     for node in joint.graph.nodes:
         if node.op != "call_function":

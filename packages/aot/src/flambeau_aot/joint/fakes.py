@@ -12,7 +12,7 @@ lazily conjugated or negated tensors are not remembered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -69,9 +69,12 @@ _SAME_ON_META: frozenset[str] = frozenset(
 class FakeValues:
     """The fake values of one trace and what is known of their metadata."""
 
-    def __init__(self, environment: Any = None) -> None:
-        """environment: the shape environment of symbolic sizes; None where all are numbers."""
-        self.mode = FakeTensorMode(allow_non_fake_inputs=False, shape_env=environment)
+    def __init__(
+        self, environment: Any = None, kind: Callable[..., FakeTensorMode] = FakeTensorMode
+    ) -> None:
+        """environment: the shape environment of symbolic sizes; None where all are numbers. kind:
+        the class of the mode."""
+        self.mode = kind(allow_non_fake_inputs=False, shape_env=environment)
         self.symbolic = environment is not None
         self._keys: dict[int, TensorKey] = {}
         self._alive: list[torch.Tensor] = []
@@ -97,6 +100,10 @@ class FakeValues:
             stride = contiguous(tuple(value.shape))
         device = value.fake_device if isinstance(value, FakeTensor) else value.device
         return self._make((_keyed(value.shape), _keyed(stride), 0, value.dtype, device))
+
+    def flag(self, device: torch.device) -> FakeTensor:
+        """A fake truth value."""
+        return self._make(((), (), 0, torch.bool, device))
 
     def _make(self, key: TensorKey) -> FakeTensor:
         shape, stride, offset, dtype, device = map(_plain, key) if self.symbolic else key

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
@@ -38,6 +38,7 @@ from flambeau_aot.casts import LeavesToCast
 from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
+from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
@@ -48,6 +49,7 @@ from flambeau_aot.plan import (
     InputPlan,
     OutputPlan,
     Plan,
+    Presence,
     SparseGrad,
     ViewOfInput,
     ViewOfOutput,
@@ -60,6 +62,8 @@ from flambeau_aot.writes import has_gaps
 
 BACKWARD = "recorded in the backward pass"
 """Metadata key of the operators that the backward pass is recorded with."""
+
+_T = TypeVar("_T")
 
 HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
@@ -76,6 +80,9 @@ class Joint:
     requires_grad: whether an input does, which is not to say that a result does.
     outputs: what the forward part returns; grads: one per primal, None where it needs none, and
     behind them what sparse gradients need besides their values. sparse: which gradients are.
+    flags: placeholders that say which cotangents are defined, as `presences` has it; there are none
+    but where gradients of different cotangents meet. grads_of: for each gradient, the cotangents it
+    depends on.
     """
 
     graph: fx.Graph
@@ -89,12 +96,20 @@ class Joint:
     fake_runs: int
     fake_remembered: int
     sparse: tuple[SparseGrad, ...] = ()
+    flags: tuple[fx.Node, ...] = ()
+    presences: tuple[Presence, ...] = ()
+    grads_of: tuple[frozenset[int], ...] = ()
 
     @property
     def symbols(self) -> tuple[fx.Node, ...]:
         """The primals that are numbers: the sizes left open."""
         count = len(self.plan.inputs.symbols)
         return self.primals[len(self.primals) - count :]
+
+    @property
+    def late_inputs(self) -> tuple[fx.Node, ...]:
+        """What the backward part is given besides values of the forward part."""
+        return (*self.tangents, *self.flags)
 
     @property
     def training(self) -> bool:
@@ -145,11 +160,13 @@ def trace(
     inputs: Sequence[Any],
     decompositions: Decompositions,
     higher_order: HigherOrderCalls | None = None,
+    all_defined: bool = True,
 ) -> Joint:
     """Trace a program at the metadata of its example inputs.
 
     higher_order: by name, what is called with the tracer in place of operators that take functions;
-    one that is not there is refused.
+    one that is not there is refused. all_defined: whether the backward part will be given every
+    cotangent; else it takes flags besides.
     """
     calls = higher_order or {}
     with no_saved_tensor_hooks():
@@ -162,7 +179,14 @@ def trace(
             while True:
                 try:
                     joint = _trace(
-                        program, inputs, decompositions, grad_mode, overlapping, accumulate, calls
+                        program,
+                        inputs,
+                        decompositions,
+                        grad_mode,
+                        overlapping,
+                        accumulate,
+                        calls,
+                        all_defined,
                     )
                     _refuse_seeding(seed, state)
                     return joint
@@ -185,12 +209,14 @@ def _trace(
     overlapping: frozenset[int],
     accumulate: bool,
     higher_order: HigherOrderCalls,
+    all_defined: bool,
 ) -> Joint:
     primals, input_plan = bind_inputs(program, inputs, overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
     symbols = symbols_of(program.symbolic)
     numbers = numbers_of(program.symbolic, symbols)
-    tracer = Tracer(decompositions, environment_of(numbers[0]) if numbers else None)
+    environment = environment_of(numbers[0]) if numbers else None
+    tracer = Tracer(decompositions, environment, program.fake_mode)
     tracer.higher_order = higher_order
     values = [
         *(tracer.fakes.like(tensor) for tensor in program.static),
@@ -241,9 +267,10 @@ def _trace(
         raise Unsupported("a result requires grad although no input does")
     ahead = set(tracer.graph.nodes)
     with _python_forms(bool(numbers)):
-        tangents, grads, rows, sparse_grads = _backward(
-            tracer, effects, differentiable, stand_ins, accumulate, sparse
+        found = _backward(
+            tracer, effects, differentiable, stand_ins, accumulate, sparse, all_defined
         )
+    grads = found.grads
     for node in tracer.graph.nodes:
         if node not in ahead and node.op == "call_function":
             node.meta[BACKWARD] = True
@@ -269,21 +296,30 @@ def _trace(
         graph=tracer.graph,
         static=(*program.static, *tracer.constants),
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
-        tangents=tangents,
+        tangents=found.tangents,
         outputs=outputs,
-        grads=(
-            *grads[:count],
-            *(None for _ in tracer.constants),
-            *grads[count:],
-            *(None for _ in numbers),
-            *rows,
-        ),
-        sparse=moved(sparse_grads, count, extra, len(numbers)),
+        grads=_among(grads, count, [None] * extra, [*(None for _ in numbers), *found.rows]),
+        sparse=moved(found.sparse, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
+        flags=tuple(tracer.flag_nodes),
+        presences=found.presences,
+        grads_of=_among(found.grads_of, count, [_NOTHING] * extra, [_NOTHING] * len(numbers))
+        if found.grads_of
+        else (),
     )
+
+
+_NOTHING: frozenset[int] = frozenset()
+
+
+def _among(
+    items: Sequence[_T], count: int, constants: Sequence[_T], last: Sequence[_T]
+) -> tuple[_T, ...]:
+    """What belongs to primals, with that of the trace's constants after the first `count`."""
+    return (*items[:count], *constants, *items[count:], *last)
 
 
 def _beside(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
@@ -386,6 +422,18 @@ def run_program(
         return program.run(static, args, tracer)
 
 
+@dataclass(frozen=True)
+class _Backward:
+    """What the backward pass is, by the fields of `Joint`, for the stand-ins."""
+
+    tangents: tuple[fx.Node, ...]
+    grads: Sequence[fx.Node | None]
+    rows: Sequence[fx.Node] = ()
+    sparse: tuple[SparseGrad, ...] = ()
+    presences: tuple[Presence, ...] = ()
+    grads_of: Sequence[frozenset[int]] = ()
+
+
 def _backward(
     tracer: Tracer,
     effects: Effects,
@@ -393,59 +441,79 @@ def _backward(
     stand_ins: Sequence[StandIn],
     accumulate: bool,
     sparse: SparseUses,
-) -> tuple[tuple[fx.Node, ...], list[fx.Node | None], list[fx.Node], tuple[SparseGrad, ...]]:
+    all_defined: bool,
+) -> _Backward:
     if not differentiable:
-        return (), [None] * len(stand_ins), [], ()
+        return _Backward((), [None] * len(stand_ins))
     wrappers: list[torch.Tensor] = []
-    tangents: list[torch.Tensor] = []
+    values: list[torch.Tensor] = []
     nodes: list[fx.Node] = []
     for order, index in enumerate(differentiable):
         returned = effects.returned[index]
         assert returned.wrapper is not None
         value = tracer.fakes.tangent_like(returned.value)
         nodes.append(tracer.placeholder(f"tangent_{order}", value))
-        tangents.append(functional_tensor(value))
+        values.append(value)
         wrappers.append(returned.wrapper)
+    tangents = [functional_tensor(value) for value in values]
     wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
+    dependence: Dependence | None = None
+    if not all_defined and len(values) > 1:
+        dependence = tracer.watch_cotangents()
+        dependence.begin(wrappers, values, tracer.hooked)
     with (
         functionalization(),
         tracer,
         torch.enable_grad(),
         torch.autograd.set_multithreading_enabled(False),
     ):
-        try:
-            leaves = [leaf for _, leaf in wanted]
-            if accumulate:
-                tracer.draws_in_backward = False
-                torch.autograd.backward(wrappers, tangents)
-                grads: Sequence[torch.Tensor | None] = [leaf.grad for leaf in leaves]
-            else:
-                with NoMemory():
-                    grads = engine_gradients(wrappers, leaves, tangents)
-        except AotError:
-            raise
-        except RuntimeError as error:
-            if REENTRANT in str(error) and not accumulate:
-                raise _NeedsAccumulation from error
-            if any(words in str(error) for words in _WRITTEN_TO):
-                raise Unsupported(
-                    "a value that the backward pass needs is written to in place after it was "
-                    "saved, and the backward pass would raise; write to a clone, or use the "
-                    f"operator that returns the new value ({str(error).split('; expected')[0]})"
-                ) from error
-            if _INVALID in str(error):
-                raise Unsupported(
-                    f"the backward part raises, as it does in eager where it is run: {error}; "
-                    "detach that result, or mend the operator's arguments"
-                ) from error
-            raise TraceError(f"the backward part cannot be traced: {error}") from error
+        grads = _gradients(tracer, wrappers, [leaf for _, leaf in wanted], tangents, accumulate)
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):
             by_primal[place] = grad
         with torch.no_grad():
             found = gathered(sparse.uses, stand_ins, by_primal)
         grad_nodes, rows = nodes_of(found, tracer.node_of)
-    return tuple(nodes), grad_nodes, rows, found.sparse
+    known = _Backward(tuple(nodes), grad_nodes, rows, found.sparse)
+    if dependence is None:
+        return known
+    tracer.dependence = None
+    grads_of = [dependence.of(None if n is None else n.meta["val"]) for n in grad_nodes]
+    return replace(known, presences=dependence.presences, grads_of=grads_of)
+
+
+def _gradients(
+    tracer: Tracer,
+    outputs: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    accumulate: bool,
+) -> Sequence[torch.Tensor | None]:
+    """What the engine makes of these cotangents; an error of its is explained."""
+    try:
+        if accumulate:
+            tracer.draws_in_backward = False
+            torch.autograd.backward(outputs, tangents)
+            return [leaf.grad for leaf in leaves]
+        with NoMemory():
+            return engine_gradients(outputs, leaves, tangents)
+    except AotError:
+        raise
+    except RuntimeError as error:
+        if REENTRANT in str(error) and not accumulate:
+            raise _NeedsAccumulation from error
+        if any(words in str(error) for words in _WRITTEN_TO):
+            raise Unsupported(
+                "a value that the backward pass needs is written to in place after it was "
+                "saved, and the backward pass would raise; write to a clone, or use the "
+                f"operator that returns the new value ({str(error).split('; expected')[0]})"
+            ) from error
+        if _INVALID in str(error):
+            raise Unsupported(
+                f"the backward part raises, as it does in eager where it is run: {error}; "
+                "detach that result, or mend the operator's arguments"
+            ) from error
+        raise TraceError(f"the backward part cannot be traced: {error}") from error
 
 
 def _offsets_relied_on(

@@ -19,6 +19,7 @@ from torch import fx
 from flambeau_aot._torch_compat import (
     DEVICE_QUERY,
     FakeTensor,
+    FakeTensorMode,
     TorchDispatchMode,
     current_backward_sequence,
     decomposes_itself,
@@ -30,10 +31,11 @@ from flambeau_aot._torch_compat import (
     sequence_number,
 )
 from flambeau_aot.errors import Unsupported
+from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.regions import REGION, Regions
-from flambeau_aot.plan import ViewStep
+from flambeau_aot.plan import Presence, ViewStep
 from flambeau_aot.reshaped import Views
 from flambeau_aot.sizes import SizeNodes, is_symbolic
 
@@ -60,17 +62,25 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
 class Tracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
 
-    def __init__(self, decompositions: Decompositions, environment: Any = None) -> None:
-        """environment: the shape environment of symbolic sizes, where there are any."""
+    def __init__(
+        self,
+        decompositions: Decompositions,
+        environment: Any = None,
+        mode: Callable[..., FakeTensorMode] = FakeTensorMode,
+    ) -> None:
+        """environment: the shape environment of symbolic sizes, where there are any. mode: the
+        class of the mode of fake values."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
-        self.fakes = FakeValues(environment)
+        self.fakes = FakeValues(environment, mode)
         self.sizes = SizeNodes(self.graph)
         self.lines = Lines()
         self.decompositions = decompositions
         self.stack_lines = False
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
+        # Inputs that say which cotangents are defined.
+        self.flag_nodes: list[fx.Node] = []
         self.view_of: dict[int, tuple[FakeTensor, ViewStep]] = {}
         self.regions = Regions()
         # Whether a random operator may be met in the backward pass.
@@ -85,6 +95,8 @@ class Tracer(TorchDispatchMode):
         self.placed: set[int] = set()
         # Whether a view reaches memory that is none of the elements of what it is a view of.
         self.reaches_between = False
+        # Which cotangents values depend on, while the backward pass is recorded.
+        self.dependence: Dependence | None = None
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
         self._meta: dict[str, Any] = {}
@@ -97,6 +109,22 @@ class Tracer(TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         """Keeps torch from loading and wrapping its own graph capture around this mode."""
         return False
+
+    def watch_cotangents(self) -> Dependence:
+        """Record from now on a backward pass some of whose cotangents may be undefined."""
+        self.dependence = Dependence(self._flag, self._where_flag)
+        return self.dependence
+
+    def _flag(self, presence: Presence) -> torch.Tensor:
+        value = self.fakes.flag(presence.device)
+        self.flag_nodes.append(self.placeholder(f"given_{len(self.flag_nodes)}", value))
+        return value
+
+    def _where_flag(self, flag: torch.Tensor, value: torch.Tensor) -> Any:
+        aten = torch.ops.aten
+        kind = {"dtype": value.dtype, "device": flag.fake_device}  # type: ignore[attr-defined]
+        zero = self._run(aten.scalar_tensor.default, (0,), kind)
+        return self._run(aten.where.self, (flag, value, zero), {})
 
     def symbol(self, number: torch.SymInt | torch.SymFloat) -> fx.Node:
         """A new input of the graph that is the value of a symbol."""
@@ -144,6 +172,15 @@ class Tracer(TorchDispatchMode):
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
+        dependence = None if self._depth else self.dependence
+        if dependence is None:
+            return self._run(func, args, kwargs)
+        args, kwargs, own = dependence.given(args, kwargs)
+        result = self._run(func, args, kwargs)
+        dependence.note(result, own, args[0] if is_view_op(func) else None)
+        return result
+
+    def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         rule = self.decompositions.get(func)
         if rule is not None:
             result = self._decompose(func, rule, args, kwargs)

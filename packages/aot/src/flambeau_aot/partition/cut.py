@@ -48,7 +48,7 @@ def checked_cut(joint: Joint, saved: Any) -> Sequence[fx.Node]:
 
 
 def _after_tangents(joint: Joint) -> set[fx.Node]:
-    found = set(joint.tangents)
+    found = set(joint.late_inputs)
     for node in joint.graph.nodes:
         if any(source in found for source in node.all_input_nodes):
             found.add(node)
@@ -57,7 +57,7 @@ def _after_tangents(joint: Joint) -> set[fx.Node]:
 
 def _missing(joint: Joint, saved: set[fx.Node]) -> list[fx.Node]:
     """Inputs that the gradients are computed from and that are not saved."""
-    given = saved | set(joint.tangents) | set(joint.symbols)
+    given = saved | set(joint.late_inputs) | set(joint.symbols)
     seen: set[fx.Node] = set()
     stack = [node for node in joint.grads if node is not None]
     missing: list[fx.Node] = []

@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-import networkx as nx
-from networkx.algorithms.flow import boykov_kolmogorov
-
 Edge = tuple[Hashable, Hashable, int | None]
 """From, to, capacity; None is infinite."""
 
@@ -29,6 +26,10 @@ def minimum_cut(
 
     Parallel edges add up. A network in which nothing reaches the sink has a cut of 0.
     """
+    # inference never cuts, and its first call would wait for these imports
+    import networkx as nx
+    from networkx.algorithms.flow import boykov_kolmogorov
+
     graph = nx.DiGraph()
     graph.add_nodes_from((source, sink))
     for start, end, capacity in edges:

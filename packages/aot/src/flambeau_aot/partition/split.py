@@ -30,7 +30,8 @@ from flambeau_aot.writes import has_gaps
 
 @dataclass(frozen=True)
 class Halves:
-    """The two graphs. Backward inputs are the saved values, then the tangents, then the symbols.
+    """The two graphs. Backward inputs are the saved values, then the tangents, then the flags
+    that say which of them are defined, then the symbols.
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     recomputed: names of operators that run in both graphs. recomputed_share: their part of the
@@ -54,7 +55,7 @@ def inference(joint: Joint) -> fx.GraphModule:
 
 def backward_only(joint: Joint) -> set[fx.Node]:
     """Values that depend on a tangent."""
-    tainted: set[fx.Node] = set(joint.tangents)
+    tainted: set[fx.Node] = set(joint.late_inputs)
     for node in joint.graph.nodes:
         if any(source in tainted for source in node.all_input_nodes):
             tainted.add(node)
@@ -63,6 +64,8 @@ def backward_only(joint: Joint) -> set[fx.Node]:
 
 def tangents_of(joint: Joint) -> tuple[frozenset[int], ...]:
     """For each primal, the tangents its gradient depends on."""
+    if joint.grads_of:
+        return joint.grads_of
     none: frozenset[int] = frozenset()
     reached = {node: frozenset((index,)) for index, node in enumerate(joint.tangents)}
     for node in joint.graph.nodes:
@@ -92,31 +95,7 @@ def readers_of(joint: Joint, saved: Sequence[fx.Node]) -> tuple[frozenset[int], 
         for source in node.all_input_nodes:
             if source not in reached:
                 needed[source] = needed.get(source, frozenset()) | own
-    _join_read_together(joint, reached, needed, given)
     return tuple(needed.get(node, every) for node in saved)
-
-
-def _join_read_together(
-    joint: Joint,
-    reached: dict[fx.Node, frozenset[int]],
-    needed: dict[fx.Node, frozenset[int]],
-    given: set[fx.Node],
-) -> None:
-    """Values that one operator reads together are read for the same tangents: beside one that is
-    what it was, another number in place of the other could be a pole (a maximum that no element
-    equals)."""
-    changed = True
-    while changed:
-        changed = False
-        for node in reversed(list(joint.graph.nodes)):
-            if node in given or (node not in reached and node not in needed):
-                continue
-            sources = [source for source in node.all_input_nodes if source in needed]
-            own = needed.get(node, frozenset()).union(*(needed[source] for source in sources))
-            for source in sources:
-                if needed[source] != own:
-                    needed[source] = own
-                    changed = True
 
 
 def forward_part(joint: Joint) -> set[fx.Node]:
@@ -166,7 +145,7 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     wanted = [node for node in joint.grads if node is not None]
     distinct = list(dict.fromkeys(wanted))
     late = backward_only(joint)
-    given = [*crossing, *joint.tangents, *joint.symbols]
+    given = [*crossing, *joint.late_inputs, *joint.symbols]
     checks = _computable([n for n in late if has_effect(n.target)], set(given))
     backward, again = _extract(
         given, distinct, joint.graph, checks, asked=lambda node: node not in late

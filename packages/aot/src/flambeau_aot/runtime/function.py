@@ -30,7 +30,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import Saved, SparseGrad
+from flambeau_aot.plan import Presence, Saved, SparseGrad
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.sparse import assembled
@@ -70,6 +70,7 @@ class Crossing:
     readers_of: for each saved value, the tangents it is read for; one that is read for undefined
     ones alone may have been written to.
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
+    presences: what the flags say that the backward graph takes behind the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
     """
@@ -84,6 +85,7 @@ class Crossing:
     symbols: int = 0
     sparse: tuple[SparseGrad, ...] = ()
     readers_of: tuple[frozenset[int], ...] = ()
+    presences: tuple[Presence, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -108,10 +110,10 @@ class HigherCall(Protocol):
     def __call__(
         self,
         read: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
-    ) -> Sequence[torch.Tensor]: ...
+    ) -> Sequence[torch.Tensor | None]: ...
 
 
 def autograd_function(
@@ -205,6 +207,9 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     for place, name in enumerate(given):
         at = "" if crossing.tangents[place].sized is None else ".at(ctx.symbols)"
         lines.append(f"    args.append(as_traced({name}, layout{place}{at}))")
+    for place, presence in enumerate(crossing.presences):
+        known = " and ".join(f"c{crossing.differentiable[i]} is None" for i in presence.tangents)
+        lines.append(f"    args.append(flag{place}[not ({known})])")
     if crossing.symbols:
         lines.append("    args.extend(ctx.symbols)")
     lines.append("    grads = graph(args)")
@@ -222,6 +227,7 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         "read_for": _read_for(crossing),
     }
     scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
+    scope.update({f"flag{at}": Flags(item.device) for at, item in enumerate(crossing.presences)})
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("backward", lines, scope)
@@ -233,26 +239,33 @@ def _reads_vary(crossing: Crossing) -> bool:
     return any(len(readers) < every for readers in crossing.readers_of)
 
 
+class Flags:
+    """True and false on a device, made when they are first asked for."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.made: dict[bool, torch.Tensor] = {}
+
+    def __getitem__(self, value: bool) -> torch.Tensor:
+        flag = self.made.get(value)
+        if flag is None:
+            flag = self.made[value] = torch.full((), value, dtype=torch.bool, device=self.device)
+        return flag
+
+
 def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
     def read_for(ctx: Any, given: Sequence[Any]) -> list[torch.Tensor]:
-        """What was saved; in place of what only undefined cotangents need, which may have been
-        written to or not be finite, numbers that times zero are zero."""
+        """What was saved; in place of what only undefined cotangents need, and was written to,
+        numbers that index nothing out of bounds."""
         defined = {index for index, item in enumerate(given) if item is not None}
         read = [not readers.isdisjoint(defined) for readers in crossing.readers_of]
         tensors = saved_where_checked(ctx, read, ctx.saved_versions)
         return [
-            tensor if known or _as_it_was(tensor, was) else _harmless(tensor)
+            tensor if known or version(tensor) == was else _harmless(tensor)
             for tensor, known, was in zip(tensors, read, ctx.saved_versions, strict=True)
         ]
 
     return read_for
-
-
-def _as_it_was(tensor: torch.Tensor, before: int) -> bool:
-    """Whether a saved tensor holds indices, counts or a mask, all of them finite, and was not
-    written to: zeros in place of a mask could be a count to divide by."""
-    numbers = tensor.is_floating_point() or tensor.is_complex()
-    return not numbers and version(tensor) == before
 
 
 def _harmless(tensor: torch.Tensor) -> torch.Tensor:
@@ -303,7 +316,7 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         ]
         symbols = ctx.symbols if crossing.symbols else ()
         cotangents = [
-            as_traced(item, layout.at(symbols))
+            None if item is None else as_traced(item, layout.at(symbols))
             for item, layout in zip(given, crossing.tangents, strict=True)
         ]
         streams_before = ctx.streams if higher.draws else ()

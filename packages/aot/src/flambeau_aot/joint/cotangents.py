@@ -1,0 +1,171 @@
+"""Which cotangents a value of the backward pass depends on, and what becomes of the undefined.
+
+What comes in: the operators of a backward pass, while they are recorded. What goes out: the same
+operators, reading through a `where` what depends on cotangents that they do not all depend on.
+Invariant: a value that depends on a set of cotangents is eager's where one of the set is defined,
+and anything, NaN included, where none is; nothing but such a `where` reads it then.
+
+Eager's engine never calls a derivative for which no gradient is asked, and adds nothing for it.
+The backward graph computes all of them, of zeros; a zero times an infinite derivative is NaN. Where
+two gradients of different origin meet, the one that nobody asked for is replaced by zeros.
+
+A function of the program's (a derivative of its own, a hook) is called by eager if one of its
+gradients is defined, and given zeros for the others: what it computes belongs to all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import (
+    autograd_nodes,
+    current_backward_sequence,
+    is_of_python,
+    node_sequence,
+)
+from flambeau_aot.functionalize import STAND_IN
+from flambeau_aot.plan import Presence
+
+Cotangents = frozenset[int]
+"""Cotangents by their order."""
+
+_NONE: Cotangents = frozenset()
+
+Flag = Callable[[Presence], torch.Tensor]
+"""Gives the graph's input that says whether a cotangent of a set is defined."""
+
+
+class Dependence:
+    """The sets of one backward pass; `flags` are the inputs it asks for."""
+
+    def __init__(self, flag: Flag, select: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
+        """select: records a `where` of a flag, a value and zeros."""
+        self._flag = flag
+        self._select = select
+        self._of: dict[int, Cotangents] = {}
+        self._alive: list[Any] = []
+        # What is zero, and not just anything, where its cotangents are undefined.
+        self._clean: set[int] = set()
+        self._flags: dict[Presence, torch.Tensor] = {}
+        self._guarded: dict[tuple[int, Presence], torch.Tensor] = {}
+        # By sequence number, functions of the program's that are not done yet.
+        self._open: dict[int, Cotangents] = {}
+
+    @property
+    def presences(self) -> tuple[Presence, ...]:
+        """What the flags say, in order."""
+        return tuple(self._flags)
+
+    def begin(
+        self,
+        outputs: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor],
+        hooked: Sequence[torch.Tensor],
+    ) -> None:
+        """The engine will be given these cotangents of these outputs; hooks of the program's are
+        on the gradients of `hooked`."""
+        for order, value in enumerate(cotangents):
+            self._of[id(value)] = frozenset((order,))
+            self._clean.add(id(value))
+        if len(cotangents) < 2:
+            return
+        reached = _reached([output.grad_fn for output in outputs])
+        with_hooks = {tensor.grad_fn for tensor in hooked if tensor.grad_fn is not None}
+        for node, own in reached.items():
+            if is_of_python(node) and type(node).__name__ != STAND_IN:
+                self._watch(node, own, node.register_hook)
+            elif node in with_hooks:
+                self._watch(node, own, node.register_prehook)
+
+    def _watch(self, node: Any, own: Cotangents, register: Callable[..., Any]) -> None:
+        number = node_sequence(node)
+        self._open[number] = own
+
+        def done(*gradients: Any) -> None:
+            """Gradients that the engine adds up afterwards are none of the function's."""
+            self._open.pop(number, None)
+
+        register(done)
+
+    def of(self, value: torch.Tensor | None) -> Cotangents:
+        """The cotangents that a recorded value depends on."""
+        return self._of.get(id(value), _NONE)
+
+    def given(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any], Cotangents]:
+        """The arguments as an operator is to read them, and what its results depend on."""
+        sets = [self._of[id(item)] for item in _tensors((args, kwargs)) if id(item) in self._of]
+        number = current_backward_sequence()
+        whole = self._open.get(number) if number is not None and self._open else None
+        if whole is not None:
+            own = whole
+        elif sets:
+            own = sets[0] if len(set(sets)) == 1 else _NONE.union(*sets)
+        else:
+            return args, dict(kwargs), _NONE
+        if all(item == own for item in sets):
+            return args, dict(kwargs), own
+
+        def read(value: Any) -> Any:
+            known = self._of.get(id(value))
+            if known is None or known == own or id(value) in self._clean:
+                return value
+            return self._where_defined(value, known)
+
+        return _mapped(args, read), _mapped(dict(kwargs), read), own
+
+    def note(self, result: Any, own: Cotangents, view_of: Any = None) -> None:
+        """A recorded result depends on these; it may be a view."""
+        if own:
+            clean = id(view_of) in self._clean and self._of[id(view_of)] == own
+            for value in _tensors(result):
+                self._of[id(value)] = own
+                self._alive.append(value)
+                if clean:
+                    self._clean.add(id(value))
+
+    def _where_defined(self, value: torch.Tensor, known: Cotangents) -> torch.Tensor:
+        device = getattr(value, "fake_device", value.device)
+        presence = Presence(tuple(sorted(known)), device)
+        key = (id(value), presence)
+        if key not in self._guarded:
+            if presence not in self._flags:
+                self._flags[presence] = self._flag(presence)
+            self._guarded[key] = self._select(self._flags[presence], value)
+            self._alive.append(value)
+        return self._guarded[key]
+
+
+def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:
+    """For each node of an autograd graph, the roots it is reached from, by their order."""
+    found: dict[Any, set[int]] = {}
+    for order, root in enumerate(roots):
+        found.setdefault(root, set()).add(order)
+    for node, following in autograd_nodes(roots):
+        for other in following:
+            found.setdefault(other, set()).update(found[node])
+    return {node: frozenset(own) for node, own in found.items()}
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [found for item in value for found in _tensors(item)]
+    if isinstance(value, Mapping):
+        return [found for item in value.values() for found in _tensors(item)]
+    return []
+
+
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_mapped(item, change) for item in value])
+    if isinstance(value, dict):
+        return {name: _mapped(item, change) for name, item in value.items()}
+    return value
