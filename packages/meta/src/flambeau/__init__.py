@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from flambeau.__about__ import __version__
+from flambeau._collector import held_back
 
 if TYPE_CHECKING:
     from flambeau_capture import (
@@ -165,11 +166,12 @@ def __getattr__(name: str) -> Any:
     home = "flambeau.cache" if name == "cache" else _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home not in _RUNTIME:
-        from flambeau import _versions  # it imports all of them
+    with held_back():
+        if home not in _RUNTIME:
+            from flambeau import _versions  # it imports all of them
 
-        _versions.check()
-    module = importlib.import_module(home)
+            _versions.check()
+        module = importlib.import_module(home)
     found = module if name == "cache" else getattr(module, name)
     globals()[name] = found
     return found

@@ -24,6 +24,7 @@ from flambeau.copies import make_copyable
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
 from flambeau.repro.hook import with_repro
 from flambeau.repro.settings import Settings
+from flambeau.repro.watching_calls import watched_calls
 from flambeau.runs import told_of_runs
 from flambeau.verifying import CALLS, verified
 
@@ -116,8 +117,10 @@ def compile(
 
     def decorator(target: Any) -> Any:
         compiled = decorate(target)
-        remember(compiled, recorder)
         make_copyable(compiled, target, recipe)
+        if settings is not None and settings.looks_at_calls:
+            compiled = watched_calls(compiled, target, settings.place)
+        remember(compiled, recorder)
         return compiled
 
     return decorator if fn is None else decorator(fn)

@@ -19,7 +19,7 @@ import flambeau_capture
 from flambeau_aot import AotError, CannotSave, Compiled
 from flambeau_inductor import CannotLoad, CompiledGraph
 from flambeau_inductor.cache import Key, Store, open_store
-from flambeau_inductor.kernels import loaders
+from flambeau_inductor.loaders import loaders
 from torch import fx
 
 from flambeau import bundle

@@ -1,11 +1,14 @@
 """From a graph that fails to a stand-alone script of a few nodes."""
 
+from flambeau.repro.calls_script import run_calls, write_calls
 from flambeau.repro.check import Failure, GraphCheck
 from flambeau.repro.script import Script, drawn, read_script, run_script, write_script
 from flambeau.repro.settings import Settings
 from flambeau.repro.shrink import first_bad_node, shrink
+from flambeau.repro.stale import Call
 
 __all__ = [
+    "Call",
     "Failure",
     "GraphCheck",
     "Script",
@@ -13,7 +16,9 @@ __all__ = [
     "drawn",
     "first_bad_node",
     "read_script",
+    "run_calls",
     "run_script",
     "shrink",
+    "write_calls",
     "write_script",
 ]

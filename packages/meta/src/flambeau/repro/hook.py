@@ -6,7 +6,6 @@ script is a warning; the program is compiled as it would be without.
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -89,7 +88,7 @@ def make_script(
     name: str,
 ) -> Script:
     """Write the script of a graph that fails, shrunk where the level says so."""
-    path = _free(settings.folder, name)
+    path = settings.place(name)
     if settings.level == 1:
         return write_script(path, gm, inputs, failure, spelled(check.backend), check, _advice(path))
     smaller = shrink(gm, inputs, check)
@@ -100,7 +99,7 @@ def make_script(
 
 def _written_early(gm: fx.GraphModule, inputs: list[Any], name: str, settings: Settings) -> Script:
     """A script that is there even when compiling ends the process."""
-    path = _free(settings.folder, graph_name(gm))
+    path = settings.place(graph_name(gm))
     failure = Failure("ended", "the process ended while this graph was compiled")
     return write_script(path, gm, inputs, failure, name, None, _advice(path))
 
@@ -144,16 +143,6 @@ def _real(value: Any, seed: int) -> Any:
     if not isinstance(value, torch.Tensor):
         return int(value) if isinstance(value, torch.SymInt) else value
     return drawn(value.shape, value.stride(), value.dtype, seed, str(value.device))
-
-
-def _free(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    head = "".join(c if c.isalnum() else "_" for c in name).strip("_")
-    for number in range(10_000):
-        path = folder / f"{head}_{os.getpid()}_{number}.py"
-        if not path.exists():
-            return path
-    raise FileExistsError(f"{folder} is full of scripts")
 
 
 def _advice(path: Path) -> str:

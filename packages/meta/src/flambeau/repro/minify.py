@@ -17,7 +17,8 @@ from typing import Any
 from torch import fx
 
 from flambeau.repro.check import Failure, GraphCheck
-from flambeau.repro.script import CannotWrite, Script, read_script, write_script
+from flambeau.repro.function_text import CannotWrite
+from flambeau.repro.script import Script, read_script, write_script
 from flambeau.repro.shrink import shrink
 
 SECONDS = 120.0
@@ -25,10 +26,10 @@ SECONDS = 120.0
 
 def minify(path: Path, most_tests: int = 400) -> Script | None:
     """Write `NAME_min.py` beside a script; None where its graph does not fail (any more)."""
-    gm, inputs, backend = read_script(path)
     kind = re.search(r"^FAILURE = '(\w+)'", path.read_text(encoding="utf-8"), re.MULTILINE)
     if kind is None:
-        raise CannotWrite(f"{path} does not say how it fails")
+        raise CannotWrite(f"{path} holds no graph that fails (one of calls is short already)")
+    gm, inputs, backend = read_script(path)
     ends = kind.group(1) == "ended"
     test = _Apart(backend) if ends else GraphCheck(backend, accuracy=kind.group(1) == "wrong")
     smaller = shrink(gm, inputs, test, most_tests)

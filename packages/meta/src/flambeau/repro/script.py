@@ -18,16 +18,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.errors import FlambeauError
 from flambeau.repro.check import Failure, GraphCheck
+from flambeau.repro.function_text import CannotWrite
 from flambeau.repro.shrink import Test
 
 SEED = 0
 TENSORS = "_tensors.pt"
-
-
-class CannotWrite(FlambeauError):
-    """A graph that has no form as a script."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ def write_script(
     held = {str(name): _attribute(gm, str(name)) for name in dict.fromkeys(names)}
     saved = True
     if test is not None:
-        drawn = [_like(value, number) for number, value in enumerate(values)]
+        drawn = [drawn_like(value, number) for number, value in enumerate(values)]
         found = test(gm, drawn)
         saved = found is None or found.kind != failure.kind
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +77,7 @@ def _text(
     command: str,
 ) -> str:
     code = gm.graph.python_code("self")
-    lines = ['"""A graph that fails.', "", *(f"{line}" for line in _quoted(str(failure)))]
+    lines = ['"""A graph that fails.', "", *(f"{line}" for line in quoted(str(failure)))]
     lines += ["", "Run it to see: it exits with 1 while the graph fails, with 0 once it does not."]
     lines += [command] if command else []
     lines += ['"""', "", "import sys", "from pathlib import Path", "", "import torch"]
@@ -101,14 +97,15 @@ def _text(
     else:
         lines += ["    return ["]
         for number, value in enumerate(inputs):
-            lines.append(f"        {_drawing(value, number)},")
+            lines.append(f"        {drawing_of(value, number)},")
         lines += ["    ]"]
     lines += ["", "", 'if __name__ == "__main__":']
     lines += ["    sys.exit(run_script(Graph(), inputs(), BACKEND, FAILURE))", ""]
     return "\n".join(lines)
 
 
-def _quoted(text: str) -> list[str]:
+def quoted(text: str) -> list[str]:
+    """Lines that may stand in a docstring."""
     return text.replace("\\", "\\\\").replace('"""', "'''").splitlines()
 
 
@@ -190,14 +187,16 @@ def drawn(
     return made.copy_(values).requires_grad_(requires_grad)
 
 
-def _like(value: Any, seed: int) -> Any:
+def drawn_like(value: Any, seed: int) -> Any:
+    """Numbers from a seed in place of a tensor; anything else as it is."""
     if not isinstance(value, torch.Tensor):
         return value
     place = str(value.device)
     return drawn(value.shape, value.stride(), value.dtype, seed, place, value.requires_grad)
 
 
-def _drawing(value: Any, seed: int) -> str:
+def drawing_of(value: Any, seed: int) -> str:
+    """The call of `drawn` that makes such a tensor."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     given = [str(tuple(value.shape)), str(tuple(value.stride())), str(value.dtype), str(seed)]

@@ -31,12 +31,28 @@ class Settings:
     inductor is given. level: 1: a graph that cannot be compiled is written as it is; 2: and shrunk
     (the default); 3: every graph is written before it is compiled, for what ends the process, and
     removed when that went well; 4: what compiled code gives is held against eager and double
-    precision, and a wrong graph is written and shrunk. folder: where scripts go.
+    precision, and a wrong graph is written and shrunk; after capture, so are whole calls. folder:
+    where scripts go.
     """
 
     after: str
     level: int = 2
     folder: Path = Path("flambeau-repro")
+
+    @property
+    def looks_at_calls(self) -> bool:
+        """Whether whole calls are compared too, for guards that are missing."""
+        return self.after == "capture" and self.level == 4
+
+    def place(self, name: str) -> Path:
+        """A path for a script that is not there yet; the folder is made."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        head = "".join(c if c.isalnum() else "_" for c in name).strip("_")
+        for number in range(10_000):
+            path = self.folder / f"{head}_{os.getpid()}_{number}.py"
+            if not path.exists():
+                return path
+        raise FileExistsError(f"{self.folder} is full of scripts")
 
     @staticmethod
     def from_environment(environment: Mapping[str, str] | None = None) -> Settings | None:

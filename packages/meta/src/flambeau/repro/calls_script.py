@@ -1,0 +1,187 @@
+"""A missing guard as a Python script that fails when it is run.
+
+In: a function and calls of which the last is answered by stale code. Out: a file, with tensors and
+modules beside it where text does not do. Invariant: what a script shows was seen to fail with the
+very values that the script makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from flambeau.repro.check import Failure
+from flambeau.repro.function_text import (
+    CannotWrite,
+    FunctionText,
+    function_of,
+    is_constant,
+    text_of,
+)
+from flambeau.repro.script import TENSORS, Script, drawing_of, drawn_like, quoted
+from flambeau.repro.shrink_text import ShortFunction, shorten
+from flambeau.repro.stale import Call, stale, state_of, two_calls
+
+STALE = "stale"
+
+
+def write_calls(path: Path, target: Callable[..., Any], calls: Sequence[Call]) -> Script | None:
+    """Find two of the calls that go wrong, shorten the function, write the script.
+
+    None where no two of them do: the last is right after each of the others, or wrong alone.
+    Raises CannotWrite for a function without source, or that reads what a script cannot make.
+    """
+    function, before = function_of(target)
+    text = text_of(function)
+    given = [replace(call, args=(*before, *call.args)) for call in calls]
+    try:
+        pair = two_calls(text.function(), given)
+    except Exception as error:  # the text alone does not run: a default that is computed, say
+        raise CannotWrite(f"{text.name} does not run by its text alone: {error}") from error
+    short = None if pair is None else shorten(text, pair)
+    return None if short is None else _write(path, short)
+
+
+def _write(path: Path, short: ShortFunction) -> Script:
+    short = _with_bare_modules(short)
+    held = dict(short.text.held)
+    drawn = [_with_drawn(call, held) for call in short.calls]
+    found = stale(short.text.function(), drawn)
+    saved = found is None
+    failure = Failure(STALE, str(found or short.difference))
+    calls = short.calls if saved else drawn
+    texts = [_call_text(call, held, saved) for call in calls]
+    bare = [value for value in held.values() if type(value) is torch.nn.Module]
+    held = {name: value for name, value in held.items() if type(value) is not torch.nn.Module}
+    for name, value in held.items():
+        _check_loads(name, value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.stem + TENSORS)
+    if held:
+        torch.save(held, beside)
+    whole = _text(short.text, texts, failure, held, beside.name, len(bare))
+    path.write_text(whole, encoding="utf-8")
+    return Script(path, failure, short.text.statements, saved)
+
+
+def _text(
+    text: FunctionText,
+    calls: Sequence[str],
+    failure: Failure,
+    held: dict[str, Any],
+    beside: str,
+    modules: int,
+) -> str:
+    lines = ['"""A call that is answered by code compiled for another: a guard is missing.', ""]
+    lines += [*quoted(str(failure)), ""]
+    lines += ["Run it to see: it exits with 1 while the last call goes wrong, with 0 once it does"]
+    lines += ["not. Each call: its arguments, and what the function finds around it.", '"""', ""]
+    lines += ["import sys", *["from pathlib import Path"] * bool(held), "", *text.imports]
+    lines += ["", "from flambeau.repro import Call, drawn, run_calls", ""]
+    if held:
+        lines += [f"HELD = torch.load(Path(__file__).with_name({beside!r}), weights_only=False)"]
+    lines += [f"{name} = HELD[{name!r}]" for name in text.held]
+    lines += [f"{name} = {value!r}" for name, value in text.constants.items()]
+    lines += [f"MODULE_{number} = torch.nn.Module()" for number in range(modules)]
+    for each in (*text.helpers, text.text):
+        lines += ["", "", each]
+    lines += ["", "", "CALLS = [", *(f"    {each}," for each in calls), "]", ""]
+    lines += ['if __name__ == "__main__":', f"    sys.exit(run_calls({text.name}, CALLS))", ""]
+    return "\n".join(lines)
+
+
+def run_calls(function: Callable[..., Any], calls: Sequence[Call]) -> int:
+    """What a script does: 1 and the failure while the last call goes wrong, 0 once it does not."""
+    found = stale(function, calls)
+    print("it does not fail any more" if found is None else f"{STALE}: {found}")
+    return 0 if found is None else 1
+
+
+def _with_bare_modules(short: ShortFunction) -> ShortFunction:
+    """Modules without anything but plain values in place of arguments, where that still fails."""
+    kept = short.calls[-1].args
+    for at, module in enumerate(kept):
+        if not isinstance(module, torch.nn.Module):
+            continue
+        bare = torch.nn.Module()
+        calls = [
+            replace(call, args=(*call.args[:at], bare, *call.args[at + 1 :]))
+            for call in short.calls
+            if len(call.args) > at and call.args[at] is module
+        ]
+        if len(calls) < len(short.calls):
+            continue
+        try:
+            found = stale(short.text.function(), calls)
+        except (AttributeError, TypeError):  # more of the module is needed than plain values
+            continue
+        if found is not None:
+            short = replace(short, calls=tuple(calls), difference=found)
+    return short
+
+
+def _check_loads(name: str, value: Any) -> None:
+    """Raises CannotWrite for a module of a class that a script would not find."""
+    for inner in value.modules() if isinstance(value, torch.nn.Module) else ():
+        if type(inner).__module__ == "__main__":
+            own = type(inner).__qualname__
+            raise CannotWrite(f"{name} is a {own}: put its class into a file that can be imported")
+
+
+def _with_drawn(call: Call, held: dict[str, Any]) -> Call:
+    """The call with numbers from a seed in place of its tensors."""
+    numbers = iter(range(10_000))
+
+    def made(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return drawn_like(value, next(numbers))
+        if type(value) in (list, tuple):
+            return type(value)(map(made, value))
+        if type(value) is dict:
+            return {key: made(item) for key, item in value.items()}
+        return value
+
+    kwargs = {name: made(value) for name, value in call.kwargs.items()}
+    return replace(call, args=tuple(map(made, call.args)), kwargs=kwargs)
+
+
+def _call_text(call: Call, held: dict[str, Any], saved: bool) -> str:
+    """A call as source; what has no text goes into `held`, once."""
+    numbers = iter(range(10_000))
+
+    def spelled(value: Any) -> str:
+        if is_constant(value):
+            return repr(value)
+        if isinstance(value, torch.Tensor) and not saved:
+            return drawing_of(value, next(numbers))
+        if type(value) is torch.nn.Module:
+            modules = [name for name, each in held.items() if type(each) is torch.nn.Module]
+            name = next((each for each in modules if held[each] is value), f"MODULE_{len(modules)}")
+            held[name] = value
+            return name
+        if isinstance(value, torch.Tensor | torch.nn.Module):
+            same = (name for name, each in held.items() if each is value)
+            name = next(same, f"value {len(held)}")
+            held[name] = value
+            return f"HELD[{name!r}]"
+        if type(value) in (list, tuple):
+            inside = ", ".join(map(spelled, value))
+            comma = "," if type(value) is tuple and len(value) == 1 else ""
+            return f"[{inside}]" if type(value) is list else f"({inside}{comma})"
+        if type(value) is dict and all(map(is_constant, value)):
+            return "{" + ", ".join(f"{k!r}: {spelled(v)}" for k, v in value.items()) + "}"
+        raise CannotWrite(f"an argument is a {type(value).__name__}")
+
+    parts = [spelled(tuple(call.args))]
+    if call.kwargs:
+        parts.append(f"kwargs={spelled(dict(call.kwargs))}")
+    if call.state:
+        parts.append(f"state={call.state!r}")
+    return f"Call({', '.join(parts)})"
+
+
+__all__ = ["Call", "run_calls", "state_of", "write_calls"]
