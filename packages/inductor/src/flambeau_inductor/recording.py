@@ -81,6 +81,7 @@ def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
         automatic=asked is None,
         copies=getattr(info, "kind", "inference") != "backward",
         size=most_held(program),
+        reusable=tuple(getattr(info, "reusable_inputs", ())),
     )
 
 

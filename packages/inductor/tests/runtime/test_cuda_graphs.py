@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,59 +13,17 @@ from flambeau_inductor.runtime.cuda_graphs import (
     MOST_RECORDINGS,
     PATIENCE,
     WARM_UP,
+    Call,
+    Made,
     Recorded,
     Rules,
     rules_from,
 )
+from flambeau_inductor.runtime.lending import is_recorded
+
+from tests.recorder import Recorder
 
 SIZE = 1000
-
-
-class Recorder:
-    """Replays by running again, into the outputs of the recording."""
-
-    device_type = "cpu"
-
-    def __init__(self) -> None:
-        self.current = 1
-        self.recordings = 0
-        self.shared: list[bool] = []
-        self.taken: tuple[float, float] | None = (1.0, 1.0)
-        self.refused: str | None = None
-        self.recording_elsewhere = False
-
-    def busy(self) -> str | None:
-        return "the caller is recording" if self.recording_elsewhere else None
-
-    def refusal(self, rules: Rules) -> str | None:
-        return self.refused
-
-    def watch(self) -> Recorder:
-        return self
-
-    def stop(self) -> None:
-        """All is queued."""
-
-    def seconds(self) -> tuple[float, float] | None:
-        return self.taken
-
-    def stream(self) -> int:
-        return self.current
-
-    def record(
-        self, run: Callable[[], tuple[Any, ...]], shared: bool
-    ) -> tuple[Callable[[], None], Any]:
-        self.recordings += 1
-        self.shared.append(shared)
-        outputs = run()
-        for output in outputs:
-            output.fill_(-7)  # nothing is computed while recording
-
-        def replay() -> None:
-            for output, value in zip(outputs, run(), strict=True):
-                output.copy_(value)
-
-        return replay, outputs
 
 
 def _double(args: list[Any]) -> tuple[Any, ...]:
@@ -151,7 +108,7 @@ def test_the_output_of_another_recording_is_read_in_place() -> None:
     for _ in range(WARM_UP + 1):
         middle = first([torch.randn(SIZE), w])[0]
         _check(second, middle, w)
-    assert cuda_graphs.is_recorded(middle) and not cuda_graphs.is_recorded(w)
+    assert is_recorded(middle) and not is_recorded(w)
     assert second._recording is not None
     assert second._recording.pinned == ((0, middle.data_ptr()),)
     assert second._recording.copied == (1,)
@@ -187,7 +144,7 @@ def test_what_cannot_be_recorded_runs_plainly(other: Any) -> None:
 
 def test_a_recorder_that_fails_runs_plainly() -> None:
     class Failing(Recorder):
-        def record(self, run: Callable[[], tuple[Any, ...]], shared: bool) -> Any:
+        def record(self, call: Call, args: list[Any], pool: Any) -> Made:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     recorded = Recorded(_double, Rules(), Failing())
@@ -205,8 +162,10 @@ def test_unasked_it_records_where_launches_dominate() -> None:
     for _ in range(WARM_UP + 6):
         held.append(_check(recorded, *_inputs()))
     assert recorded.plain == {"warming up": WARM_UP, cuda_graphs.MEASURED: 1}
-    assert recorded.replays == 5 and recorder.shared == [True]  # results are copies: none is held
-    assert not any(cuda_graphs.is_recorded(each) for made in held for each in made)
+    assert recorded.replays == 5 and recorder.pools == [
+        "shared"
+    ]  # results are copies: none is held
+    assert not any(is_recorded(each) for made in held for each in made)
 
 
 def test_unasked_it_does_not_record_where_the_device_takes_longer() -> None:
@@ -252,10 +211,10 @@ def test_what_no_caller_sees_is_not_copied() -> None:
     recorded, recorder = _made(copies=True, inside=(0,))
     for _ in range(WARM_UP + 2):
         made = _check(recorded, *_inputs())
-        assert cuda_graphs.is_recorded(made[0]) == bool(recorded.replays)
-        assert not cuda_graphs.is_recorded(made[1])
+        assert is_recorded(made[0]) == bool(recorded.replays)
+        assert not is_recorded(made[1])
         del made
-    assert recorded.replays == 2 and recorder.shared == [False]
+    assert recorded.replays == 2 and recorder.pools == [None]
 
 
 def test_nothing_is_replayed_while_the_caller_records() -> None:
@@ -290,5 +249,5 @@ def test_a_result_that_is_a_parameter_is_not_recorded() -> None:
 
 
 def test_rules_survive_as_data() -> None:
-    rules = Rules((0, 2), (1,), True, True, 77)
+    rules = Rules((0, 2), (1,), True, True, 77, (1,))
     assert rules_from(json.loads(json.dumps(rules.data()))) == rules

@@ -11,6 +11,10 @@ recording. Outputs are handed out as they are: the next replay first makes sure 
 their memory any more. One that callers keep holding (a loss in a list) is copied out by the next
 recording.
 
+What a recording saves for another one is lent: the other is recorded in the same memory, and puts
+its own values where it has read for the last time (see `lending`). So the memory of a forward and
+of its backward graph is that of the larger, not the sum.
+
 A recording that nobody asked for (`Rules.automatic`) is made only where launching took most of a
 run. Small results are copied out from the start where the rules say so. Recordings that copy
 everything out share the memory of a stream: between two replays nothing of theirs is alive. Any
@@ -29,6 +33,15 @@ from typing import Any, Protocol
 import torch
 
 from flambeau_inductor._torch_compat import storage_handle, storage_users
+from flambeau_inductor.runtime.lending import (
+    RECORDED,
+    Loan,
+    address_of,
+    best_loan,
+    is_recorded,
+    lendable,
+    seen_through,
+)
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -67,14 +80,27 @@ class Recorder(Protocol):
         """Begin to measure the work that is queued from here on."""
         ...
 
-    def record(
-        self, run: Callable[[], tuple[Any, ...]], shared: bool
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
-        """Record what `run` queues: how to replay it, and its results.
-
-        shared: nothing that it makes is alive between two replays.
-        """
+    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
+        """Record what `call(args)` queues, in memory of its own where `pool` is None."""
         ...
+
+    def pool(self) -> Any:
+        """Memory for recordings of this stream of which nothing is alive between two replays."""
+        ...
+
+    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
+        """The bytes of a tensor's whole memory as a tensor that does not keep others from being
+        given it; `keep` lives as long as its memory is referred to."""
+        ...
+
+
+@dataclass(frozen=True)
+class Made:
+    """How to replay a recording, its results, and the memory that they are in."""
+
+    replay: Callable[[], None]
+    outputs: tuple[Any, ...]
+    pool: Any
 
 
 class Watch(Protocol):
@@ -96,6 +122,7 @@ class Rules:
     static: inputs that keep their addresses. inside: outputs that no caller sees (saved for a
     backward graph, or copied into an input afterwards). automatic: only where launches dominate.
     copies: small results that callers see are copied out. size: bytes that a recording holds.
+    reusable: inputs that nobody reads afterwards.
     """
 
     static: tuple[int, ...] = ()
@@ -103,6 +130,7 @@ class Rules:
     automatic: bool = False
     copies: bool = False
     size: int = 0
+    reusable: tuple[int, ...] = ()
 
     def data(self) -> dict[str, Any]:
         """The same of JSON's kinds."""
@@ -117,13 +145,15 @@ def rules_from(data: Mapping[str, Any]) -> Rules:
         data["automatic"],
         data["copies"],
         data["size"],
+        tuple(data.get("reusable", ())),
     )
 
 
 @dataclass(frozen=True)
 class Recording:
     """`pinned` holds the address of each input that is read in place, `buffers` are the others;
-    `users` counts the references to the memory of each output that is handed out, by handle."""
+    `users` counts the references to the memory of each output that is handed out, by handle;
+    `loan` is what another recording may put its values into."""
 
     replay: Callable[[], None]
     stream: int
@@ -133,6 +163,7 @@ class Recording:
     pinned: tuple[tuple[int, int], ...]
     copied: tuple[int, ...]
     buffers: tuple[torch.Tensor, ...]
+    loan: Loan | None = None
 
 
 class NotRecordable(RuntimeError):
@@ -155,6 +186,7 @@ class Recorded:
         self._recording: Recording | None = None
         self._made = 0
         self._misfits = 0
+        self._lends, self._overwritable = True, 0
         self._copied_out: set[int] = set()
         self._refusal: str | None = None
         self._lock = threading.Lock()
@@ -174,8 +206,10 @@ class Recorded:
                 self._misfits = 0
                 return self._replay(recording, args)
             self._misfits += 1
-            if self._misfits >= PATIENCE:
-                self._misfits, self._recording = 0, None
+            self._overwritable += reason == LENT
+            if PATIENCE in (self._misfits, self._overwritable):
+                self._lends = self._lends and reason != LENT
+                self._misfits, self._overwritable, self._recording = 0, 0, None
                 self._copied_out.update(_held(recording))
                 if self._made >= MOST_RECORDINGS:
                     self._refusal = f"{MOST_RECORDINGS} recordings did not fit: {reason}"
@@ -254,7 +288,37 @@ class Recorded:
         )
 
     def _record(self, args: Sequence[Any]) -> Recording:
-        inputs: list[Any] = []
+        stream = self._recorder.stream()
+        pinned, copied = self._places(args)
+        buffers = tuple(_buffer_like(args[position]) for position in copied)
+        _copy(buffers, [args[position] for position in copied])
+        if self.rules.copies:
+            self._copied_out.update(self._small_results())
+        found = best_loan(args, self.rules.reusable, stream)
+        loan, taken = (None, {}) if found is None else (found[0], found[0].take(found[1]))
+        given = list(args)
+        for position, buffer in zip(copied, buffers, strict=True):
+            given[position] = buffer
+        for position, at in pinned:
+            if at in taken:
+                given[position] = seen_through(taken[at], given[position])
+        kept = [args[position] for position, at in pinned if at not in taken]
+        pinned = [(position, args[position].data_ptr()) for position, _ in pinned]
+        shared = bool(self._results) and self._copied_out >= set(self._results)
+        pool = loan.pool if loan is not None and taken else None
+        taken.clear()  # only `given` holds what was lent, and the call gives it up as it goes
+        own = self._recorder.pool() if shared and pool is None else pool
+        made = self._recorder.record(self._call, given, own)
+        self._copied_out.update(_among(buffers, made.outputs))
+        if _among(kept, made.outputs):
+            raise NotRecordable("a result is an input as it came")
+        recording = self._recorded(made, stream, tuple(pinned), tuple(copied), buffers)
+        if loan is not None and pool is not None:
+            loan.held = lambda: bool(_held(recording))
+        return recording
+
+    def _places(self, args: Sequence[Any]) -> tuple[list[tuple[int, int]], list[int]]:
+        """Inputs that are read where they are, with where their memory begins, and the others."""
         pinned: list[tuple[int, int]] = []
         copied: list[int] = []
         for position, value in enumerate(args):
@@ -263,28 +327,28 @@ class Recorded:
             if value.device.type != self._recorder.device_type:
                 raise NotRecordable(f"input {position} is on {value.device}")
             if position in self._static or is_recorded(value):
-                pinned.append((position, value.data_ptr()))
-                inputs.append(value)
+                pinned.append((position, address_of(value)))
             else:
                 copied.append(position)
-                inputs.append(_buffer_like(value))
-        buffers = tuple(inputs[position] for position in copied)
-        _copy(buffers, [args[position] for position in copied])
-        stream = self._recorder.stream()
-        if self.rules.copies:
-            self._copied_out.update(self._small_results())
-        shared = bool(self._results) and self._copied_out >= set(self._results)
-        replay, outputs = self._recorder.record(lambda: self._call(list(inputs)), shared)
-        self._copied_out.update(_among(buffers, outputs))
-        if _among([inputs[position] for position, _ in pinned], outputs):
-            raise NotRecordable("a result is an input as it came")
+        return pinned, copied
+
+    def _recorded(
+        self,
+        made: Made,
+        stream: int,
+        pinned: tuple[tuple[int, int], ...],
+        copied: tuple[int, ...],
+        buffers: tuple[torch.Tensor, ...],
+    ) -> Recording:
+        """The recording, once it is known which outputs are handed out as they are."""
+        outputs, loan = self._lent(made, stream) if self._lends else (made.outputs, None)
         kept = [
             (position, output)
             for position, output in enumerate(outputs)
             if isinstance(output, torch.Tensor) and position not in self._copied_out
         ]
         recording = Recording(
-            replay=replay,
+            replay=made.replay,
             stream=stream,
             outputs=outputs,
             users=tuple(
@@ -293,14 +357,27 @@ class Recorded:
                 for handle in [storage_handle(output)]
             ),
             copied_out=frozenset(self._copied_out),
-            pinned=tuple(pinned),
-            copied=tuple(copied),
+            pinned=pinned,
+            copied=copied,
             buffers=buffers,
+            loan=loan,
         )
-        addresses = {output.untyped_storage().data_ptr() for _, output in kept}
-        _RECORDED.add(addresses)
-        weakref.finalize(recording, _RECORDED.discard, addresses)
+        addresses = {address_of(output) for _, output in kept}
+        RECORDED.add(addresses, loan)
+        weakref.finalize(recording, RECORDED.discard, addresses, loan)
         return recording
+
+    def _lent(self, made: Made, stream: int) -> tuple[tuple[Any, ...], Loan | None]:
+        """The outputs, of those that are saved for another recording only where they are, and the
+        loan that keeps their memory."""
+        outputs = list(made.outputs)
+        owners: dict[int, torch.Tensor] = {}
+        for at, positions in lendable(outputs, self.rules.inside, self._copied_out).items():
+            owners[at] = outputs[positions[0]]
+            memory = self._recorder.alias(owners[at], made.replay)
+            for position in positions:
+                outputs[position] = seen_through(memory, outputs[position])
+        return tuple(outputs), Loan(stream, made.pool, owners) if owners else None
 
     def _misfit(self, recording: Recording, args: Sequence[Any]) -> str | None:
         """Why this call cannot be a replay."""
@@ -309,6 +386,8 @@ class Recorded:
         for position, address in recording.pinned:
             if args[position].data_ptr() != address:
                 return f"input {position} has moved"
+        if recording.loan is not None and recording.loan.in_use():
+            return LENT
         return HELD if _held(recording) else None
 
     def _replay(self, recording: Recording, args: list[Any]) -> tuple[Any, ...]:
@@ -325,36 +404,10 @@ class Recorded:
 
 
 HELD = "an output of the last replay is still held"
+LENT = "what was made in its memory, a gradient, is still held"
 MEASURED = "what launching takes is measured"
 MOVING = "inputs of many bytes are elsewhere at each call"
 BUSY = "the device takes longer than launching does"
-
-
-class _Addresses:
-    """Storages that living recordings hand out."""
-
-    def __init__(self) -> None:
-        self._found: set[int] = set()
-        self._lock = threading.Lock()
-
-    def add(self, addresses: set[int]) -> None:
-        with self._lock:
-            self._found |= addresses
-
-    def discard(self, addresses: set[int]) -> None:
-        with self._lock:
-            self._found -= addresses
-
-    def __contains__(self, address: object) -> bool:
-        return address in self._found
-
-
-_RECORDED = _Addresses()
-
-
-def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's memory belongs to a recording's outputs."""
-    return tensor.untyped_storage().data_ptr() in _RECORDED
 
 
 def _held(recording: Recording) -> list[int]:

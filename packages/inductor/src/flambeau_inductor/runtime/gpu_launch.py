@@ -17,6 +17,13 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream
+from flambeau_inductor.runtime.gpu_descriptors import (
+    Descriptor,
+    Tiled,
+    as_passed,
+    cuda_encode,
+    tiled,
+)
 
 Queue = Callable[..., object]
 Library = Callable[["Site"], Queue]
@@ -34,6 +41,9 @@ class Site(ctypes.Structure):
         ("shared", ctypes.c_uint),
         ("addresses", ctypes.c_uint),
         ("nulls", ctypes.c_uint),
+        ("descriptors", ctypes.c_uint),
+        ("tiled", ctypes.POINTER(Tiled)),
+        ("encode", ctypes.c_void_p),
     )
 
 
@@ -53,7 +63,11 @@ def cuda_launch() -> int:
 
 class Launcher:
     """One kernel on one grid. `queue(stream, *addresses)` is what a wrapper calls; the launcher
-    must outlive it. Called itself, it takes the buffers as tensors and finds the stream."""
+    must outlive it. Called itself, it takes the buffers as tensors and finds the stream.
+
+    Descriptors are encoded by the native part at each launch; without it, and for unaligned
+    buffers, the variant runs that does not take them.
+    """
 
     def __init__(
         self,
@@ -64,6 +78,9 @@ class Launcher:
         prepare: Callable[[bool], Any],
         library: Library | None,
         driver: Callable[[], int] = cuda_launch,
+        *,
+        descriptors: tuple[Descriptor, ...] = (),
+        encoder: Callable[[], int] = cuda_encode,
     ) -> None:
         self.name = name
         self._programs = programs
@@ -72,6 +89,8 @@ class Launcher:
         self._prepare = prepare
         self._library = library
         self._driver = driver
+        self._descriptors = descriptors
+        self._encoder = encoder
         self._variants: dict[bool, Any] = {}
         self._sites: list[Site] = []
         self._queues: dict[bool, Queue] = {}
@@ -105,10 +124,15 @@ class Launcher:
     def _made(self, aligned: bool) -> Queue:
         if not self._programs:
             return _nothing
+        if self._descriptors and aligned and not self._described():
+            aligned = False
         kernel = self.prepare(aligned=aligned)
         run = kernel.run  # loads the binary on first access
         if self._library is None or not aligned:  # the native part turns unaligned buffers down
             return self._through(run, kernel)
+        metas = kernel.metadata.tensordesc_meta if self._descriptors else ()
+        told = [tiled(d, meta) for d, meta in zip(self._descriptors, metas, strict=True)]
+        passed = self._addresses + sum(1 + 2 * each.rank for each in told)
         site = Site(
             driver=self._driver(),
             function=kernel.function,
@@ -117,18 +141,30 @@ class Launcher:
             threads=32 * kernel.metadata.num_warps,
             shared=kernel.metadata.shared,
             addresses=self._addresses,
-            nulls=parameters_of(kernel.asm["ptx"]) - self._addresses,
+            nulls=parameters_of(kernel.asm["ptx"]) - passed,
+            descriptors=len(told),
+            tiled=(Tiled * len(told))(*told),
+            encode=self._encoder() if told else None,
         )
         self._sites.append(site)
         return self._library(site)
+
+    def _described(self) -> bool:
+        """Whether the native part can give the kernel its descriptors."""
+        if self._library is None:
+            return False
+        kernel = self.prepare(aligned=True)
+        metas = getattr(kernel.metadata, "tensordesc_meta", None)
+        return as_passed(kernel.asm["ptx"], self._addresses, self._descriptors, metas)
 
     def _through(self, run: Any, kernel: Any) -> Queue:
         """A queue that goes through Triton's own launcher."""
         head = (self._programs, 1, 1)
         rest = (kernel.function, kernel.packed_metadata, None, None, None)
+        constants = (*(None for _ in self._descriptors), *self._constants)
 
         def queue(stream: int, *addresses: int) -> None:
-            run(*head, stream, *rest, *addresses, *self._constants)
+            run(*head, stream, *rest, *addresses, *constants)
 
         return queue
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream
-from flambeau_inductor.runtime.cuda_graphs import Rules
+from flambeau_inductor.runtime.cuda_graphs import Call, Made, Rules
 
 SHARE_OF_MEMORY = 32
 """Recordings that nobody asked for hold at most this part of the device's memory each."""
@@ -50,34 +49,56 @@ class CudaRecorder:
         """Begin to measure."""
         return CudaWatch(self._device)
 
-    def record(
-        self, run: Callable[[], tuple[Any, ...]], shared: bool
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
         """See `Recorder`."""
         place = self._device, self.stream()
-        pool = _pool(place) if shared else None
         torch.cuda.synchronize(self._device)
         try:
-            return self._recorded(run, place, pool)
+            return self._recorded(call, args, place, pool)
         except Exception:
             # the random generator of the device still waits for the end of the broken recording
-            self._recorded(tuple, place, pool)
+            self._recorded(tuple, [], place, pool)
             raise
 
-    def _recorded(
-        self, run: Callable[[], tuple[Any, ...]], place: tuple[int, int], pool: Any
-    ) -> tuple[Callable[[], None], tuple[Any, ...]]:
+    def _recorded(self, call: Call, args: list[Any], place: tuple[int, int], pool: Any) -> Made:
         # `torch.cuda.graph` would also collect garbage and empty the allocator's cache each time
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(_side_stream(place)):
             graph.capture_begin(pool=pool, capture_error_mode="thread_local")
             try:
-                outputs = run()
+                outputs = call(args)
             except BaseException:
                 _abandoned(graph)
                 raise
             graph.capture_end()
-        return graph.replay, outputs
+        return Made(graph.replay, outputs, graph.pool())
+
+    def pool(self) -> Any:
+        """See `Recorder`."""
+        return _pool((self._device, self.stream()))
+
+    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
+        """See `Recorder`."""
+        whole = tensor.untyped_storage()
+        return torch.as_tensor(
+            _Memory(whole.data_ptr(), whole.nbytes(), keep), device=tensor.device
+        )
+
+
+class _Memory:
+    """Bytes of a device, as other libraries hand them to torch: it refers to this object for as
+    long as it refers to them (https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html).
+    """
+
+    def __init__(self, address: int, size: int, keep: object) -> None:
+        self.keep = keep
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
 
 
 def _abandoned(graph: torch.cuda.CUDAGraph) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from flambeau_inductor._torch_compat import overload_of
 from flambeau_inductor.runtime.draws import BERNOULLI, bernoulli
-from flambeau_inductor.runtime.packed import PackedConvolution
+from flambeau_inductor.runtime.packed import PackedConvolution, PackedOneDnn
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -77,7 +77,8 @@ def _with_dense_weight(target: str) -> Callable[..., Any]:
 
 
 PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
-    "aten.convolution.default": PackedConvolution
+    "aten.convolution.default": PackedConvolution,
+    "mkldnn._convolution_pointwise.default": PackedOneDnn,
 }
 """Operators of which there is a form that keeps the weight, its second argument, packed."""
 

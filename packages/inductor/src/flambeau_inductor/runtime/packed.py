@@ -1,8 +1,8 @@
 """Convolutions whose weights are brought into the library's own order once.
 
-In: the arguments of `aten.convolution`. Out: its result. Invariant: a packed weight is used only
-with the tensor that it was made of, while that tensor has not been written to; anything that
-oneDNN does not take goes to the plain operator.
+In: the arguments of `aten.convolution`, or of oneDNN's own. Out: its result. Invariant: a packed
+weight is used only with the tensor that it was made of, while that tensor has not been written to;
+anything that oneDNN does not take goes to the plain operator.
 
 Without this each call reorders the weights anew, which for many channels and small images takes
 longer than the convolution. Writes through `.data` are not seen: whoever asks for `freezing`
@@ -24,13 +24,38 @@ IMAGE = 4
 Ints = Sequence[int]
 
 
+class PackedWeights:
+    """Weights in oneDNN's order, for as long as this lives."""
+
+    def __init__(self, pack: OpOverload) -> None:
+        self._pack = pack
+        self._packed: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+
+    def of(
+        self,
+        weight: Tensor,
+        image: Tensor,
+        padding: Ints,
+        stride: Ints,
+        dilation: Ints,
+        groups: int,
+    ) -> Tensor:
+        """The weight for images of this size."""
+        shape = tuple(image.shape)
+        key = (weight.data_ptr(), weight._version, shape, *map(tuple, (stride, padding, dilation)))
+        if key not in self._packed:
+            packed = self._pack(weight, padding, stride, dilation, groups, shape)
+            self._packed[key] = weight, packed  # while it is kept, nobody else gets its address
+        return self._packed[key][1]
+
+
 class PackedConvolution:
-    """Call it like `aten.convolution`; it keeps what it packed for as long as it lives."""
+    """Call it like `aten.convolution`."""
 
     def __init__(self) -> None:
         self._plain: OpOverload = overload_of("aten.convolution.default")
         self._onednn = onednn_convolution()
-        self._packed: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self._weights = None if self._onednn is None else PackedWeights(self._onednn[1])
 
     def __call__(
         self,
@@ -45,17 +70,42 @@ class PackedConvolution:
         groups: int,
     ) -> Tensor:
         fits = not transposed and image.dtype == torch.float32 and image.dim() == IMAGE
-        if self._onednn is None or not fits or not image.numel() or not weight.numel():
+        fits = fits and image.numel() > 0 and weight.numel() > 0
+        if self._onednn is None or self._weights is None or not fits:
             result: Tensor = self._plain(
                 image, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
             return result
-        compute, pack = self._onednn
-        shape = tuple(image.shape)
-        key = (weight.data_ptr(), weight._version, shape, *map(tuple, (stride, padding, dilation)))
-        if key not in self._packed:
-            packed = pack(weight, padding, stride, dilation, groups, shape)
-            self._packed[key] = weight, packed  # while it is kept, nobody else gets its address
+        compute, _ = self._onednn
+        packed = self._weights.of(weight, image, padding, stride, dilation, groups)
         arguments: tuple[Any, ...] = (padding, stride, dilation, groups, "none", [], "")
-        result = compute(image, self._packed[key][1], bias, *arguments)
+        result = compute(image, packed, bias, *arguments)
+        return result
+
+
+class PackedOneDnn:
+    """Call it like oneDNN's convolution, which whoever compiled has chosen."""
+
+    def __init__(self) -> None:
+        found = onednn_convolution()
+        if found is None:
+            raise LookupError("oneDNN's convolution is missing here, or switched off")
+        self._compute, pack = found
+        self._weights = PackedWeights(pack)
+
+    def __call__(
+        self,
+        image: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        padding: Ints,
+        stride: Ints,
+        dilation: Ints,
+        groups: int,
+        *after: Any,
+    ) -> Tensor:
+        packed = self._weights.of(weight, image, padding, stride, dilation, groups)
+        result: Tensor = self._compute(
+            image, packed, bias, padding, stride, dilation, groups, *after
+        )
         return result

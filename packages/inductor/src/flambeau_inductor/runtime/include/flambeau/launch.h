@@ -10,16 +10,64 @@ namespace fl {
 typedef int (*Driver)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                       void*, void**, void**);
 
+// cuTensorMapEncodeTiled(map, type, rank, address, sizes, strides in bytes, box, steps, interleave,
+//                        swizzle, promotion in the level 2 cache, what is outside)
+typedef int (*Encode)(void*, int, unsigned, void*, const unsigned long long*,
+                      const unsigned long long*, const unsigned*, const unsigned*, int, int, int,
+                      int);
+
+enum { most_parameters = 256, most_rank = 5, most_descriptors = 8, cache_lines_of_128 = 2 };
+
+// What a descriptor of the tensor memory accelerator says of the memory behind one address:
+// sizes and strides in elements, the innermost dimension first. See runtime/gpu_descriptors.py.
+struct Tiled {
+  unsigned argument, rank, type, itemsize, swizzle, box[most_rank];
+  unsigned long long offset, size[most_rank], stride[most_rank];
+};
+
+// 128 bytes that only the driver knows the meaning of
+struct alignas(64) Map {
+  unsigned char bytes[128];
+};
+
 // One kernel on one grid. `unaligned` is called with the same arguments where an address is no
-// multiple of 16. `nulls` parameters behind the addresses are null pointers.
+// multiple of 16. Behind the addresses come the descriptors, each with its sizes and strides as
+// Triton passes them (outermost first), then `nulls` null pointers.
 struct Site {
   Driver driver;
   void* function;
   PyObject* unaligned;
-  unsigned programs, threads, shared, addresses, nulls;
+  unsigned programs, threads, shared, addresses, nulls, descriptors;
+  const Tiled* tiled;
+  Encode encode;
 };
 
-enum { most_parameters = 256 };
+// What the parameters of descriptors point to during a launch.
+struct Described {
+  Map map;
+  unsigned size[most_rank];
+  unsigned long long stride[most_rank];
+};
+
+// Encodes a descriptor of the memory at `address`, and points `parameter` to what is passed of it.
+// Returns the driver's status; `count` parameters are there before, and more afterwards.
+static int describe(const Site* site, const Tiled& told, unsigned long long address,
+                    Described& made, void** parameter, long& count) {
+  unsigned long long bytes[most_rank];
+  unsigned step[most_rank];
+  const unsigned rank = told.rank;
+  for (unsigned d = 0; d < rank; d++) {
+    step[d] = 1;
+    if (d > 0) bytes[d - 1] = told.stride[d] * told.itemsize;
+    made.size[d] = (unsigned)told.size[rank - 1 - d];
+    made.stride[d] = told.stride[rank - 1 - d];
+  }
+  parameter[count++] = &made.map;
+  for (unsigned d = 0; d < rank; d++) parameter[count++] = &made.size[d];
+  for (unsigned d = 0; d < rank; d++) parameter[count++] = &made.stride[d];
+  return site->encode(&made.map, (int)told.type, rank, (void*)(address + told.offset), told.size,
+                      bytes, told.box, step, 0, (int)told.swizzle, cache_lines_of_128, 0);
+}
 
 // Arguments from Python: the stream's handle, then the addresses.
 static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
@@ -48,11 +96,18 @@ static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
     Py_DecRef(given);
     return done;
   }
-  const long total = addresses + site->nulls;
-  for (long k = addresses; k < total; k++) {
-    value[k] = 0;
-    parameter[k] = &value[k];
+  Described described[most_descriptors];
+  long total = addresses;
+  for (unsigned k = 0; k < site->descriptors; k++) {
+    const Tiled& told = site->tiled[k];
+    const int wrong = describe(site, told, value[told.argument], described[k], parameter, total);
+    if (wrong) {
+      return PyErr_Format(PyExc_RuntimeError,
+                          "the CUDA driver refused a tensor descriptor (error %d)", wrong);
+    }
   }
+  unsigned long long null = 0;
+  for (unsigned k = 0; k < site->nulls; k++) parameter[total++] = &null;
   void* state = PyEval_SaveThread();
   const int status = site->driver(site->function, site->programs, 1, 1, site->threads, 1, 1,
                                   site->shared, stream, parameter, nullptr);
@@ -69,9 +124,15 @@ static PyMethodDef method = {"queue", (PyCFunction)(void*)queue, FL_FASTCALL, nu
 
 // The Python function that queues the kernel of `site`, which must outlive it.
 extern "C" PyObject* flambeau_launcher(fl::Site* site) {
-  if (site->addresses + site->nulls > fl::most_parameters) {
+  long total = (long)site->addresses + site->nulls;
+  bool fits = site->descriptors <= fl::most_descriptors;
+  for (unsigned k = 0; fits && k < site->descriptors; k++) {
+    fits = site->tiled[k].rank <= fl::most_rank && site->tiled[k].argument < site->addresses;
+    total += 1 + 2 * (long)site->tiled[k].rank;
+  }
+  if (!fits || total > fl::most_parameters) {
     return PyErr_Format(PyExc_TypeError, "a kernel of %ld parameters is more than is launched",
-                        (long)(site->addresses + site->nulls));
+                        total);
   }
   PyObject* self = PyLong_FromVoidPtr(site);
   if (self == nullptr) return nullptr;

@@ -1,0 +1,144 @@
+"""Memory that a recording's results leave to another recording of the same stream.
+
+In: what a recording made for another one alone: what a forward graph saves for its backward. Out:
+the same memory, in which the second recording puts its own values once it has read it. Invariant:
+memory is lent once, by the recording that made it to one that nobody reads it after; results that
+callers see, and whatever two places refer to, are never lent.
+
+Between two replays of the lender the borrower may write over all of its pool but what is not lent.
+The lender therefore asks, before each replay, whether somebody holds what the borrower made.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+Held = Callable[[], bool]
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Where the memory that a tensor looks into begins."""
+    return tensor.untyped_storage().data_ptr()
+
+
+@dataclass(slots=True, eq=False)
+class Loan:
+    """Memory of one recording. `owners` keep it from being given away, by address, until it is
+    taken; `held` then says whether somebody still refers to a result of the borrower."""
+
+    stream: int
+    pool: Any
+    owners: dict[int, torch.Tensor]
+    taken: bool = False
+    held: Held | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def bytes(self, addresses: Iterable[int]) -> int:
+        """Of the memory at these addresses, what can still be taken."""
+        owners = [self.owners[at] for at in set(addresses) if at in self.owners]
+        return 0 if self.taken else sum(each.untyped_storage().nbytes() for each in owners)
+
+    def take(self, addresses: Iterable[int]) -> dict[int, torch.Tensor]:
+        """The owners of what is at these addresses, which from here on only the caller holds."""
+        with self.lock:
+            if self.taken:
+                return {}
+            self.taken = True
+            return {at: self.owners.pop(at) for at in set(addresses) if at in self.owners}
+
+    def in_use(self) -> bool:
+        """Whether a result of the borrower lies where the lender's next replay would write."""
+        return self.held is not None and self.held()
+
+
+class Register:
+    """Memory of what living recordings hand out: by address, one entry a recording."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, list[Loan | None]] = {}
+        self._lock = threading.Lock()
+
+    def add(self, addresses: Iterable[int], loan: Loan | None) -> None:
+        """A recording hands out what is at these addresses."""
+        with self._lock:
+            for at in addresses:
+                self._found.setdefault(at, []).append(loan)
+
+    def discard(self, addresses: Iterable[int], loan: Loan | None) -> None:
+        """That recording is gone."""
+        with self._lock:
+            for at in addresses:
+                entries = self._found[at]
+                entries.remove(loan)
+                if not entries:
+                    del self._found[at]
+
+    def loan(self, address: int) -> Loan | None:
+        """What can be taken of the memory at an address, by whom it was lent."""
+        with self._lock:
+            lent = (each for each in self._found.get(address, ()) if each is not None)
+            return next((each for each in lent if address in each.owners), None)
+
+    def __contains__(self, address: object) -> bool:
+        return address in self._found
+
+
+RECORDED = Register()
+
+
+def is_recorded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's memory belongs to a recording's outputs."""
+    return address_of(tensor) in RECORDED
+
+
+def best_loan(
+    values: Sequence[Any], reusable: Iterable[int], stream: int
+) -> tuple[Loan, frozenset[int]] | None:
+    """The loan by which most can be had of inputs that nobody reads afterwards, and where."""
+    wanted = frozenset(reusable)
+    found: dict[int, Loan] = {}
+    kept: set[int] = set()
+    for position, value in enumerate(values):
+        if not isinstance(value, torch.Tensor):
+            continue
+        at = address_of(value)
+        loan = RECORDED.loan(at)
+        if position not in wanted:
+            kept.add(at)
+        elif loan is not None and loan.stream == stream:
+            found[at] = loan
+    addresses = frozenset(found) - kept
+    loans = {id(found[at]): found[at] for at in addresses}
+    best = max(loans.values(), key=lambda each: each.bytes(addresses), default=None)
+    if best is None or not best.bytes(addresses):
+        return None
+    return best, addresses & best.owners.keys()
+
+
+def lendable(
+    outputs: Sequence[Any], inside: Iterable[int], kept: Iterable[int]
+) -> dict[int, list[int]]:
+    """Positions of outputs by address, of memory that only another recording will read.
+
+    inside: outputs that no caller sees. kept: those that are copied at each replay.
+    """
+    lent, stays = frozenset(inside) - frozenset(kept), set[int]()
+    found: dict[int, list[int]] = {}
+    for position, output in enumerate(outputs):
+        if not isinstance(output, torch.Tensor) or not output.untyped_storage().nbytes():
+            continue
+        found.setdefault(address_of(output), []).append(position)
+        if position not in lent:
+            stays.add(address_of(output))
+    return {at: positions for at, positions in found.items() if at not in stays}
+
+
+def seen_through(memory: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A tensor laid out as `value` in the storage of `memory`."""
+    made = torch.empty(0, dtype=value.dtype, device=value.device)
+    return made.set_(memory.untyped_storage(), value.storage_offset(), value.size(), value.stride())  # type: ignore[call-overload]

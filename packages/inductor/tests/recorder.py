@@ -1,0 +1,89 @@
+"""A recorder that runs on the CPU: a replay runs the work again, into the results of the recording.
+
+It never returns memory to the process, and instead writes over what a recording in the same pool
+may write over: what another one made, unless it was held when the later of the two was recorded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from flambeau_inductor._torch_compat import storage_handle, storage_users
+from flambeau_inductor.runtime.cuda_graphs import Call, Made, Rules
+from flambeau_inductor.runtime.lending import seen_through
+
+SPOILT = -7
+
+
+class Recorder:
+    device_type = "cpu"
+
+    def __init__(self) -> None:
+        self.current = 1
+        self.recordings = 0
+        self.pools: list[Any] = []
+        self.kept: dict[int, Any] = {}
+        self.made: dict[int, list[torch.Tensor]] = {}
+        self.taken: tuple[float, float] | None = (1.0, 1.0)
+        self.refused: str | None = None
+        self.recording_elsewhere = False
+
+    def busy(self) -> str | None:
+        return "the caller is recording" if self.recording_elsewhere else None
+
+    def refusal(self, rules: Rules) -> str | None:
+        return self.refused
+
+    def watch(self) -> Recorder:
+        return self
+
+    def stop(self) -> None:
+        """All is queued."""
+
+    def seconds(self) -> tuple[float, float] | None:
+        return self.taken
+
+    def stream(self) -> int:
+        return self.current
+
+    def pool(self) -> str:
+        return "shared"
+
+    def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        self.kept.setdefault(storage_handle(tensor), storage)
+        memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+        return torch.frombuffer(memory, dtype=torch.uint8)
+
+    def _held(self, memory: torch.Tensor) -> bool:
+        """Whether somebody beside this recorder refers to memory that was recorded here."""
+        known = {each.data_ptr(): handle for handle, each in self.kept.items()}
+        return storage_users(known[memory.data_ptr()]) > 1
+
+    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
+        self.recordings += 1
+        self.pools.append(pool)
+        given = [seen_through(self.alias(each, None), each) for each in args]
+        outputs = call(args)
+        pool = [] if pool is None else pool
+        earlier = self.made.setdefault(id(pool), []) if pool != "shared" else []
+        free = [memory for memory in earlier if not self._held(memory)]
+        own = [seen_through(self.alias(each, None), each) for each in outputs]
+        memory = [self.alias(each, None) for each in outputs]
+        earlier.extend(memory)
+        for each in own:
+            each.fill_(SPOILT)  # nothing is computed while recording
+
+        def replay() -> None:
+            made = call(list(given))
+            # the first recording of a pool knows nothing of what came to lie in its memory later
+            later = [each for each in earlier if all(each is not m for m in memory)]
+            spoilt = later if earlier[0] is memory[0] else free
+            for each in spoilt:
+                each.fill_(0xC0)
+            for output, value in zip(own, made, strict=True):
+                output.copy_(value)
+
+        return Made(replay, outputs, pool)
