@@ -19,9 +19,12 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import Budget, CudaClock, Outcome, Tuner
+from flambeau_inductor.cache import open_store
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
+from flambeau_inductor.kernels import launch_library
 from flambeau_inductor.options import settled
+from flambeau_inductor.templates.described import CAPABILITY
 from flambeau_inductor.templates.select import LIBRARY, select
 from torch import Tensor, fx
 
@@ -69,7 +72,9 @@ def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> Outcome:
             break
         stage(work)
     tuner = Tuner(Forgetful(), CudaClock(0), Budget(30.0))
-    select(work.scheduled(), tuner, "here")
+    described = torch.cuda.get_device_capability() >= CAPABILITY
+    library = launch_library(work.options, open_store(work.options.cache_dir))
+    select(work.scheduled(), tuner, "here", described=described, library=library)
     return next(o for key, o in tuner.outcomes.items() if key.startswith("product"))
 
 

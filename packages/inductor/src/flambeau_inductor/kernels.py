@@ -183,7 +183,7 @@ def _triton_functions(
     if gpu is None:
         return dict(builder.build(path, kernels)), ()
     with torch.cuda.device(gpu):
-        made = builder.build(path, kernels, _launch_library(options, store))
+        made = builder.build(path, kernels, launch_library(options, store))
         return {name: launcher.queue for name, launcher in made.items()}, (made,)
 
 
@@ -218,7 +218,7 @@ def _build(toolchain: cpp.Toolchain, text: str, folder: Path) -> Path:
         raise
 
 
-def _launch_library(options: Options, store: CacheStore) -> Library | None:
+def launch_library(options: Options, store: CacheStore) -> Library | None:
     """The native part of launching; None, with a warning, where no C++ compiler builds it."""
     try:
         toolchain = cpp.find_toolchain(options.compiler)

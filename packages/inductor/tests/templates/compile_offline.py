@@ -6,19 +6,24 @@ Run as a program, in a process where Triton's interpreter is off.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import torch
+import triton
 from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kernel
-from flambeau_inductor.templates.attention import Attention, Blocks, Heads, attention_kernel
-from flambeau_inductor.templates.matmul import Matrix, partial_kernel
+from flambeau_inductor.templates.attention import Attention, Blocks, Heads
+from flambeau_inductor.templates.flash import attention_kernel
+from flambeau_inductor.templates.matmul import partial_kernel
+from flambeau_inductor.templates.product import Matrix
 
 BF16, F32 = torch.bfloat16, torch.float32
 M, N, K = 512, 768, 1024
@@ -32,6 +37,9 @@ def products() -> list[TritonKernel]:
         ("middle", Tile(128, 128, 64, 4, 4), BF16, K),
         ("ragged", Tile(64, 64, 64, 4, 4), BF16, K + 3),
         ("float", Tile(64, 64, 32, 4, 3), F32, K),
+        ("described", Tile(128, 128, 64, 4, 5, described=True), BF16, K + 8),
+        ("resident", Tile(128, 256, 64, 8, 3, described=True, resident=1), BF16, K),
+        ("resident2", Tile(128, 128, 64, 4, 3, described=True, resident=2), BF16, K),
     ):
         at = Var("x0")
         body = (Load("p", at, dtype), Point("neg", (0,), dtype), Store("out", at, 1))
@@ -68,6 +76,17 @@ def attentions() -> list[TritonKernel]:
     return found
 
 
+def registers(cubin: bytes, folder: Path) -> int:
+    """Registers of a thread, by the tool that comes with Triton; spilled ones are an error."""
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    tool = triton.knobs.nvidia.cuobjdump.path
+    text = subprocess.run([tool, "-res-usage", path], capture_output=True, text=True, check=True)
+    found = re.search(r"REG:(\d+) STACK:(\d+)", text.stdout)
+    assert found is not None and found.group(2) == "0", text.stdout
+    return int(found.group(1))
+
+
 def main(capabilities: list[int]) -> None:
     """Compile all for all capabilities."""
     report = []
@@ -76,6 +95,8 @@ def main(capabilities: list[int]) -> None:
             path = Path(folder) / f"{kernel.name}.py"
             path.write_text(f"{HEADER}\n\n{kernel.source}")
             for capability in capabilities:
+                if kernel.descriptors and capability < 90:
+                    continue
                 compiled = compile_offline(path, kernel, capability)
                 ptx = compiled.asm["ptx"]
                 report.append(
@@ -86,6 +107,8 @@ def main(capabilities: list[int]) -> None:
                         "shared": compiled.metadata.shared,
                         "local": ".local" in ptx,
                         "tensor_units": "wgmma" in ptx or "mma.sync" in ptx,
+                        "described": "cp.async.bulk.tensor" in ptx,
+                        "registers": registers(compiled.asm["cubin"], Path(folder)),
                     }
                 )
     json.dump(report, sys.stdout)

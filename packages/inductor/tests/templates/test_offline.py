@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[2]
+DESCRIBED = ("described", "resident", "resident2")
 SHARED = {80: 163 * 1024, 90: 227 * 1024}
 
 
@@ -21,8 +22,10 @@ def test_every_template_compiles_and_fits() -> None:
     )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    assert len(report) == 14
+    assert len(report) == 17
     for row in report:
+        assert 16 < row["registers"] <= 255, row
+        assert row["described"] == (row["kernel"] in DESCRIBED), row
         assert row["cubin"] > 1000 and not row["local"], row
         if row["kernel"] != "large" or row["capability"] == 90:  # the large tile is for sm_90
             assert row["shared"] <= SHARED[row["capability"]], row

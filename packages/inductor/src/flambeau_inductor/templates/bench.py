@@ -22,6 +22,7 @@ from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
+from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.runtime.memory import seen_as
 
 Run = Callable[[], object]
@@ -30,9 +31,12 @@ Run = Callable[[], object]
 class Bench:
     """Tensors of a few buffers and what runs on them."""
 
-    def __init__(self, layouts: Mapping[str, Layout], budget: Budget) -> None:
+    def __init__(
+        self, layouts: Mapping[str, Layout], budget: Budget, library: Library | None = None
+    ) -> None:
         self._layouts = layouts
         self._budget = budget
+        self._library = library
         self._tensors: dict[str, torch.Tensor] = {}
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -61,7 +65,7 @@ class Bench:
         with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
             path = Path(folder) / "kernels.py"
             path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
-            made = build(path, kernels, lenient=True)
+            made = build(path, kernels, self._library, lenient=True)
         self._budget.spend(time.perf_counter() - started)
         found: dict[str, Run] = {}
         for kernel in kernels:

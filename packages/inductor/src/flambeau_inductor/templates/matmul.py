@@ -8,55 +8,35 @@ unless TF32 is allowed.
 Programs walk over tiles in groups of rows, so that those that run together share what they read
 (P. Tillet's tutorial calls it grouped ordering). With several parts a program sums its share of
 the inner dimension into float32 memory; a loop adds the parts up and does the rest.
+A described tile is read through tensor descriptors where the kernel has them (DESCRIPTORS), else
+through pointers; outside of a matrix a descriptor reads zeros.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import torch
 
 from flambeau_inductor.codegen.triton.dtypes import pointer, register
-from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel, Writer
+from flambeau_inductor.codegen.triton.kernel import (
+    INT32_LIMIT,
+    WITH_DESCRIPTORS,
+    TritonKernel,
+    Writer,
+)
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
+from flambeau_inductor.templates.described import Operand, operands_of
 from flambeau_inductor.templates.epilogue import Epilogue
+from flambeau_inductor.templates.product import Matrix, Product
 from flambeau_inductor.templates.tiles import Tile
 
 GROUP = 8
 """Rows of tiles that are walked together."""
 
 TemplateKernel = TritonKernel
-
-
-@dataclass(frozen=True, slots=True)
-class Matrix:
-    """Memory of an operand: strides along batch, rows and columns, in elements."""
-
-    buffer: str
-    strides: tuple[int, int, int]
-    offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension."""
-
-    a: Matrix
-    b: Matrix
-    sizes: tuple[int, int, int, int]
-    dtype: torch.dtype
-    added: Matrix | None = None
-    alpha: float = 1.0
-    beta: float = 1.0
-    tf32: bool = False
-
-    @property
-    def outer(self) -> tuple[int, int, int]:
-        """Batch, rows and columns."""
-        return self.sizes[:3]
 
 
 def product_kernel(
@@ -92,8 +72,16 @@ class ProductWriter(Writer):
         self.names = {buffer: f"b{i}" for i, buffer in enumerate(self.arguments)}
         batch, m, n, _ = product.sizes
         tiles = -(-m // tile.rows) * -(-n // tile.columns)
+        whole, programs = tiles * batch * tile.parts, tile.programs(tiles * batch)
+        operands = operands_of(product, tile) if tile.described else ()
+        if tile.resident:
+            turns = f"tl.range(tl.program_id(0), {whole}, {programs}, flatten=True)"
+            self._line(f"for program in {turns}:")
+            self.indent = "        "
+        else:
+            self._line("program = tl.program_id(0)")
         self._places(product, tile, tiles)
-        self._inner(product, tile)
+        self._inner(product, tile, operands)
         self._dimension_index(self._dimension("y"), "rows")
         self._dimension_index(self._dimension("x"), "columns")
         if tile.parts == 1:
@@ -101,6 +89,9 @@ class ProductWriter(Writer):
         self._straight(range(len(self.loop.body)))
         constants = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
         parameters = [self.names[buffer] for buffer in self.arguments]
+        if operands:
+            parameters += [f"d{position}" for position in range(len(operands))]
+            constants = (*constants, (WITH_DESCRIPTORS, 1))
         parameters += [f"{constant}: tl.constexpr" for constant, _ in constants]
         header = f"@triton.jit\ndef {name}({', '.join(parameters)}):"
         return TritonKernel(
@@ -109,9 +100,12 @@ class ProductWriter(Writer):
             arguments=self.arguments,
             pointers=tuple(pointer(self.dtypes[buffer]) for buffer in self.arguments),
             constants=constants,
-            programs=tiles * batch * tile.parts,
+            programs=programs,
             warps=tile.warps,
             stages=tile.stages,
+            descriptors=tuple(
+                each.descriptor(self.arguments, pointer(product.dtype)[1:]) for each in operands
+            ),
         )
 
     def _places(self, product: Product, tile: Tile, tiles: int) -> None:
@@ -119,14 +113,13 @@ class ProductWriter(Writer):
         _, m, n, _ = product.sizes
         down, across = -(-m // tile.rows), -(-n // tile.columns)
         wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        self._line("program = tl.program_id(0)")
         self._line(f"part = program % {tile.parts}")
-        self._line(f"program = program // {tile.parts}")
-        self._line(f"product = program // {tiles}" + (".to(tl.int64)" if wide else ""))
-        self._line(f"program = program % {tiles}")
-        self._line(f"first = program // {GROUP * across} * {GROUP}")
+        self._line(f"place = program // {tile.parts}")
+        self._line(f"product = place // {tiles}" + (".to(tl.int64)" if wide else ""))
+        self._line(f"place = place % {tiles}")
+        self._line(f"first = place // {GROUP * across} * {GROUP}")
         self._line(f"height = tl.minimum({down} - first, {GROUP})")
-        self._line(f"within = program % {GROUP * across}")
+        self._line(f"within = place % {GROUP * across}")
         self._line("row_tile = first + within % height")
         self._line("column_tile = within // height")
         convert = ".to(tl.int64)" if wide else ""
@@ -140,35 +133,57 @@ class ProductWriter(Writer):
             self.axes[axis.var] = axis.var
             below *= size
 
-    def _inner(self, product: Product, tile: Tile) -> None:
+    def _inner(self, product: Product, tile: Tile, operands: tuple[Operand, ...]) -> None:
         """`total`: the sum of the products, in float32."""
-        _, m, n, k = product.sizes
+        k, base = product.sizes[3], self.indent
         share = -(-k // (tile.depth * tile.parts)) * tile.depth
+        before, inside = self._by_pointers(product, tile, share)
+        dot = f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})"
+        self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
+        if operands:
+            self._line(f"if not {WITH_DESCRIPTORS}:")
+            self._lines([f"    {line}" for line in before])
+        else:
+            self._lines(before)
+        self._line(f"for step in range(0, {share}, KBLOCK):")
+        self.indent = base + "    "
+        if operands:
+            self._line(f"if {WITH_DESCRIPTORS}:")
+            for position, (name, each) in enumerate(zip("ab", operands, strict=True)):
+                self._line(f"    {name} = d{position}.load({each.at(share)})" + each.turned)
+            self._line("else:")
+            self._lines([f"    {line}" for line in inside])
+        else:
+            self._lines(inside)
+        self._line(dot)
+        self.indent = base
+
+    def _by_pointers(
+        self, product: Product, tile: Tile, share: int
+    ) -> tuple[list[str], list[str]]:
+        """What reads `a` and `b`: lines before the loop over the inner dimension, and within."""
+        _, m, n, k = product.sizes
         row_mask = f"(rows < {m})[:, None]" if m % tile.rows else ""
         column_mask = f"(columns < {n})[None, :]" if n % tile.columns else ""
         ragged = share * tile.parts != k
         a, b = product.a, product.b
-        self._line(f"inner = part * {share} + tl.arange(0, KBLOCK)")
-        self._line(
-            f"a_at = {self.names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
-            f" + (rows * {a.strides[1]})[:, None] + (inner * {a.strides[2]})[None, :]"
-        )
-        self._line(
-            f"b_at = {self.names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
-            f" + (inner * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]"
-        )
-        self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
-        self._line(f"for step in range(0, {share}, KBLOCK):")
-        self.indent = "        "
         left = f"inner < {k} - step"
         a_masks = [text for text in (row_mask, f"({left})[None, :]" if ragged else "") if text]
         b_masks = [text for text in (column_mask, f"({left})[:, None]" if ragged else "") if text]
-        self._line(f"a = tl.load(a_at{_masked(a_masks)})")
-        self._line(f"b = tl.load(b_at{_masked(b_masks)})")
-        self._line(f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})")
-        self._line(f"a_at += KBLOCK * {a.strides[2]}")
-        self._line(f"b_at += KBLOCK * {b.strides[1]}")
-        self.indent = "    "
+        before = [
+            f"inner = part * {share} + tl.arange(0, KBLOCK)",
+            f"a_at = {self.names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
+            f" + (rows * {a.strides[1]})[:, None] + (inner * {a.strides[2]})[None, :]",
+            f"b_at = {self.names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
+            f" + (inner * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
+        ]
+        inside = [
+            f"a = tl.load(a_at{_masked(a_masks)})",
+            f"b = tl.load(b_at{_masked(b_masks)})",
+            f"a_at += KBLOCK * {a.strides[2]}",
+            f"b_at += KBLOCK * {b.strides[1]}",
+        ]
+        return before, inside
 
     def _precision(self, product: Product) -> str:
         return "tf32" if product.tf32 else "ieee"

@@ -30,7 +30,8 @@ from flambeau_inductor.ir.operands import renumbered
 from flambeau_inductor.ir.program import Alloc, Buffer, Free, Layout, Program, RunLoop
 from flambeau_inductor.schedule.axes import normalised
 from flambeau_inductor.templates.epilogue import Epilogue
-from flambeau_inductor.templates.matmul import Product, partial_kernel
+from flambeau_inductor.templates.matmul import partial_kernel
+from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.products import Found
 from flambeau_inductor.templates.tiles import Tile
 

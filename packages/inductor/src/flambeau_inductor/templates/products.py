@@ -28,7 +28,7 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
-from flambeau_inductor.templates.matmul import Matrix, Product
+from flambeau_inductor.templates.product import Matrix, Product
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
 DTYPES = frozenset({torch.bfloat16, torch.float16, torch.float32})

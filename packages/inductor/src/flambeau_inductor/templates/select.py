@@ -20,9 +20,12 @@ from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.ir.steps import storage_bytes
-from flambeau_inductor.templates.attention import attention_kernel, blocks_for
+from flambeau_inductor.runtime.gpu_launch import Library
+from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention, find_attention
 from flambeau_inductor.templates.bench import Bench, Run, in_order
+from flambeau_inductor.templates.described import operands_of
+from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.matmul import product_kernel
 from flambeau_inductor.templates.parts import Split, split_product
 from flambeau_inductor.templates.products import Found, find, fused_steps
@@ -39,29 +42,39 @@ class Selected:
     """`kernels` by the names of the loops that they compute."""
 
     program: Program
+    library: Library | None = None
     kernels: dict[str, TritonKernel] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 
 
-def select(program: Program, tuner: Tuner, device: str) -> Selected:
+def select(
+    program: Program,
+    tuner: Tuner,
+    device: str,
+    *,
+    described: bool = False,
+    library: Library | None = None,
+) -> Selected:
     """Race templates against library calls, and tilings against each other.
 
-    `device` says what the measurements hold for (name and capability).
+    `device` says what the measurements hold for (name and capability), `described` whether it has
+    a tensor memory accelerator. `library` launches, without it nothing is described.
     """
-    selected = Selected(program)
+    selected = Selected(program, library)
+    described = described and library is not None
     done: set[str] = set()
     while True:
         found = next((f for f in find(selected.program, tf32()) if f.result not in done), None)
         if found is None:
             break
         done.add(found.result)
-        _product(selected, found, tuner, device)
+        _product(selected, found, tuner, device, described)
     while True:
         calls = [f for f in find_attention(selected.program) if f.result not in done]
         if not calls:
             break
         done.add(calls[0].result)
-        _attention(selected, calls[0], tuner, device)
+        _attention(selected, calls[0], tuner, device, described)
     for step in selected.program.steps:
         if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
             _tiling(selected, step.loop, tuner, device)
@@ -83,11 +96,14 @@ def _facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
     return dtypes, numels
 
 
-def _product(selected: Selected, found: Found, tuner: Tuner, device: str) -> None:
+def _product(
+    selected: Selected, found: Found, tuner: Tuner, device: str, described: bool
+) -> None:
     program = selected.program
     dtypes, numels = _facts(program)
     batch, m, n, k = found.product.sizes
-    tiles = {tile.name: tile for tile in candidates(m, n, k, batch, found.product.dtype.itemsize)}
+    some = candidates(m, n, k, batch, found.product.dtype.itemsize, described=described)
+    tiles = {t.name: t for t in some if not t.described or operands_of(found.product, t)}
     ways: dict[str, tuple[TritonKernel, ...] | Split] = {}
     for name, tile in tiles.items():
         try:
@@ -103,7 +119,7 @@ def _product(selected: Selected, found: Found, tuner: Tuner, device: str) -> Non
         for way in ways.values():
             if isinstance(way, Split):
                 layouts[way.buffer.name] = way.buffer.layout
-        bench = Bench(layouts, tuner.budget)
+        bench = Bench(layouts, tuner.budget, selected.library)
         kernels = [kernel for way in ways.values() for kernel in _kernels(way)]
         call = program.steps[found.call]
         assert isinstance(call, Extern)
@@ -137,7 +153,9 @@ def _product(selected: Selected, found: Found, tuner: Tuner, device: str) -> Non
     selected.kernels[loop.name] = way[0]
 
 
-def _attention(selected: Selected, found: FoundAttention, tuner: Tuner, device: str) -> None:
+def _attention(
+    selected: Selected, found: FoundAttention, tuner: Tuner, device: str, described: bool
+) -> None:
     """The template's attention in place of the library's, if it is faster."""
     program = selected.program
     dtypes, numels = _facts(program)
@@ -145,11 +163,12 @@ def _attention(selected: Selected, found: FoundAttention, tuner: Tuner, device: 
         blocks.name: attention_kernel(
             found.attention, blocks, dtypes, numels, f"{found.result}_{blocks.name}"
         )
-        for blocks in blocks_for(found.attention)
+        for blocks in blocks_for(found.attention, described)
     }
 
     def racing() -> Sequence[Candidate]:
-        bench = Bench({b.name: b.layout for b in program.buffers}, tuner.budget)
+        layouts = {b.name: b.layout for b in program.buffers}
+        bench = Bench(layouts, tuner.budget, selected.library)
         call = program.steps[found.call]
         assert isinstance(call, Extern)
         rows = [Candidate(LIBRARY, bench.call(call))]
@@ -215,7 +234,8 @@ def _tiling(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
         return  # whoever generates the loop's kernel says why it has none
 
     def racing() -> Sequence[Candidate]:
-        bench = Bench({b.name: b.layout for b in selected.program.buffers}, tuner.budget)
+        layouts = {b.name: b.layout for b in selected.program.buffers}
+        bench = Bench(layouts, tuner.budget, selected.library)
         runs = bench.kernels(list(kernels.values()))
         return [Candidate(name, runs[kernel.name]) for name, kernel in kernels.items()]
 

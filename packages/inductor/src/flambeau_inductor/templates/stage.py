@@ -9,9 +9,11 @@ from __future__ import annotations
 import torch
 
 from flambeau_inductor.autotune import Budget, CudaClock, Tuner
-from flambeau_inductor.cache import open_values
+from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.kernels import launch_library
+from flambeau_inductor.templates.described import CAPABILITY
 from flambeau_inductor.templates.select import select
 
 
@@ -25,7 +27,10 @@ def select_kernels(work: Compilation) -> None:
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
         tuner = Tuner(values, CudaClock(index), Budget(work.options.autotune_seconds))
-        made = select(program, tuner, machine(index))
+        described = torch.cuda.get_device_capability(index) >= CAPABILITY
+        library = launch_library(work.options, open_store(work.options.cache_dir))
+        where = machine(index)
+        made = select(program, tuner, where, described=described, library=library)
     work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
 
 

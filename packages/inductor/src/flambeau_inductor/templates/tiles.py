@@ -11,6 +11,7 @@ the number of waves that the device needs for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MULTIPROCESSORS = 132
@@ -26,7 +27,11 @@ START = 2e-6
 @dataclass(frozen=True, slots=True)
 class Tile:
     """A program computes `rows` x `columns` elements, `depth` of the inner dimension at a time,
-    `stages` loads in flight; `parts` programs share the inner dimension of one tile."""
+    `stages` loads in flight; `parts` programs share the inner dimension of one tile.
+
+    With `described`, operands are read through tensor descriptors (sm_90 and newer). `resident`
+    programs of a multiprocessor take one tile after the other, if it is not 0.
+    """
 
     rows: int
     columns: int
@@ -34,11 +39,19 @@ class Tile:
     warps: int
     stages: int
     parts: int = 1
+    described: bool = False
+    resident: int = 0
 
     @property
     def name(self) -> str:
         text = f"{self.rows}x{self.columns}x{self.depth}w{self.warps}s{self.stages}"
+        text += "d" * self.described + (f"r{self.resident}" if self.resident else "")
         return text if self.parts == 1 else f"{text}k{self.parts}"
+
+    def programs(self, tiles: int) -> int:
+        """How many programs compute `tiles` of these, all parts counted."""
+        whole = tiles * self.parts
+        return min(whole, self.resident * MULTIPROCESSORS) if self.resident else whole
 
 
 SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
@@ -59,13 +72,51 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (16, 32, 256, 4, 3),
 )
 
+DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
+    (128, 256, 64, 8, 3, 1),
+    (128, 128, 64, 4, 3, 2),
+    (128, 256, 64, 8, 4, 0),
+    (128, 128, 64, 4, 5, 0),
+    (64, 256, 64, 4, 4, 0),
+    (64, 128, 128, 4, 4, 0),
+    (128, 64, 128, 4, 4, 0),
+    (64, 64, 128, 4, 5, 0),
+)
+"""Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
+
 
 def candidates(
-    m: int, n: int, k: int, batch: int, itemsize: int, most: int = 6, parts: bool = True
+    m: int,
+    n: int,
+    k: int,
+    batch: int,
+    itemsize: int,
+    most: int = 6,
+    parts: bool = True,
+    described: bool = False,
 ) -> tuple[Tile, ...]:
-    """The `most` tiles that the model prefers; `parts` allows to share the inner dimension."""
+    """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
+
+    With `described`, as many with descriptors and the two best without.
+    """
+    plain = [(*shape, 0) for shape in SHAPES]
+    if not described:
+        return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
+    first = _best(DESCRIBED, True, (m, n, k, batch), itemsize, parts)[:most]
+    return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[:2])
+
+
+def _best(
+    shapes: Iterable[tuple[int, int, int, int, int, int]],
+    described: bool,
+    sizes: tuple[int, int, int, int],
+    itemsize: int,
+    parts: bool,
+) -> tuple[Tile, ...]:
+    """The tiles that fit the sizes and the machine, the best by the model first."""
+    m, n, k, batch = sizes
     found: list[tuple[float, Tile]] = []
-    for rows, columns, depth, warps, stages in SHAPES:
+    for rows, columns, depth, warps, stages, resident in shapes:
         if itemsize == 4:
             depth, stages = max(16, depth // 2), min(stages, 3)
         if depth > max(16, _power_above(k)) or rows > max(16, _power_above(m)):
@@ -75,19 +126,23 @@ def candidates(
         if (rows + columns) * depth * itemsize * stages > SHARED_BYTES:
             continue
         tiles = -(-m // rows) * -(-n // columns) * batch
-        for share in (1, 2, 4, 8, 16) if parts and batch == 1 else (1,):
+        if resident and tiles <= resident * MULTIPROCESSORS:
+            continue
+        for share in (1, 2, 4, 8, 16) if parts and batch == 1 and not resident else (1,):
             if share > 1 and (tiles * share > 2 * MULTIPROCESSORS or k // share < 4 * depth):
                 continue
-            tile = Tile(rows, columns, depth, warps, stages, share)
+            tile = Tile(rows, columns, depth, warps, stages, share, described, resident)
             found.append((seconds(tile, m, n, k, batch, itemsize), tile))
     found.sort(key=lambda pair: (pair[0], pair[1].name))
-    return tuple(tile for _, tile in found[:most])
+    return tuple(tile for _, tile in found)
 
 
 def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int) -> float:
     """What the model says of a tile."""
     programs = -(-m // tile.rows) * -(-n // tile.columns) * batch * tile.parts
-    waves = -(-programs // MULTIPROCESSORS)
+    waves: float = -(-programs // MULTIPROCESSORS)
+    if tile.resident > 1:  # tiles of two programs overlap: the last ones do not wait for a wave
+        waves = max(1.0, programs / MULTIPROCESSORS)
     inner = -(-k // (tile.depth * tile.parts)) * tile.depth
     area = tile.rows * tile.columns
     busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)

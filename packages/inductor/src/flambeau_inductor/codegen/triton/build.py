@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
+from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
+from flambeau_inductor.runtime.gpu_descriptors import Descriptor
 from flambeau_inductor.runtime.gpu_launch import Launcher, Library
 
 MINIMUM_CAPABILITY = (7, 0)
@@ -80,6 +81,7 @@ def build(
             tuple(value for _, value in kernel.constants),
             _variant(function, kernel),
             library,
+            descriptors=tuple(Descriptor(*each) for each in kernel.descriptors),
         )
     if not interpreting() and kernels:
         workers = max(1, min(parallel, len(kernels), os.cpu_count() or 1))
@@ -120,10 +122,23 @@ def _variant(function: Any, kernel: TritonKernel) -> Any:
     def prepare(aligned: bool) -> Any:
         if interpreting():
             names = dict(kernel.constants)
-            return lambda *tensors: function[(kernel.programs,)](*tensors, **names)
+            described = [Descriptor(*each) for each in kernel.descriptors]
+            return lambda *tensors: function[(kernel.programs,)](
+                *tensors, *(_seen(tensors, each) for each in described), **names
+            )
         return _compile(function, kernel, aligned=aligned, target=None)
 
     return prepare
+
+
+def _seen(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
+    """The descriptor of an operand, for Triton's interpreter."""
+    from triton.tools.tensor_descriptor import TensorDescriptor  # triton is optional
+
+    tensor, sizes, strides = tensors[descriptor.argument], descriptor.sizes, descriptor.strides
+    start = tensor.storage_offset() + descriptor.offset
+    view = tensor.as_strided(sizes, strides, start)
+    return TensorDescriptor(view, list(sizes), list(strides), list(descriptor.block))
 
 
 def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any) -> Any:
@@ -131,12 +146,19 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
     from triton.compiler import ASTSource
 
     signature = dict(zip(function.arg_names, kernel.pointers, strict=False))
+    constants: dict[str, int | None] = dict(kernel.constants)
+    names = function.arg_names[len(kernel.pointers) :]
+    for name, descriptor in zip(names, kernel.descriptors, strict=False):
+        if aligned:
+            signature[name] = Descriptor(*descriptor).signature
+        else:  # the accelerator reads from multiples of 16 bytes only
+            signature[name], constants[name], constants[WITH_DESCRIPTORS] = "constexpr", None, 0
     signature |= {name: "constexpr" for name, _ in kernel.constants}
     attributes = {
         (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
     }
     source = ASTSource(
-        fn=function, signature=signature, constexprs=dict(kernel.constants), attrs=attributes
+        fn=function, signature=signature, constexprs=constants, attrs=attributes
     )
     options = {"num_warps": kernel.warps}
     if kernel.stages is not None:

@@ -37,8 +37,11 @@ from flambeau_inductor.ir.loops import (
     Store,
 )
 from flambeau_inductor.ir.operands import operands
+from flambeau_inductor.runtime.gpu_descriptors import Descriptor
 
 INT32_LIMIT = 2**31 - 1
+WITH_DESCRIPTORS = "DESCRIPTORS"
+"""The constant that says whether a kernel has its descriptors."""
 Dims = frozenset[str]
 STORES = {"set": "tl.store", "add": "tl.atomic_add"}
 """What writes a block, by the mode of its store."""
@@ -50,7 +53,9 @@ class TritonKernel:
 
     `arguments` are buffer names in order, `pointers` their types in a signature, `constants` the
     block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight
-    (None: Triton's choice).
+    (None: Triton's choice). `descriptors` are parameters d0, d1 behind the pointers; the constant
+    DESCRIPTORS, which such a kernel has, is 0 where they are None: in what is compiled for
+    unaligned buffers.
     """
 
     name: str
@@ -61,6 +66,7 @@ class TritonKernel:
     programs: int
     warps: int
     stages: int | None = None
+    descriptors: tuple[Descriptor, ...] = ()
 
 
 def generate(

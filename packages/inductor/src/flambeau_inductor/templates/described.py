@@ -1,0 +1,100 @@
+"""Operands of a product that the tensor memory accelerator reads.
+
+In: a `Product` and a `Tile`. Out: two `Operand`s: descriptors of the matrices, and where in them a
+tile of this program lies. Invariant: elements outside of a matrix are read as zeros or fall into
+rows and columns that are not stored.
+
+A descriptor has two dimensions. Products in batches are one tall matrix, where they lie behind each
+other and no block of the inner dimension reaches into the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from flambeau_inductor.runtime.gpu_descriptors import Descriptor, fits
+from flambeau_inductor.templates.product import Matrix, Product
+from flambeau_inductor.templates.tiles import Tile
+
+CAPABILITY = (9, 0)
+"""Of devices that have the accelerator."""
+DTYPES = frozenset({torch.bfloat16, torch.float16})
+"""What the tensor units read from shared memory in either order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """`along` is the first row or column of the tile, as text; `inner_first` says that the inner
+    dimension is the outer one of the memory, and `turned` what makes the block rows by inner (or
+    inner by columns)."""
+
+    matrix: Matrix
+    sizes: tuple[int, int]
+    stride: int
+    block: tuple[int, int]
+    along: str
+    inner_first: bool
+    turned: str
+    step: int
+    """What a product of the batch takes of the outer dimension."""
+
+    def descriptor(self, arguments: Sequence[str], dtype: str) -> Descriptor:
+        """What the launcher is told."""
+        number = arguments.index(self.matrix.buffer)
+        return Descriptor(
+            number, self.matrix.offset, self.sizes, (self.stride, 1), self.block, dtype
+        )
+
+    def at(self, share: int) -> str:
+        """Where the block of `part` and `step` begins."""
+        inner = f"part * {share} + step"
+        outer = inner if self.inner_first else self.along
+        if self.step:
+            outer = f"(product * {self.step}).to(tl.int32) + {outer}"
+        return f"[{outer}, {self.along if self.inner_first else inner}]"
+
+
+def operands_of(product: Product, tile: Tile) -> tuple[Operand, ...]:
+    """Both operands; empty where one of them cannot be described."""
+    if product.dtype not in DTYPES:
+        return ()
+    batch, m, n, k = product.sizes
+    zero, row, inner = product.a.strides
+    a = _operand(product.a, (batch, m, k), (zero, row, inner), tile, (tile.rows, "row_tile"), False)
+    zero, inner, column = product.b.strides
+    sizes, strides = (batch, n, k), (zero, column, inner)
+    b = _operand(product.b, sizes, strides, tile, (tile.columns, "column_tile"), True)
+    return () if a is None or b is None else (a, b)
+
+
+def _operand(
+    matrix: Matrix,
+    sizes: tuple[int, int, int],
+    strides: tuple[int, int, int],
+    tile: Tile,
+    along: tuple[int, str],
+    down: bool,
+) -> Operand | None:
+    """`sizes` and `strides`: batch, rows (or columns), inner; `down`: the inner dimension is to be
+    the first of the block."""
+    (batch, length, k), (apart, step, inner) = sizes, strides
+    width, name = along
+    first = f"{name} * {'XBLOCK' if down else 'YBLOCK'}"
+    if inner == 1:
+        outer, stride, block, shape = length, step, (width, tile.depth), (batch * length, k)
+    elif step == 1:
+        outer, stride, block, shape = k, inner, (tile.depth, width), (batch * k, length)
+        if batch > 1 and k % tile.depth:
+            return None
+    else:
+        return None
+    if batch > 1 and apart != outer * stride:
+        return None
+    turned = "" if (inner == 1) != down else ".T"
+    more = outer if batch > 1 else 0
+    made = Operand(matrix, shape, stride, block, first, inner != 1, turned, more)
+    told = Descriptor(0, matrix.offset, shape, (stride, 1), block, "bf16")
+    return made if fits(told) else None
