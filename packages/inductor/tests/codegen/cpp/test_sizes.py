@@ -85,8 +85,13 @@ CASES: dict[str, Case] = {
 }
 
 
-def check(function: Callable[..., Any], inputs: list[torch.Tensor], folder: Path) -> None:
-    """Every output against eager on doubles, beside eager's own error."""
+def check(
+    function: Callable[..., Any], inputs: list[torch.Tensor], folder: Path, terms: int = 0
+) -> None:
+    """Every output against eager on doubles, beside eager's own error.
+
+    What is left of `terms` numbers that cancel has the roundings of them all, eager's by luck fewer.
+    """
     gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
     program = schedule(lower_graph(gm, inputs))
     own, evaluate.run_loop = evaluate.run_loop, kernels_of(program, folder)
@@ -106,7 +111,8 @@ def check(function: Callable[..., Any], inputs: list[torch.Tensor], folder: Path
         scale = true.square().mean().sqrt() + 1e-30
         ours, theirs = ((v - true).square().mean().sqrt() / scale for v in (got, want))
         slack = 3 if want.dtype in (torch.bfloat16, torch.float16) else 2
-        assert ours <= slack * theirs + 1e-6, (float(ours), float(theirs))
+        rounding = 2.0**-24 * (16 + 2 * terms**0.5)
+        assert ours <= slack * theirs + rounding, (float(ours), float(theirs))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -152,4 +158,4 @@ def test_random_programs(
 
     x = torch.randn(shape[0] * stride, shape[1], shape[2])[::stride]
     y = torch.randn([shape[d] for d in order])
-    check(function, [x, y], tmp_path)
+    check(function, [x, y], tmp_path, terms=x.numel())
