@@ -90,7 +90,7 @@ def check(
 ) -> None:
     """Every output against eager on doubles, beside eager's own error.
 
-    What is left of `terms` numbers that cancel has the roundings of them all, eager's by luck fewer.
+    What is left of `terms` numbers that cancel has their roundings, eager's by luck fewer.
     """
     gm = passes.run(flambeau_prims.lower(fx.symbolic_trace(function), inputs))
     program = schedule(lower_graph(gm, inputs))
