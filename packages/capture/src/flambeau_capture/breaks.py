@@ -185,10 +185,6 @@ class SkipFrame(Exception):
     """The frame is left to Python as it is; the text says why."""
 
 
-class RunOriginal(Exception):
-    """This call runs the original code; nothing is remembered about it."""
-
-
 class Unsupported(RuntimeError):
     """A graph break where `nopython=True` allows none."""
 

@@ -24,6 +24,7 @@ from flambeau_capture import logs, recording
 from flambeau_capture._native import SKIP, Entry, disabled, stance
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.builtins.derivatives import leaving_leaf
+from flambeau_capture.builtins.packed import is_packed_call
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -93,6 +94,8 @@ class Converter:
             return SKIP
         if compat.foreign_modes():
             return None  # under a transform or a mode tensors are not what they seem
+        if is_packed_call(func, arguments):
+            return None
         if not self._lock.acquire(blocking=False):
             return None  # another thread compiles: nobody waits for the code that it may run
         try:

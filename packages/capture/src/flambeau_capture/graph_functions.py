@@ -46,23 +46,48 @@ def transform_call(
 ) -> Any:
     """`torch.func.<kind>(f, **options)(*args)`, where f is the body on the tensors of its
     arguments. shape: the arguments' structure; the first `count` tensors fill it."""
-    lifted = tensors[count:]
-
-    def function(*args: Any) -> Any:
-        return body(*_leaves(args), *lifted)
-
+    function = _with_lifted(body, tensors[count:])
     return TRANSFORMS[kind](function, **dict(options))(*build(shape, tensors[:count]))
 
 
 def jvp_call(body: Body, shape: Any, has_aux: bool, count: int, *tensors: Tensor) -> Any:
     """`torch.func.jvp(f, primals, tangents)`: the shape is that of the pair of arguments."""
     primals, tangents = build(shape, tensors[:count])
-    lifted = tensors[count:]
+    function = _with_lifted(body, tensors[count:])
+    return torch.func.jvp(function, primals, tangents, has_aux=has_aux)
+
+
+def vjp_call(body: Body, shape: Any, has_aux: bool, count: int, *tensors: Tensor) -> Any:
+    """`torch.func.vjp(f, *primals, has_aux=has_aux)`."""
+    function = _with_lifted(body, tensors[count:])
+    return torch.func.vjp(function, *build(shape, tensors[:count]), has_aux=has_aux)
+
+
+def linear_call(body: Body, shape: Any, _: None, count: int, *tensors: Tensor) -> Any:
+    """`torch.func.linearize(f, *primals)`: the derivative is computed for every tangent anew."""
+    function = _with_lifted(body, tensors[count:])
+    primals = build(shape, tensors[:count])
+
+    def derivative(*tangents: Any) -> Any:
+        return torch.func.jvp(function, primals, tangents)[1]
+
+    return function(*primals), derivative
+
+
+def applied_call(
+    function: Callable[..., Any], shape: Any, options: Sequence[tuple[str, Any]], *tensors: Tensor
+) -> Any:
+    """A derivative that `vjp_call` or `linear_call` has answered, on its arguments."""
+    return function(*build(shape, tensors), **dict(options))
+
+
+def _with_lifted(body: Body, lifted: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """A body as a function of the program's arguments."""
 
     def function(*args: Any) -> Any:
         return body(*_leaves(args), *lifted)
 
-    return torch.func.jvp(function, primals, tangents, has_aux=has_aux)
+    return function
 
 
 def checkpoint_call(

@@ -16,6 +16,7 @@ from flambeau_capture.builtins import (
     numbers,
     operators,
     overriding,
+    packed,
     stdlib,
     torch_functions,
 )
@@ -24,6 +25,7 @@ from flambeau_capture.values import (  # each registers what it handles
     contexts,
     contextvariables,
     functional,
+    pullbacks,
     references,
     regions,
     scalars,

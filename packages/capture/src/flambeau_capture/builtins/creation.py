@@ -36,6 +36,7 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.containers import is_plain_tuple
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
@@ -74,7 +75,7 @@ def instantiate(
         return tx.call(MethodValue(kind, tx.wrap(fn, Held(fn, "__call__"))), args, kwargs)
     if issubclass(python_class, BaseException):
         return _exception(tx, python_class, args, kwargs)
-    if _is_named_tuple(python_class):
+    if _is_plain_named_tuple(python_class):
         return _named_tuple(tx, python_class, args, kwargs)
     if issubclass(python_class, torch.overrides.TorchFunctionMode):
         if python_class.__name__ in INDEXING_MODES and not args and not kwargs:
@@ -259,18 +260,18 @@ def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs
     return made
 
 
-def _is_named_tuple(python_class: type) -> bool:
-    return issubclass(python_class, tuple) and hasattr(python_class, "_fields")
+def _is_plain_named_tuple(python_class: type) -> bool:
+    """A named tuple whose instances are made as namedtuple() wrote it, and are items alone."""
+    if not issubclass(python_class, tuple) or not hasattr(python_class, "_fields"):
+        return False
+    new, init = (find_in_class(python_class, name) for name in ("__new__", "__init__"))
+    assert new is not None and init is not None
+    made_by = getattr(new[1], "__func__", new[1])
+    generated = getattr(made_by, "__module__", "").startswith("namedtuple_")
+    return generated and init[0] is object and is_plain_tuple(python_class)
 
 
 def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> Value:
-    new = find_in_class(python_class, "__new__")
-    if new is not None and "_tuple_new" not in str(
-        getattr(getattr(new[1], "__code__", None), "co_names", ())
-    ):
-        generated = getattr(new[1], "__func__", new[1])
-        if not getattr(generated, "__module__", "").startswith("namedtuple_"):
-            raise Break("FB0009", f"__new__ of {python_class.__name__}")
     fields: tuple[str, ...] = python_class._fields  # type: ignore[attr-defined]
     defaults: dict[str, Any] = getattr(python_class, "_field_defaults", {})
     values: dict[str, Value] = dict(zip(fields, args))
@@ -303,7 +304,7 @@ def _new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
-    if hasattr(kind.python_class, "_fields") or kind.python_class is tuple:
+    if is_plain_tuple(kind.python_class):
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 

@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.protocols import has_members, is_protocol
 from flambeau_capture.source import Held
 from flambeau_capture.values.attributes import find_in_class, is_subclass
 from flambeau_capture.values.base import (
@@ -68,10 +69,13 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
         kind = getattr(plain, "__origin__", None)
         if not isinstance(kind, type):
             tx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple, or a union")
-    if isinstance(value, TensorValue):
+    if isinstance(value, TensorValue) and not is_protocol(kind):
         return _tensor_is(value, kind)
     if isinstance(value, OpaqueValue):
         return isinstance(value.real, kind)
+    by_members = has_members(tx, value, kind, has_attr)
+    if by_members is not None:
+        return by_members
     own = type(kind).__dict__.get("__instancecheck__")
     if isinstance(own, types.FunctionType) and kind.__module__.partition(".")[0] not in (
         "torch", "abc", "collections", "typing", "numbers", "os", "enum",

@@ -28,6 +28,7 @@ class Heap:
         self._values: dict[int, tuple[Any, Any]] = {}
         self._changed: dict[int, Replayable] = {}
         self.version = 0
+        self._writes = 0
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
 
     def find(self, obj: Any) -> Any | None:
@@ -43,12 +44,18 @@ class Heap:
         """Something in the interpreted state changed; a value given is to be replayed."""
         self.version += 1
         if value is not None and value.source is not None:
+            self._writes += 1
             self._changed.setdefault(id(value), value)
 
     def log(self, effect: Replayable) -> None:
         """An effect on no object of its own (a global variable, a cell)."""
         self.version += 1
+        self._writes += 1
         self._changed.setdefault(id(effect), effect)
+
+    def writes(self) -> int:
+        """How often something that outlives the frame was written to."""
+        return self._writes
 
     def effects(self) -> list[Replayable]:
         return list(self._changed.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.packed import refuse_packed
 from flambeau_capture.builtins.stdlib import dispatch, without_repr_guard
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
@@ -74,6 +75,7 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     handler = HANDLERS.get(real)
     if handler is not None:
         return handler(tx, args, kwargs)
+    refuse_packed(fn, args, kwargs)
     reason = BREAKS.get(real)
     mark = real.__dict__.get(MARK)
     if mark in (DISABLED, BREAK):

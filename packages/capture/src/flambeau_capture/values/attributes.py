@@ -37,6 +37,7 @@ PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 #: Built-in containers that newer versions of Python make as class statements make theirs.
 _CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
 _HEAP_TYPE = 1 << 9
+_FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
 
 def layout_of(python_class: type) -> type:
@@ -53,6 +54,11 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
         if name in owner.__dict__:
             return owner, owner.__dict__[name]
     return None
+
+
+def property_lacks(python_class: type, name: str, part: str) -> str:
+    """What Python says of a property without a getter, a setter or a deleter."""
+    return f"property '{name}' of '{python_class.__qualname__}' object has no {part}"
 
 
 def assume_special_methods(tx: Tracer, python_class: type) -> None:
@@ -77,7 +83,10 @@ def assume_bases(tx: Tracer, python_class: type) -> None:
 
 def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
     """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
-    answer = issubclass(python_class, kind)
+    try:
+        answer = issubclass(python_class, kind)
+    except TypeError as error:  # a protocol that asks for more than methods, a class that refuses
+        tx.raise_error(TypeError, *error.args)
     assume_bases(tx, python_class)
     assume_special_methods(tx, type(kind))
     declared = isinstance(kind, abc.ABCMeta) and kind not in python_class.__mro__
@@ -124,7 +133,7 @@ def class_attribute(
         )
     if isinstance(found, property):
         if found.fget is None:
-            tx.raise_error(AttributeError, f"unreadable attribute '{name}'")
+            tx.raise_error(AttributeError, property_lacks(python_class, name, "getter"))
         return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [receiver], {})
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, receiver, found, name)
@@ -136,6 +145,8 @@ def class_attribute(
         return _slot(tx, receiver, name)
     if isinstance(found, types.GetSetDescriptorType):
         return _getset(tx, receiver, name)
+    if isinstance(found, _FIELD):
+        return _field(receiver, python_class, name)
     if isinstance(found, type):
         return tx.wrap(found, Held(found, name) if trusted else where)
     getter = find_in_class(type(found), "__get__")
@@ -178,6 +189,16 @@ def _cached_property(
     if isinstance(receiver, ObjectValue):
         receiver.write(tx, name, value)
     return value
+
+
+def _field(receiver: Value, python_class: Any, name: str) -> Value:
+    """An item of a named tuple, by its name."""
+    items = getattr(receiver, "payload", None)
+    names: tuple[str, ...] = python_class._fields
+    if items is None or name not in names:
+        receiver.unknown(f"field {name!r}")
+    found: Value = items.item(names.index(name))
+    return found
 
 
 def _slot(tx: Tracer, receiver: Value, name: str) -> Value:

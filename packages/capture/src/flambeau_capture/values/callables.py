@@ -135,15 +135,14 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
             answer = rule(tx, fn, args, kwargs)
             if answer is not None:
                 return answer
-        wrapped = fn.__wrapped__
         known = all(isinstance(arg, Constant) for arg in [*args, *kwargs.values()])
         if not known:
-            return tx.call(tx.wrap(wrapped, Held(wrapped, wrapped.__name__)), args, kwargs)
+            return _uncached(tx, fn, args, kwargs)
         given = tuple((type(arg.value), arg.value) for arg in args)  # type: ignore[attr-defined]
         named = tuple((n, type(a.value), a.value) for n, a in kwargs.items())  # type: ignore[attr-defined]
         answers = tx.heap.answers
         if (fn, given, named) not in answers:
-            answered = tx.call(tx.wrap(wrapped, Held(wrapped, wrapped.__name__)), args, kwargs)
+            answered = _uncached(tx, fn, args, kwargs)
             tx.heap.changed()
             answers[fn, given, named] = answered
         remembered: Value = answers[fn, given, named]
@@ -161,6 +160,17 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if is_pure(fn):
         return evaluate_call(tx, fn, args, kwargs)
     raise Break("FB0005", f"call_function {describe_call(fn, args)}")
+
+
+def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
+    """What the function behind functools.lru_cache answers, which runs in every call of the graph:
+    one that writes to what outlives it would do so again, where the cache does not."""
+    wrapped = fn.__wrapped__
+    before = tx.heap.writes()
+    answer = tx.call(tx.wrap(wrapped, Held(wrapped, wrapped.__name__)), args, kwargs)
+    if tx.heap.writes() != before:
+        raise Break("FB0019", f"{describe_call(fn, args)}: a cached function that writes")
+    return answer
 
 
 def is_pure(fn: Any) -> bool:

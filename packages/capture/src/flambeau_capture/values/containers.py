@@ -51,7 +51,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
     return made
 
 
-@wraps_if(lambda obj: isinstance(obj, tuple) and _plain_tuple(type(obj)), 30)
+@wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
 def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
     known = _known(tx, obj, source) if obj else None
     if known is not None:
@@ -67,13 +67,12 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
     return made
 
 
-def _plain_tuple(kind: type) -> bool:
+def is_plain_tuple(kind: type) -> bool:
     """Tuples whose items are all there is to them."""
     return (
         kind in (tuple, torch.Size)
         or hasattr(kind, "n_sequence_fields")
-        or (hasattr(kind, "_fields") and kind.__dict__.get("__slots__") == ())
-        or (hasattr(kind, "_fields") and kind.__bases__ == (tuple,))
+        or (hasattr(kind, "_fields") and not kind.__dictoffset__)
     )
 
 

@@ -23,6 +23,7 @@ from flambeau_capture.values.attributes import (
     class_attribute,
     find_in_class,
     layout_of,
+    property_lacks,
 )
 from flambeau_capture.values.base import (
     Args,
@@ -119,18 +120,30 @@ class ObjectValue(Value):
     def read_slot(self, tx: Tracer, name: str) -> Value | None:
         if name in self.written:
             return self.written[name]
-        if self.real is None or not hasattr(self.real, name):
+        if self.real is None:
             return None
         assert self.source is not None
+        if not hasattr(self.real, name):
+            tx.guard(self.source, "NOT_HASATTR", name)
+            return None
         return tx.wrap(getattr(self.real, name), Attr(self.source, name))
 
     def write(self, tx: Tracer, name: str, value: Value | None) -> None:
         """Set (or, with None, delete) an attribute of the instance itself."""
         tx.heap.changed(self)
-        if value is None and (self.real is None or name not in _instance_dict(self.real)):
+        if value is None and not self._holds(name):
             self.written.pop(name, None)
         else:
             self.written[name] = value
+
+    def _holds(self, name: str) -> bool:
+        """Whether the existing object has an attribute of its own, in its dict or in a slot."""
+        if self.real is None:
+            return False
+        found = find_in_class(self.python_class, name)
+        if found is not None and isinstance(found[1], types.MemberDescriptorType):
+            return hasattr(self.real, name)
+        return name in _instance_dict(self.real)
 
     # -- attribute access -----------------------------------------------------------------------
 
@@ -187,10 +200,12 @@ class ObjectValue(Value):
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         """object.__setattr__."""
         in_class = find_in_class(self.python_class, name)
+        if in_class is not None and hasattr(type(in_class[1]), "__set__"):
+            assume_entry(tx, self.python_class, name, in_class[1])
         if in_class is not None and isinstance(in_class[1], property):
             setter = in_class[1].fset
             if setter is None:
-                tx.raise_error(AttributeError, f"can't set attribute '{name}'")
+                tx.raise_error(AttributeError, property_lacks(self.python_class, name, "setter"))
             tx.call(tx.wrap(setter, Held(setter, name)), [self, value], {})
             return
         if name == "__class__" or (
@@ -230,9 +245,32 @@ class ObjectValue(Value):
 
     def generic_del_attr(self, tx: Tracer, name: str) -> None:
         """object.__delattr__."""
-        if self.instance_get(tx, name) is None:
-            tx.raise_error(AttributeError, name)
+        in_class = find_in_class(self.python_class, name)
+        if in_class is not None and isinstance(in_class[1], types.MemberDescriptorType):
+            if self.read_slot(tx, name) is None:
+                tx.raise_error(AttributeError, name)
+        elif in_class is not None and _overrides_instance(in_class[1]):
+            self._delete_by_descriptor(tx, name, in_class[1])
+            return
+        elif self.instance_get(tx, name) is None:
+            shown = f"'{self.python_class.__name__}' object has no attribute '{name}'"
+            tx.raise_error(AttributeError, shown)
         self.write(tx, name, None)
+
+    def _delete_by_descriptor(self, tx: Tracer, name: str, descriptor: Any) -> None:
+        assume_entry(tx, self.python_class, name, descriptor)
+        deleter: Any
+        if isinstance(descriptor, property):
+            deleter = descriptor.fdel
+            if deleter is None:
+                tx.raise_error(AttributeError, property_lacks(self.python_class, name, "deleter"))
+            tx.call(tx.wrap(deleter, Held(deleter, name)), [self], {})
+            return
+        deleter = getattr(type(descriptor), "__delete__", None)
+        if not isinstance(deleter, types.FunctionType):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is deleted")
+        found = tx.wrap(descriptor, Held(descriptor, name))
+        tx.call(tx.wrap(deleter, Held(deleter, "__delete__")), [found, self], {})
 
     # -- operations that classes define by special methods --------------------------------------
 

@@ -378,13 +378,13 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         if node_kwargs.get("device") is None:
             node_kwargs = {**node_kwargs, "device": device}
     by_fake = {id(value.fake): value for value in values.values()}
-    versions = [(value.fake, _version(value.fake)) for value in values.values()]
+    versions = [(value.fake, version_of(value.fake)) for value in values.values()]
     shapes = [(value.fake.shape, value.fake.stride()) for value in values.values()]
     try:
         result = tx.graph.run(op, target, node_args, node_kwargs)
     except Exception:  # with numbers in place of symbols the operator may do
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
-        result = _run(tx, op, target, node_args, node_kwargs)
+        result = run_call(tx, op, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, _PLAIN):
@@ -393,7 +393,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
-    if same is not None and all(_version(f) == v and v >= 0 for f, v in versions):
+    if same is not None and all(version_of(f) == v and v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
     if same is not None:
@@ -434,7 +434,7 @@ _PLAIN = (
 def record_call(tx: Tracer, target: Any, head: tuple[Any, ...], tensors: list[fx.Node]) -> Value:
     """Record a call whose arguments are nodes already."""
     args = fx.node.map_arg((*head, *tensors), tx.graph.localize)
-    return record_result(tx, target, args, _run(tx, "call_function", target, args, {}))
+    return record_result(tx, target, args, run_call(tx, "call_function", target, args, {}))
 
 
 def record_result(tx: Tracer, target: Any, args: tuple[Any, ...], result: Any) -> Value:
@@ -451,12 +451,12 @@ def record_derivative(
     as they are."""
     from flambeau_capture.values.tuples import TupleValue
 
-    result = _run(tx, "call_function", torch.autograd.grad, args, kwargs)
+    result = run_call(tx, "call_function", torch.autograd.grad, args, kwargs)
     node = tx.graph.record("call_function", target, args, kwargs, result, tx.stack_trace())
     by_fake = {id(value.fake): value for value in known}
     items: list[Value] = []
     for place, item in enumerate(result):
-        made = _projection(tx, node, place, item, by_fake)
+        made = project(tx, node, place, item, by_fake)
         items.append(made)
         if isinstance(made, TensorValue):
             by_fake[id(item)] = made
@@ -471,11 +471,14 @@ def _collect(value: Value, into: dict[int, TensorValue]) -> None:
             _collect(inner, into)
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; -1 where torch does not count."""
     return -1 if tensor.is_inference() else int(tensor._version)
 
 
-def _run(tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_call(
+    tx: Tracer, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     try:
         return tx.graph.run(op, target, args, kwargs)
     except Break:
@@ -533,7 +536,7 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
     if isinstance(result, tuple | list):
         items = []
         for index, item in enumerate(result):
-            items.append(_projection(tx, node, index, item, by_fake))
+            items.append(project(tx, node, index, item, by_fake))
         if isinstance(result, list):
             return ListValue(items)
         return TupleValue(items, type(result))
@@ -550,13 +553,12 @@ def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, Tens
     from flambeau_capture.values.dicts import DictValue
 
     entries = [
-        (tx.wrap_new(key), _projection(tx, node, key, item, by_fake))
-        for key, item in result.items()
+        (tx.wrap_new(key), project(tx, node, key, item, by_fake)) for key, item in result.items()
     ]
     return DictValue(entries, tx=tx)
 
 
-def _projection(
+def project(
     tx: Tracer, node: fx.Node, key: Any, item: Any, by_fake: dict[int, TensorValue]
 ) -> Value:
     """One item of a result that is a container."""

@@ -83,7 +83,7 @@ class TupleValue(SequenceValue):
         if written is not None and isinstance(written[1], _PYTHON_ATTRIBUTES):
             return class_attribute(tx, self, self._class, name)
         found = getattr(self._class, name, None)
-        if found is None and not hasattr(self._class, name):
+        if name == "__dict__" or (found is None and not hasattr(self._class, name)):
             tx.raise_error(
                 AttributeError, f"'{self._class.__name__}' object has no attribute '{name}'"
             )

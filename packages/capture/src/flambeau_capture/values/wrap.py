@@ -406,7 +406,7 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
         return symbol_value(tx, obj)
     if kind is list:
         return ListValue([wrap_new(tx, item) for item in obj])
-    if isinstance(obj, tuple) and containers._plain_tuple(kind):
+    if isinstance(obj, tuple) and containers.is_plain_tuple(kind):
         return TupleValue([wrap_new(tx, item) for item in obj], kind)
     if kind is dict:
         entries = [(wrap_new(tx, key), wrap_new(tx, value)) for key, value in obj.items()]

@@ -1,0 +1,97 @@
+"""`torch.func.vjp` and `linearize`: the result and the derivative are one graph."""
+
+import pytest
+import torch
+
+
+def x(*shape, grad=False):
+    return torch.randn(*shape, requires_grad=grad)
+
+
+def pulled(a, weight):
+    out, pullback = torch.func.vjp(lambda t: (t**2).sum(-1), a)
+    return out, pullback(weight)[0] * 2
+
+
+def of_trees(a, b):
+    def fn(tree):
+        return {"a": tree["u"] * b, "b": tree["v"].sin()}, tree["u"].sum()
+
+    out, pullback, aux = torch.func.vjp(fn, {"u": a, "v": a * 2}, has_aux=True)
+    return out, pullback({"a": a, "b": a}), aux
+
+
+def linear(a):
+    out, derivative = torch.func.linearize(torch.sin, a)
+    return out, derivative(a), derivative(a * 2)
+
+
+def twice(a):
+    out, pullback = torch.func.vjp(torch.sin, a)
+    return out, pullback(a, retain_graph=True), pullback(out)
+
+
+def dropped(a):
+    out, pullback = torch.func.vjp(lambda t: torch.nn.functional.dropout(t, 0.5), a)
+    return out, pullback(torch.ones_like(a))
+
+
+@pytest.mark.parametrize(
+    "fn, args",
+    [
+        (pulled, (x(3, 2), torch.ones(3))),
+        (pulled, (x(3, 2, grad=True), torch.ones(3))),
+        (of_trees, (x(3), x(3))),
+        (linear, (x(3),)),
+        (twice, (x(3),)),
+        (dropped, (x(20),)),
+    ],
+)
+def test_a_result_and_its_derivative_are_one_graph(agree, fn, args):
+    agree(fn, *args)
+
+
+def test_a_pullback_is_called_under_vmap_by_torch(agree):
+    def fn(a):
+        _, pullback = torch.func.vjp(torch.sin, a)
+        return torch.stack([pullback(row)[0] for row in torch.eye(3)])
+
+    agree(fn, x(3))
+
+
+def test_a_derivative_that_leaves_is_made_in_python(capture, backend):
+    def fn(a):
+        b = a + 1
+        out, pullback = torch.func.vjp(torch.sin, b)
+        return out.cos(), pullback
+
+    a = x(3)
+    out, pullback = capture(fn)(a)
+    assert torch.equal(out, (a + 1).sin().cos())
+    assert torch.allclose(pullback(torch.ones(3))[0], (a + 1).cos())
+    assert len(backend) == 2
+
+
+def test_a_linear_function_of_what_is_written_to_afterwards_keeps_its_place(agree):
+    def fn(a):
+        b = a.clone()
+        out, derivative = torch.func.linearize(torch.sin, b)
+        b.add_(1)
+        return out, derivative(a), b
+
+    agree(fn, x(3), graphs=None)
+
+
+def test_a_function_with_side_effects_is_left_to_python(agree):
+    seen = []
+
+    def fn(a):
+        def inner(t):
+            seen.append(1)
+            return t.sin()
+
+        out, pullback = torch.func.vjp(inner, a)
+        return out + pullback(a)[0]
+
+    agree(fn, x(3), graphs=None, calls=1)
+    assert seen == [1, 1]  # once captured, once in eager
