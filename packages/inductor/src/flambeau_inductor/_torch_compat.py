@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch._ops import OpOverload
 
 __all__ = [
     "OpOverload",
+    "convolved_by_onednn",
     "current_device",
     "current_raw_stream",
     "encoder_layer",
@@ -95,6 +96,23 @@ def onednn_convolution() -> tuple[OpOverload, OpOverload] | None:
     """oneDNN's convolution with a packed weight, and what packs one; None as above."""
     found = _of_onednn("_convolution_pointwise", "_reorder_convolution_weight")
     return (found[0], found[1]) if found else None
+
+
+def convolved_by_onednn(
+    image: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> bool:
+    """Whether torch, with as many threads as now, leaves this convolution to oneDNN."""
+    size = None if bias is None else list(bias.shape)
+    chosen = torch._C._select_conv_backend(
+        image, weight, bias, stride, padding, dilation, False, [0] * len(stride), groups, size
+    )
+    return "mkldnn" in str(chosen).lower()
 
 
 def _of_onednn(*names: str) -> list[OpOverload]:

@@ -1,7 +1,8 @@
-"""Convolutions of one point are products where images are channels-last and large enough."""
+"""Convolutions of one point are products where images are channels-last; whose others are."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import flambeau_inductor
@@ -50,13 +51,59 @@ def test_an_image_of_points(bias: bool) -> None:
     close(got, function(*inputs), function(*(x.double() for x in inputs)))
 
 
+PRODUCTS: dict[str, tuple[Tensor, tuple[int, ...], dict[str, Any], str]] = {
+    "steps": (last(2, 64, 32, 28), (96, 64, 1, 1), {"stride": 2}, ONEDNN),
+    "other steps": (last(2, 64, 16, 45), (96, 64, 1, 1), {"stride": (1, 3)}, ONEDNN),
+    "few points": (last(1, 64, 2, 2), (96, 64, 1, 1), {}, "aten.mm.out"),
+    "many terms": (last(8, 4000, 1, 3), (48, 4000, 1, 1), {}, "aten.mm.out"),
+}
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_products(case: str) -> None:
+    x, shape, settings, library = PRODUCTS[case]
+    w = torch.randn(shape)
+    compiled = built(lambda x, w: torch.conv2d(x, w, **settings), x, w)
+    assert set(compiled.report.externs) == {library}
+    (got,) = compiled([x, w])
+    exact = torch.conv2d(x.double(), w.double(), **settings)
+    close(got, torch.conv2d(x, w, **settings), exact)
+
+
+ALONE = {
+    "one small image": (torch.randn(1, 32, 14, 14), (64, 32, 3, 3), {"padding": 1}),
+    "channels last": (last(1, 32, 14, 14), (64, 32, 3, 3), {"padding": 1}),
+    "with bias": (torch.randn(1, 32, 17, 15), (64, 32, 3, 2), {"bias": torch.randn(64)}),
+}
+
+
+@pytest.mark.parametrize("case", ALONE)
+@pytest.mark.parametrize("freezing", [False, True])
+def test_what_torch_would_make_a_matrix_of(case: str, freezing: bool) -> None:
+    x, shape, settings = ALONE[case]
+    w = torch.randn(shape)
+
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return torch.conv2d(x, w, **settings)
+
+    gm = flambeau_prims.lower(fx.symbolic_trace(function), [x, w])
+    info = SimpleNamespace(kind="inference", static_inputs=(1,))
+    options = Options(freezing=freezing)
+    compiled = flambeau_inductor.compile(gm, [x, w], info, options)
+    assert compiled.report.externs == {"mkldnn._convolution_pointwise.default": 1}
+    assert (".packed" in compiled.report.sources["wrapper.py"]) == freezing
+    for _ in range(2):
+        (got,) = compiled([x, w])
+        torch.testing.assert_close(got, function(x, w), rtol=1e-4, atol=1e-4)
+        assert steps(got) == steps(function(x, w))
+
+
 OTHERS = {
-    "rows": (torch.randn(2, 64, 16, 14), (96, 64, 1, 1), {}),
     "windows": (last(2, 64, 16, 14), (96, 64, 3, 3), {}),
-    "steps": (last(2, 64, 16, 14), (96, 64, 1, 1), {"stride": 2}),
-    "a border": (last(2, 64, 16, 14), (96, 64, 1, 1), {"padding": 1}),
+    "a border": (last(2, 64, 16, 14), (8, 64, 1, 1), {"padding": 1}),
     "groups": (last(2, 64, 16, 14), (96, 32, 1, 1), {"groups": 2}),
-    "few points": (last(1, 64, 2, 2), (96, 64, 1, 1), {}),
+    "little to do": (torch.randn(1, 32, 5, 4), (64, 32, 3, 3), {}),
+    "few windows": (torch.randn(1, 512, 4, 4), (512, 512, 3, 3), {}),
 }
 
 
@@ -84,6 +131,31 @@ def test_its_backward(wanted: list[bool]) -> None:
 
     compiled = built(function, *inputs)
     assert set(compiled.report.externs) == {ONEDNN}
+    exact = function(*(x.double() for x in inputs))
+    for got, eager, best in zip(compiled(list(inputs)), function(*inputs), exact, strict=True):
+        close(got, eager, best)
+
+
+BACKWARD = {
+    "small": (last(2, 24, 6, 5), last(2, 16, 6, 5), (24, 16, 1, 1), [1, 1], True),
+    "steps": (last(2, 24, 6, 5), last(2, 16, 12, 10), (24, 16, 1, 1), [2, 2], False),
+    "large": (last(4, 96, 64, 64), last(4, 16, 64, 64), (96, 16, 1, 1), [1, 1], False),
+}
+
+
+@pytest.mark.parametrize("case", BACKWARD)
+def test_whose_backward_is_products(case: str) -> None:
+    g, x, w_shape, stride, products = BACKWARD[case]
+    inputs = (g, x, torch.randn(w_shape))
+
+    def function(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        how = (None, stride, [0, 0], [1, 1], False, [0, 0], 1, [True, True, False])
+        results = torch.ops.aten.convolution_backward(g, x, w, *how)
+        return results[0], results[1]
+
+    compiled = built(function, *inputs)
+    library = "aten.mm.out" if products else "aten.convolution_backward.default"
+    assert set(compiled.report.externs) == {library}
     exact = function(*(x.double() for x in inputs))
     for got, eager, best in zip(compiled(list(inputs)), function(*inputs), exact, strict=True):
         close(got, eager, best)

@@ -10,6 +10,8 @@ once the sizes say that it matters.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from flambeau_inductor.indexing import same_sizes
@@ -81,6 +83,18 @@ def by_onednn(ctx: Context, a: Node, b: Node) -> bool:
     if terms > PART and (min(rows, columns) < LEAST_SIDE_OF_PARTS or terms > PART * MOST_PARTS):
         return False
     return ctx.choices.onednn_products((rows, terms, columns))
+
+
+def multiplied(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
+    """`a @ b + bias` of matrices, row-major, by whom it is computed soonest."""
+    if by_onednn(ctx, a, b):
+        return linear(ctx, a, b, bias)
+    rows, columns = a.shape[0], b.shape[1]
+    meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
+    how: dict[str, Any] = {"out": True, "any_strides": True, "metas": (meta,)}
+    if bias is None:
+        return single(ctx.call(PRODUCTS["mm"], (a, b), **how))
+    return single(ctx.call("aten.addmm.out", (bias, a, b), **how))
 
 
 def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:

@@ -8,7 +8,8 @@ alone.
 The library computes a dense convolution in blocks of channels. Row-major images are brought into
 that order before it and back after it; channels-last ones nearly are in it, but their weights are
 then reordered at a higher price. So a dense convolution gains where it moves more image than
-weight. A depthwise one, or one of 1 x 1, costs no more than the reordering itself.
+weight. A depthwise one costs no more than the reordering itself, and one of 1 x 1 is a product of
+matrices, for which nothing is reordered.
 """
 
 from __future__ import annotations
@@ -72,8 +73,10 @@ def _orders(
     if torch.is_grad_enabled() or any(_by_groups(node) for node in gm.graph.nodes):
         return []
     return [
-        torch.channels_last if packed or _moves_more_image(node) else torch.contiguous_format
-        for node in convolutions
+        torch.channels_last
+        if packed or kind == "cheap" or _moves_more_image(node)
+        else torch.contiguous_format
+        for node, kind in zip(convolutions, kinds, strict=True)
     ]
 
 
