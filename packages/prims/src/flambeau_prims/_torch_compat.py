@@ -25,6 +25,7 @@ __all__ = [
     "TorchDispatchMode",
     "argument_kinds",
     "argument_names",
+    "asks_metadata",
     "aten_overloads",
     "device_of",
     "expression_of",
@@ -59,6 +60,16 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     """The device of `tensor`; for a fake tensor the one it stands for, also inside its kernels."""
     device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
     return device
+
+
+_QUESTIONS = frozenset({"aten::size", "aten::stride", "aten::storage_offset"})
+"""What torch 2.11 asks a fake tensor with symbolic sizes by way of a mode, where its own code wants
+numbers; the dispatcher has no operators of these names. The answer pins the symbols."""
+
+
+def asks_metadata(op: OpOverload) -> bool:
+    """Whether `op` computes nothing: it asks a tensor for its device, sizes or strides."""
+    return op.namespace == "prim" or op._schema.name in _QUESTIONS
 
 
 def is_view_op(op: OpOverload) -> bool:

@@ -23,6 +23,7 @@ from flambeau_prims._torch_compat import (
     OpOverload,
     TorchDispatchMode,
     argument_names,
+    asks_metadata,
     is_composite,
     is_mutable,
     is_view_op,
@@ -308,6 +309,6 @@ class _Catching(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if func.namespace == "prim":  # a question about a fake tensor, such as its device
+        if asks_metadata(func):
             return func(*args, **(kwargs or {}))
         return self._lowering.caught(func, args, kwargs or {})
