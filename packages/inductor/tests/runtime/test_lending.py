@@ -203,4 +203,5 @@ def test_a_loan_is_taken_once() -> None:
         del saved
         for got, want in zip(other(args), step.wanted, strict=True):
             torch.testing.assert_close(got, want)
+        del got
     assert other.replays == 2 and step.recorder.pools[-1] is None
