@@ -21,16 +21,11 @@ import torch
 import torch.nn.attention
 from torch.nn.modules import module as _module
 
+from flambeau_capture._torch_fakes import new_fake_mode as new_fake_mode
+
 T = TypeVar("T")
 
 # -- fake tensors --------------------------------------------------------------------------------
-
-
-def new_fake_mode() -> AbstractContextManager[Any]:
-    """A mode in which operators compute metadata only. Imported late: it is a second of imports."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    return FakeTensorMode(allow_non_fake_inputs=False)
 
 
 def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:

@@ -5,13 +5,17 @@ In: nothing. Out: the exceptions. Invariant: each message is one sentence that n
 
 from __future__ import annotations
 
-from flambeau_inductor.codegen.cpp.errors import CompilerFailed, CompilerNotFound
-
-__all__ = ["CacheWarning", "CompilerFailed", "CompilerNotFound", "InductorError"]
-
 
 class InductorError(Exception):
     """A graph that this package cannot compile; it names the node or the operation."""
+
+
+class CompilerNotFound(RuntimeError):
+    """No C++ compiler on this machine: it names what to install."""
+
+
+class CompilerFailed(RuntimeError):
+    """The C++ compiler rejected a generated unit: it carries the first lines of its output."""
 
 
 class CacheWarning(UserWarning):

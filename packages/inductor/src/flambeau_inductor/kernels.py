@@ -29,8 +29,7 @@ from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.options import Options
-from flambeau_inductor.runtime.artifact import LOADERS as RUNTIME_LOADERS
-from flambeau_inductor.runtime.artifact import Loaded, Loader, Part
+from flambeau_inductor.runtime.artifact import Loaded, Part
 from flambeau_inductor.runtime.draws import BERNOULLI
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
@@ -187,16 +186,12 @@ def _triton_functions(
         return {name: launcher.queue for name, launcher in made.items()}, (made,)
 
 
-def loaders(options: Options) -> Mapping[str, Loader]:
-    """What loads the kernels of an artifact in a process that has the compiler."""
-
-    def from_triton(part: Part, gpu: int | None) -> Loaded:
-        store = open_store(options.cache_dir)
-        kernels = [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
-        functions, kept = _triton_functions(part.files["kernels.py"], kernels, gpu, options, store)
-        return functions, (store, *kept)
-
-    return {**RUNTIME_LOADERS, "triton": from_triton}
+def load_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
+    """The functions of an artifact's Triton kernels."""
+    store = open_store(options.cache_dir)
+    kernels = [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
+    functions, kept = _triton_functions(part.files["kernels.py"], kernels, gpu, options, store)
+    return functions, (store, *kept)
 
 
 def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,33 @@
-"""C++ kernels from the loop IR: what to write, and how to build it."""
+"""C++ kernels from the loop IR: what to write, and how to build it.
 
-from flambeau_inductor.codegen.cpp.errors import CompilerFailed, CompilerNotFound, CppUnsupported
-from flambeau_inductor.codegen.cpp.points import supports
-from flambeau_inductor.codegen.cpp.toolchain import Toolchain, build, find_toolchain
-from flambeau_inductor.codegen.cpp.unit import Entry, Source, generate
+In: names. Out: what is public. Invariant: a name is loaded at its first use: who finds a graph on
+the disk asks for the toolchain alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+    from flambeau_inductor.codegen.cpp.points import supports
+    from flambeau_inductor.codegen.cpp.toolchain import Toolchain, build, find_toolchain
+    from flambeau_inductor.codegen.cpp.unit import Entry, Source, generate
+    from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
+
+_HOMES = {
+    "CompilerFailed": "flambeau_inductor.errors",
+    "CompilerNotFound": "flambeau_inductor.errors",
+    "CppUnsupported": "flambeau_inductor.codegen.cpp.errors",
+    "Entry": "flambeau_inductor.codegen.cpp.unit",
+    "Source": "flambeau_inductor.codegen.cpp.unit",
+    "Toolchain": "flambeau_inductor.codegen.cpp.toolchain",
+    "build": "flambeau_inductor.codegen.cpp.toolchain",
+    "find_toolchain": "flambeau_inductor.codegen.cpp.toolchain",
+    "generate": "flambeau_inductor.codegen.cpp.unit",
+    "supports": "flambeau_inductor.codegen.cpp.points",
+}
 
 __all__ = [
     "CompilerFailed",
@@ -17,3 +41,12 @@ __all__ = [
     "generate",
     "supports",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(home), name)
+    globals()[name] = found
+    return found

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from flambeau_inductor.codegen.cpp.errors import CompilerFailed, CompilerNotFound
+from flambeau_inductor.errors import CompilerFailed, CompilerNotFound
 
 INCLUDE = Path(__file__).parents[2] / "runtime" / "include"
 CANDIDATES = ("g++", "c++", "clang++")
