@@ -59,6 +59,8 @@ QUEUE_ONLY = frozenset(
         "aten._scaled_dot_product_flash_attention.default",
         "aten._scaled_dot_product_flash_attention_backward.default",
         "aten._embedding_bag_dense_backward.default",
+        "flambeau_inductor.lstm.default",
+        "flambeau_inductor.lstm_backward.default",
         "flambeau_prims.as_strided_scatter.default",
         "flambeau_prims.attention.default",
         "flambeau_prims.attention_backward.default",
@@ -67,6 +69,12 @@ QUEUE_ONLY = frozenset(
 )
 """Library calls that read and write the device's memory in the order of the stream alone. Random
 numbers are among them: a recording draws where the generator is at each replay."""
+
+LAUNCHES = {
+    "flambeau_inductor.lstm.default": LEAST_LAUNCHES,
+    "flambeau_inductor.lstm_backward.default": LEAST_LAUNCHES,
+}
+"""Library calls that launch many kernels, at least one a time step."""
 
 
 def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
@@ -92,9 +100,10 @@ def why_not(program: Program) -> str | None:
     devices = {b.layout.device for b in program.buffers}
     if len(devices) != 1 or next(iter(devices)).type != "cuda":
         return "not all of it is on one GPU"
-    launches = [s for s in program.steps if isinstance(s, RunLoop | Extern)]
-    if len(launches) < LEAST_LAUNCHES:
-        return f"{len(launches)} launches"
+    launched = [s for s in program.steps if isinstance(s, RunLoop | Extern)]
+    launches = sum(LAUNCHES.get(getattr(s, "target", ""), 1) for s in launched)
+    if launches < LEAST_LAUNCHES:
+        return f"{launches} launches"
     for step in program.steps:
         if isinstance(step, CheckIndex):
             return "the host looks at an index"

@@ -6,10 +6,15 @@ import operator
 
 import pytest
 import torch
-from flambeau_inductor.passes.recurrent import keep_recurrent, lstm_by_layers
+from flambeau_inductor._torch_compat import qualified_name
+from flambeau_inductor.passes import recurrent
+from flambeau_inductor.passes.recurrent import keep_recurrent, lstm_by_cudnn, lstm_by_layers
 from flambeau_inductor.runtime.operators import for_backward
 from flambeau_inductor.runtime.operators import operator as library
+from flambeau_inductor.runtime.recurrent import layout
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def _captured(net: nn.LSTM, x: Tensor, states: tuple[Tensor, Tensor]) -> fx.GraphModule:
@@ -102,3 +107,74 @@ def test_the_memory_of_the_workspace_reaches_the_backward() -> None:
         )  # fmt: skip
     for got, expected in zip(found[:3], want[:3], strict=True):
         assert torch.allclose(got, expected)
+
+
+class _Listing(TorchDispatchMode):
+    """The operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.called.append(qualified_name(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+def test_cudnns_lstm_is_one_call_forth_and_one_back(
+    both: bool, batch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By shape rules alone: no GPU is asked."""
+    net = nn.LSTM(5, 6, 2, bidirectional=both, batch_first=batch_first)
+    x, states = _inputs(net)
+    want, (last, _) = net(x, states)
+    gm = _captured(net, x, states)
+    monkeypatch.setitem(recurrent.WAYS, "cpu", (lambda call: (77,), lstm_by_cudnn))
+    assert keep_recurrent(gm) == 1
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = [mode.from_tensor(t) for t in (x, *states, *net._flat_weights)]
+        leaves = [t.detach().requires_grad_() for t in fakes]
+        listing = _Listing()
+        with listing:
+            output, hidden, _ = gm(*leaves)
+            slopes = torch.autograd.grad(output.sum() + hidden.sum(), leaves)
+    ours = [name for name in listing.called if name.startswith("flambeau_inductor.")]
+    assert ours == ["flambeau_inductor.lstm.default", "flambeau_inductor.lstm_backward.default"]
+    assert (output.shape, hidden.shape) == (want.shape, last.shape)
+    assert [t.shape for t in slopes] == [t.shape for t in fakes]
+    turned = output.transpose(0, 1) if batch_first else output
+    assert turned.is_contiguous()
+
+
+def test_a_graph_with_autocast_is_left_alone() -> None:
+    net = nn.LSTM(5, 6)
+    gm = _captured(net, *_inputs(net))
+    called = next(node for node in gm.graph.nodes if node.target is torch.lstm)
+    with gm.graph.inserting_before(called):
+        gm.graph.call_function(torch.amp.autocast_mode._enter_autocast, ("cpu",))
+    assert keep_recurrent(gm) == 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("both", [False, True])
+def test_cudnns_lstm_gives_what_eager_gives(both: bool, dtype: torch.dtype) -> None:
+    net = nn.LSTM(32, 48, 2, bidirectional=both, batch_first=True).cuda().to(dtype)
+    x, states = _inputs(net, dtype=dtype)
+    x, states = x.cuda(), (states[0].cuda(), states[1].cuda())
+    gm = _captured(net, x, states)
+    assert keep_recurrent(gm) == 1
+    found = gm(x, *states, *net._flat_weights)
+    output, (hidden, cells) = net(x, states)
+    for got, want in zip(found, (output, hidden, cells), strict=True):
+        assert torch.equal(got, want) and got.stride() == want.stride()
+    got, want = (
+        torch.autograd.grad(o.float().square().sum() + c.float().sum(), net._flat_weights)
+        for o, c in ((found[0], found[2]), (output, cells))
+    )
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+    total, offsets = layout(32, 48, 2, both, dtype, x.device)
+    assert total >= sum(w.numel() for w in net._flat_weights) and len(offsets) == len(got)

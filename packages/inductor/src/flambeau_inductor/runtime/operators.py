@@ -7,6 +7,7 @@ callable takes the overload's arguments by the overload's names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -99,6 +100,8 @@ def operator(target: str) -> Callable[..., Any]:
         return packed()
     if target in OWN:
         return OWN[target]
+    if target.startswith("flambeau_inductor."):
+        import_module("flambeau_inductor.runtime.recurrent")  # defines them; few programs do
     if target in WEIGHT:
         return _with_dense_weight(target)
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)
