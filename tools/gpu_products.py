@@ -19,13 +19,15 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import Budget, CudaClock, Outcome, Tuner
-from flambeau_inductor.cache import open_store
+from flambeau_inductor.autotune.tuned import Values
+from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.compile import STAGES
 from flambeau_inductor.kernels import launch_library
 from flambeau_inductor.options import settled
 from flambeau_inductor.templates.described import CAPABILITY
 from flambeau_inductor.templates.select import LIBRARY, select
+from flambeau_inductor.templates.stage import machine
 from torch import Tensor, fx
 
 BF16 = torch.bfloat16
@@ -38,14 +40,17 @@ SHAPES: tuple[tuple[int, int, int], ...] = (
 )  # fmt: skip
 
 
-class Forgetful:
-    """Keeps nothing, so that everything is measured."""
+class Fresh:
+    """Finds nothing, so that everything is measured; keeps it for the compile that follows."""
+
+    def __init__(self, values: Values) -> None:
+        self._values = values
 
     def get(self, key: str) -> None:
         return None
 
     def put(self, key: str, value: Any) -> bool:
-        return False
+        return self._values.put(key, value)
 
 
 @dataclass
@@ -71,10 +76,11 @@ def outcome(fn: Callable[..., Any], inputs: list[Tensor]) -> Outcome:
         if name == "select":
             break
         stage(work)
-    tuner = Tuner(Forgetful(), CudaClock(0), Budget(30.0))
+    values = open_values(work.options.cache_dir, "autotune")
+    tuner = Tuner(Fresh(values), CudaClock(0), Budget(30.0))
     described = torch.cuda.get_device_capability() >= CAPABILITY
     library = launch_library(work.options, open_store(work.options.cache_dir))
-    select(work.scheduled(), tuner, "here", described=described, library=library)
+    select(work.scheduled(), tuner, machine(0), described=described, library=library)
     return next(o for key, o in tuner.outcomes.items() if key.startswith("product"))
 
 
@@ -116,15 +122,19 @@ def main() -> int:
     """Measure all shapes; the exit status is 1 where one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--shapes", nargs="*", help="rows x columns x inner, as 512x512x65536")
     given = parser.parse_args()
     rows: list[Row] = []
     for shape in SHAPES:
+        if given.shapes and "x".join(map(str, shape)) not in given.shapes:
+            continue
         row = measure(shape)
         rows.append(row)
         print(
             f"{'x'.join(map(str, shape)):18s} library {row.library:4.0f} TF, template"
             f" {row.template:4.0f} TF = {row.share:.0%} ({row.tile}), with bias and gelu"
-            f" {row.fused_share:.0%} of library and loop, error {row.error:.1e}",
+            f" {row.fused_share:.0%} of library and loop, error {row.error:.1e}"
+            + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
             flush=True,
         )
     if given.json is not None:

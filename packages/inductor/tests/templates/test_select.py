@@ -15,6 +15,7 @@ from flambeau_inductor.ir.program import Alloc, Extern, Free, Program, Reuse, Ru
 from flambeau_inductor.ir.steps import touched
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
+from flambeau_inductor.templates.backwards import find_backward
 from flambeau_inductor.templates.products import find
 from flambeau_inductor.templates.select import LIBRARY, select
 from torch import fx
@@ -101,6 +102,67 @@ def test_attention_of_the_template_takes_the_place_of_the_library(causal: bool) 
     sound(made.program)
     (kernel,) = made.kernels.values()
     assert "tl.exp2" in kernel.source and ("rows[:, None] >= columns" in kernel.source) == causal
+
+
+@pytest.mark.parametrize("backend", ["prims", "flash", "cudnn"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_gradients_of_the_template_take_the_place_of_the_library(
+    causal: bool, backend: str
+) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor) -> Any:
+        ops, aten = torch.ops.flambeau_prims, torch.ops.aten
+        out, sums = ops.attention.default(q, k, v, None, 0.0, causal)
+        if backend == "prims":
+            return ops.attention_backward.default(
+                grad, q, k, v, out, sums, None, 0.0, causal, scale=0.2
+            )
+        if backend == "flash":
+            return aten._scaled_dot_product_flash_attention_backward.default(
+                grad, q, k, v, out, sums, None, None, 64, 64, 0.0, causal, None, None, scale=0.2
+            )
+        seed = torch.ops.flambeau_prims.full.default([], 0, dtype=torch.int64, device=q.device)
+        return aten._scaled_dot_product_cudnn_attention_backward.default(
+            grad, q, k, v, out, sums, seed, seed, None, None, None, 64, 64, 0.0, causal, scale=0.2
+        )
+
+    program = program_of(attend, *[(2, 4, 64, 32)] * 4)
+    calls = sum(isinstance(s, Extern) for s in program.steps)
+    assert len(find_backward(program)) == 1
+    made = select(program, Chooser(lambda name: "x" in name, "backward"), "a GPU")
+    assert sum(isinstance(s, Extern) for s in made.program.steps) == calls - 1
+    sound(made.program)
+    assert [name.split("_")[-1] for name in made.kernels] == ["delta", "keys", "queries"]
+    keys = made.kernels[[n for n in made.kernels if n.endswith("keys")][0]]
+    assert f"{0.2 * 1.4426950408889634!r}" in keys.source
+    assert ("rows[None, :] >= columns" in keys.source) == causal
+
+
+def test_logarithms_of_sums_are_made_where_they_are_wanted() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return torch.ops.flambeau_prims.attention.default(q, k, v, None, 0.0, False)
+
+    program = program_of(attend, *[(2, 4, 50, 32)] * 3)
+    made = select(program, Chooser(lambda name: "x" in name, "attention"), "a GPU")
+    assert not any(isinstance(s, Extern) for s in made.program.steps)
+    sound(made.program)
+    (kernel,) = made.kernels.values()
+    assert "tl.store(sums_at, sums, rows < 64)" in kernel.source and len(kernel.arguments) == 5
+
+
+def test_dropout_and_gradients_that_nobody_wants_are_the_library_s() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor) -> Any:
+        out, sums = torch.ops.flambeau_prims.attention.default(q, k, v, None, 0.0, False)
+        args = (grad, q, k, v, out, sums, None, None, 64, 64, 0.5, False, None, None)
+        made = torch.ops.aten._scaled_dot_product_flash_attention_backward.default(*args)
+        return made[0], made[1], made[2]
+
+    def first(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor) -> Any:
+        out, sums = torch.ops.flambeau_prims.attention.default(q, k, v, None, 0.0, False)
+        args = (grad, q, k, v, out, sums, None, 0.0, False)
+        return torch.ops.flambeau_prims.attention_backward.default(*args)[0]
+
+    for fn in (attend, first):
+        assert not find_backward(program_of(fn, *[(2, 4, 64, 32)] * 4))
 
 
 def test_nothing_changes_where_the_library_wins() -> None:

@@ -1,13 +1,13 @@
 """Attention of a program, as the template sees it.
 
 In: the steps of a program. Out: `FoundAttention`: the library call and what it computes. Invariant:
-only calls without dropout of which nothing but the result itself is used: a backward needs the
-library's own record of the rows' sums.
+only calls without dropout of which nothing but the result, and the logarithms of the rows' sums, is
+used: what else a call gives is for the library's own backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -16,7 +16,7 @@ import torch
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Instr, Load, Loop, Store
 from flambeau_inductor.ir.program import Alloc, Argument, Extern, Layout, Program, Ref, RunLoop
-from flambeau_inductor.templates.attention import Attention, Heads
+from flambeau_inductor.templates.attention import Attention, Heads, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +49,29 @@ class FoundAttention:
     def within(self, program: Program, loop: Loop) -> Program:
         """The program with `loop` in place of the call."""
         steps = list(program.steps)
-        steps[self.call : self.call + 1] = [Alloc(self.result), RunLoop(loop)]
+        sums = self.attention.sums
+        made = [Alloc(self.result), *([Alloc(sums.buffer)] if sums is not None else [])]
+        steps[self.call : self.call + 1] = [*made, RunLoop(loop)]
         return replace(program, steps=tuple(steps))
 
     def told(self, name: str, dtype: torch.dtype) -> Loop:
         """A loop that says which buffers the kernel touches."""
-        a, at = self.attention, Var("x0")
+        a = self.attention
         read = [a.q, a.k, a.v, *([a.bias] if a.bias is not None else [])]
-        body: list[Instr] = [Load(each.buffer, at, dtype) for each in read]
-        body.append(Store(self.result, at, 0))
+        stored = [self.result, *([a.sums.buffer] if a.sums is not None else [])]
         batch, heads, _, length, *_, out = a.sizes
-        return Loop(name, (Axis("x0", batch * heads * length * out),), (), tuple(body))
+        points = batch * heads * length * out
+        return touching(name, [each.buffer for each in read], stored, points, dtype)
+
+
+def touching(
+    name: str, read: Sequence[str], stored: Sequence[str], points: int, dtype: torch.dtype
+) -> Loop:
+    """A loop that says which buffers a kernel touches, and no more than that."""
+    at = Var("x0")
+    body: list[Instr] = [Load(buffer, at, dtype) for buffer in read]
+    body += [Store(buffer, at, 0) for buffer in stored]
+    return Loop(name, (Axis("x0", points),), (), tuple(body))
 
 
 def find_attention(program: Program) -> list[FoundAttention]:
@@ -77,25 +89,30 @@ def find_attention(program: Program) -> list[FoundAttention]:
 def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | None:
     """What a library call computes; None for one that the template does not."""
     where = TARGETS[step.target]
-    if not step.results or step.results[0] is None or any(step.results[1:]):
+    if not step.results or step.results[0] is None or any(step.results[2:]):
         return None
     kwargs = dict(step.kwargs)
-    dropout = _at(step, where.dropout, kwargs.get("dropout_p", 0.0))
-    causal = _at(step, where.causal, kwargs.get("is_causal", False))
+    dropout = argument_at(step, where.dropout, kwargs.get("dropout_p", 0.0))
+    causal = argument_at(step, where.causal, kwargs.get("is_causal", False))
     bias = None
     if where.bias is not None:
-        bias = _at(step, where.bias, kwargs.get("attn_bias", kwargs.get("bias")))
+        bias = argument_at(step, where.bias, kwargs.get("attn_bias", kwargs.get("bias")))
     if dropout != 0 or not isinstance(causal, bool):
         return None
+    sums = None
+    if len(step.results) > 1 and step.results[1] is not None:
+        sums = rows_of(Ref(step.results[1]), layouts)
+        if sums is None:
+            return None
     out = Ref(step.results[0])
-    heads = [_heads(each, layouts) for each in (*step.args[:3], out)]
-    added = _heads(bias, layouts) if bias is not None else None
+    heads = [heads_of(each, layouts) for each in (*step.args[:3], out)]
+    added = heads_of(bias, layouts) if bias is not None else None
     if any(each is None for each in heads) or (bias is not None and added is None):
         return None
     (q, first), (k, second), (v, third), (result, last) = (h for h in heads if h is not None)
-    dtypes = {_dtype(each, layouts) for each in (*step.args[:3], out)}
+    dtypes = {dtype_of(each, layouts) for each in (*step.args[:3], out)}
     if bias is not None:
-        dtypes.add(_dtype(bias, layouts))
+        dtypes.add(dtype_of(bias, layouts))
     dtype = dtypes.pop()
     if dtypes or dtype is None or dtype not in DTYPES:
         return None
@@ -107,8 +124,10 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
         return None
     if 0 in (*first, *second, *third) or prod(last) == 0:
         return None
-    scale = kwargs.get("scale")
-    if scale is not None and not isinstance(scale, int | float):
+    if sums is not None and sums.length < length:
+        return None
+    scale = scale_of(kwargs, width)
+    if scale is None:
         return None
     return Attention(
         q,
@@ -119,21 +138,47 @@ def attention_of(step: Extern, layouts: Mapping[str, Layout]) -> Attention | Non
         (batch, many, kept, length, keys, width, third[3]),
         dtype,
         causal,
-        width**-0.5 if scale is None else float(scale),
+        scale,
+        sums,
     )
 
 
-def _at(step: Extern, position: int, otherwise: Argument) -> Argument:
+def scale_of(kwargs: Mapping[str, Argument], width: int) -> float | None:
+    """What the scores are multiplied by; None if it is no number."""
+    scale = kwargs.get("scale")
+    if scale is None:
+        return float(width**-0.5)
+    return float(scale) if isinstance(scale, int | float) else None
+
+
+def rows_of(argument: Argument, layouts: Mapping[str, Layout]) -> Rows | None:
+    """A float32 number for each query, on a GPU; a dimension of one may follow."""
+    if not isinstance(argument, Ref):
+        return None
+    layout = argument.layout or layouts[argument.buffer]
+    if layout.device.type != "cuda" or layout.dtype != torch.float32:
+        return None
+    try:
+        shape, stride, offset = layout.static()
+    except TypeError:  # a size is open
+        return None
+    if len(shape) not in (3, 4) or shape[3:] not in ((), (1,)):
+        return None
+    a, b, c = stride[:3]
+    return Rows(argument.buffer, (a, b, c), shape[2], offset)
+
+
+def argument_at(step: Extern, position: int, otherwise: Argument) -> Argument:
     return step.args[position] if position < len(step.args) else otherwise
 
 
-def _dtype(argument: Argument, layouts: Mapping[str, Layout]) -> torch.dtype | None:
+def dtype_of(argument: Argument, layouts: Mapping[str, Layout]) -> torch.dtype | None:
     if not isinstance(argument, Ref):
         return None
     return (argument.layout or layouts[argument.buffer]).dtype
 
 
-def _heads(
+def heads_of(
     argument: Argument, layouts: Mapping[str, Layout]
 ) -> tuple[Heads, tuple[int, ...]] | None:
     """An operand of four dimensions on a GPU, with its shape."""

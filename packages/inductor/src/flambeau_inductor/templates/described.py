@@ -48,13 +48,13 @@ class Operand:
             number, self.matrix.offset, self.sizes, (self.stride, 1), self.block, dtype
         )
 
-    def at(self, share: int) -> str:
-        """Where the block of `part` and `step` begins."""
-        inner = f"part * {share} + step"
-        outer = inner if self.inner_first else self.along
+    @property
+    def at(self) -> str:
+        """Where the block at `step` of the inner dimension begins."""
+        outer, last = ("step", self.along) if self.inner_first else (self.along, "step")
         if self.step:
             outer = f"(product * {self.step}).to(tl.int32) + {outer}"
-        return f"[{outer}, {self.along if self.inner_first else inner}]"
+        return f"[{outer}, {last}]"
 
 
 def operands_of(product: Product, tile: Tile) -> tuple[Operand, ...]:

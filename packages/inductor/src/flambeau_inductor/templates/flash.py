@@ -63,7 +63,7 @@ def attention_kernel(
     ]
     if a.sums is not None:
         lines += [
-            f"sums = top * {1 / LOG2_E!r} + tl.log(total)",
+            f"sums = top * {1 / LOG2_E!r} + tl.log(tl.where(total == 0, 1.0, total))",
             f"sums = tl.where((total == 0) | (rows >= {length}), float('inf'), sums)",
             f"sums_at = {text.base(a.sums, 'head')} + rows * {a.sums.strides[2]}",
             f"tl.store(sums_at, sums, rows < {a.sums.length})",

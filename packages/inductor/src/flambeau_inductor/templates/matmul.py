@@ -145,12 +145,16 @@ class ProductWriter(Writer):
             self._lines([f"    {line}" for line in before])
         else:
             self._lines(before)
-        self._line(f"for step in range(0, {share}, KBLOCK):")
+        if tile.parts == 1:
+            self._line(f"for step in range(0, {share}, KBLOCK):")
+        else:  # parts take turns: what they read at a time lies side by side
+            whole, stride = share * tile.parts, f"{tile.parts} * KBLOCK"
+            self._line(f"for step in range(part * KBLOCK, {whole}, {stride}):")
         self.indent = base + "    "
         if operands:
             self._line(f"if {WITH_DESCRIPTORS}:")
             for position, (name, each) in enumerate(zip("ab", operands, strict=True)):
-                self._line(f"    {name} = d{position}.load({each.at(share)})" + each.turned)
+                self._line(f"    {name} = d{position}.load({each.at})" + each.turned)
             self._line("else:")
             self._lines([f"    {line}" for line in inside])
         else:
@@ -170,18 +174,20 @@ class ProductWriter(Writer):
         left = f"inner < {k} - step"
         a_masks = [text for text in (row_mask, f"({left})[None, :]" if ragged else "") if text]
         b_masks = [text for text in (column_mask, f"({left})[:, None]" if ragged else "") if text]
+        at = "inner" if tile.parts == 1 else "(part * KBLOCK + inner)"
+        step = "KBLOCK" if tile.parts == 1 else f"{tile.parts} * KBLOCK"
         before = [
-            f"inner = part * {share} + tl.arange(0, KBLOCK)",
+            "inner = tl.arange(0, KBLOCK)",
             f"a_at = {self.names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
-            f" + (rows * {a.strides[1]})[:, None] + (inner * {a.strides[2]})[None, :]",
+            f" + (rows * {a.strides[1]})[:, None] + ({at} * {a.strides[2]})[None, :]",
             f"b_at = {self.names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
-            f" + (inner * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
+            f" + ({at} * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
         ]
         inside = [
             f"a = tl.load(a_at{_masked(a_masks)})",
             f"b = tl.load(b_at{_masked(b_masks)})",
-            f"a_at += KBLOCK * {a.strides[2]}",
-            f"b_at += KBLOCK * {b.strides[1]}",
+            f"a_at += {step} * {a.strides[2]}",
+            f"b_at += {step} * {b.strides[1]}",
         ]
         return before, inside
 

@@ -23,9 +23,11 @@ from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention, find_attention
+from flambeau_inductor.templates.backwards import FoundBackward, find_backward
 from flambeau_inductor.templates.bench import Bench, Run, in_order
 from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.flash import attention_kernel
+from flambeau_inductor.templates.flash_backward import backward_blocks
 from flambeau_inductor.templates.matmul import product_kernel
 from flambeau_inductor.templates.parts import Split, split_product
 from flambeau_inductor.templates.products import Found, find, fused_steps
@@ -75,6 +77,12 @@ def select(
             break
         done.add(calls[0].result)
         _attention(selected, calls[0], tuner, device, described)
+    while True:
+        backwards = [f for f in find_backward(selected.program) if f.result not in done]
+        if not backwards:
+            break
+        done.add(backwards[0].result)
+        _backward(selected, backwards[0], tuner, device, described)
     for step in selected.program.steps:
         if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
             _tiling(selected, step.loop, tuner, device)
@@ -184,6 +192,39 @@ def _attention(
         loop = found.told(kernel.name, found.attention.dtype)
         selected.program = found.within(program, loop)
         selected.kernels[kernel.name] = kernel
+
+
+def _backward(
+    selected: Selected, found: FoundBackward, tuner: Tuner, device: str, described: bool
+) -> None:
+    """The template's gradients of attention in place of the library's, if that is faster."""
+    program = selected.program
+    dtypes, numels = _facts(program)
+    ways: dict[str, tuple[TritonKernel, ...]] = {}
+    for pair in backward_blocks(found.backward.forward, described):
+        name = "+".join(blocks.name for blocks in pair)
+        prefix = f"{found.result}_{name.replace('+', '_')}"
+        ways[name] = found.kernels(pair, dtypes, numels, prefix)
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in (*program.buffers, found.memory)}
+        bench = Bench(layouts, tuner.budget, selected.library)
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        rows = [Candidate(LIBRARY, bench.call(call))]
+        runs = bench.kernels([kernel for way in ways.values() for kernel in way])
+        for name, way in ways.items():
+            rows.append(Candidate(name, in_order(*(runs[k.name] for k in way))))
+        return rows
+
+    key = _key("backward", device, [_text(w) for w in ways.values()], found.backward.forward.sizes)
+    winner = tuner.choose(key, [LIBRARY, *ways], racing)
+    selected.chosen[found.result] = winner
+    if winner != LIBRARY:
+        loops = found.told(ways[winner])
+        selected.program = found.within(program, loops)
+        for loop, kernel in zip(loops, ways[winner], strict=True):
+            selected.kernels[loop.name] = kernel
 
 
 def _way(

@@ -23,6 +23,8 @@ def select_kernels(work: Compilation) -> None:
     devices = {b.layout.device for b in program.buffers if b.layout.device.type == "cuda"}
     if len(devices) != 1 or interpreting() or work.options.kernels == "cpp":
         return
+    if work.options.fuel.kernels is not None:  # a loop of a template cannot be run by its meaning
+        return
     index = devices.pop().index or 0
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
