@@ -52,6 +52,9 @@ class Limits:
     """Programs that a GPU wants of a reduction; with fewer, its rows are split."""
 
     split_length: int = 4096
+    """Half of the least number of elements of a row that is split."""
+
+    split_part: int = 512
     """Least number of elements of a part of a row."""
 
     split_columns: int = 128

@@ -7,6 +7,7 @@ from flambeau_inductor.indexing import Const as IndexConst
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import (
     Axis,
+    Check,
     Const,
     IndexValue,
     Instr,
@@ -149,6 +150,26 @@ def embedding(count: int, width: int) -> Loop:
             Load("index", x(0), torch.int64),
             Load("table", Var("%0") * width + x(1), F32),
             Store("out", x(0) * width + x(1), 1),
+        ],
+    )
+
+
+def checked_embedding(count: int, width: int, rows: int) -> Loop:
+    """The same, of positions that are looked at first."""
+    return loop(
+        "checked_embedding",
+        (count, width),
+        (),
+        [
+            Load("index", x(0), torch.int64),
+            Const(0, torch.int64),
+            Const(rows, torch.int64),
+            Point("ge", (0, 1), torch.bool),
+            Point("lt", (0, 2), torch.bool),
+            Point("logical_and", (3, 4), torch.bool),
+            Check(5, f"position 'out' of {rows}"),
+            Load("table", Var("%0") * width + x(1), F32),
+            Store("out", x(0) * width + x(1), 7),
         ],
     )
 

@@ -178,6 +178,11 @@ def _store(s: _State, i: ir.Store) -> None:
         memory[index] = value.expand(sizes)
 
 
+def _check_points(s: _State, i: ir.Check) -> None:
+    if not bool(s.values[i.arg].all()):
+        raise IndexError(i.message)
+
+
 COMBINED = {"mul": "prod", "max": "amax", "min": "amin"}
 """Modes of a store, as torch calls them."""
 
@@ -195,6 +200,7 @@ _RUN: Mapping[type, Callable[[_State, Any], Any]] = {
     ir.Scan: _scan,
     ir.Part: _part,
     ir.Store: _store,
+    ir.Check: _check_points,
 }
 
 

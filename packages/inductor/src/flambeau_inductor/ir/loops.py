@@ -2,7 +2,7 @@
 
 In: nothing (these are the data). Out: `Loop`, which C++ and Triton code generation both read.
 Invariant: instructions are in SSA form; an operand is the position of an earlier instruction, and
-nothing but `Store` has an effect.
+nothing but `Store` and `Check` has an effect.
 
 Meaning of a `Loop`: for every point of the outer axes `x` the body runs; an instruction that
 depends on a reduction axis (`r`) has one value per point of `x` times `r` ("element" values), all
@@ -139,7 +139,19 @@ class Store:
         return any(v.startswith("%") for v in self.index.vars)
 
 
-Instr = Load | Const | IndexValue | Point | Reduce | Scan | Part | Store
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The program fails with `message` if the bool `arg` is false at some point (on a GPU only).
+
+    What reads memory through a value that is checked comes later in the body.
+    """
+
+    arg: ValueId
+    message: str
+    dtype: torch.dtype = torch.bool
+
+
+Instr = Load | Const | IndexValue | Point | Reduce | Scan | Part | Store | Check
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import (
+    Check,
     IndexValue,
     Instr,
     Load,
@@ -28,7 +29,7 @@ def operands(instr: Instr) -> tuple[ValueId, ...]:
     """Positions of the instructions that `instr` uses, those inside its index included."""
     if isinstance(instr, Point):
         return instr.args
-    if isinstance(instr, Reduce | Scan | Part):
+    if isinstance(instr, Reduce | Scan | Part | Check):
         return (instr.arg,)
     inside: tuple[ValueId, ...] = ()
     if isinstance(instr, Load | Store | IndexValue):
@@ -42,7 +43,7 @@ def renumbered(instr: Instr, new: Mapping[ValueId, ValueId]) -> Instr:
     """`instr` with its operands' positions replaced."""
     if isinstance(instr, Point):
         return replace(instr, args=tuple(new[a] for a in instr.args))
-    if isinstance(instr, Reduce | Scan | Part):
+    if isinstance(instr, Reduce | Scan | Part | Check):
         return replace(instr, arg=new[instr.arg])
     if isinstance(instr, Load):
         mask = None if instr.mask is None else new[instr.mask]
@@ -60,16 +61,16 @@ def _moved(index: Expr, new: Mapping[ValueId, ValueId]) -> Expr:
 
 
 def pruned(body: Sequence[Instr]) -> tuple[Instr, ...]:
-    """The instructions that some `Store` needs, renumbered."""
+    """The instructions that have an effect, and those that they need, renumbered."""
     needed: set[ValueId] = set()
     for position in range(len(body) - 1, -1, -1):
         instr = body[position]
-        if isinstance(instr, Store) or position in needed:
+        if isinstance(instr, Store | Check) or position in needed:
             needed.update(operands(instr))
     new: dict[ValueId, ValueId] = {}
     kept: list[Instr] = []
     for position, instr in enumerate(body):
-        if isinstance(instr, Store) or position in needed:
+        if isinstance(instr, Store | Check) or position in needed:
             new[position] = len(kept)
             kept.append(renumbered(instr, new))
     return tuple(kept)

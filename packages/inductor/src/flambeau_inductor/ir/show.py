@@ -11,6 +11,7 @@ import torch
 from flambeau_inductor.indexing import Expr, to_python
 from flambeau_inductor.ir.loops import (
     Axis,
+    Check,
     Const,
     IndexValue,
     Instr,
@@ -65,6 +66,8 @@ def show_instr(position: int, instr: Instr) -> str:
     if isinstance(instr, Store):
         sign = {"set": "=", "add": "+=", "mul": "*="}.get(instr.mode, f"{instr.mode}=")
         return f"{instr.buffer}[{_index(instr.index)}] {sign} v{instr.value}"
+    if isinstance(instr, Check):
+        return f"check v{instr.arg} else {instr.message!r}"
     return f"v{position} = {_value(instr)}"
 
 

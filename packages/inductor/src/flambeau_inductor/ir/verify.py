@@ -15,6 +15,7 @@ import torch
 from flambeau_inductor.indexing import Expr, bounds
 from flambeau_inductor.ir.loops import (
     RANDOM,
+    Check,
     Const,
     IndexValue,
     Instr,
@@ -76,7 +77,7 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
             _verify_instr(instr, dtypes, ranges, layouts)
         except IRError as error:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: {error}") from None
-        dtypes.append(None if isinstance(instr, Store) else instr.dtype)
+        dtypes.append(None if isinstance(instr, Store | Check) else instr.dtype)
         below = any(element[v] for v in operands(instr))
         own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & reduced)
         if isinstance(instr, Reduce | Scan) and not loop.r:
@@ -119,6 +120,8 @@ def _verify_instr(
     elif isinstance(instr, Scan):
         if instr.kind not in SCANS or instr.dtype != dtypes[instr.arg]:
             raise IRError(f"a scan {instr.kind} of {dtypes[instr.arg]} into {instr.dtype}")
+    elif isinstance(instr, Check) and dtypes[instr.arg] != torch.bool:
+        raise IRError(f"checks a value of {dtypes[instr.arg]}")
     elif isinstance(instr, Const) and isinstance(instr.value, complex):
         raise IRError("a complex constant")
 

@@ -35,7 +35,7 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.checks import check_loop
+from flambeau_inductor.schedule.checks import check_inside, check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
@@ -116,10 +116,10 @@ def assemble(
             # Nothing to compute; memory of no elements still has to be there for who refers to it.
             made.bare.extend(a.node for a in step.members if a.node in stored)
             continue
+        loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
         for anchor in step.members:
             for node in anchor.reads:
-                _check(made, node, limits)
-        loop = build_loop(f"loop{loops}", step, made.place, stored.__contains__)
+                loop = _check(made, node, limits, loop)
         loops += 1
         made.steps.extend(RunLoop(part) for part in _split(made, loop, limits))
     outputs = tuple(_output(made, o) for o in plan.outputs)
@@ -167,27 +167,40 @@ def _stored(plan: Plan, steps: Sequence[Group | Call]) -> set[Node]:
     return stored & plan.anchors
 
 
-def _check(made: _Assembly, node: Node, limits: Limits) -> None:
+def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
+    """Check what `loop` is the first to read, before it or, on a GPU, in it."""
     if node in made.checked:
-        return
+        return loop
     made.checked.add(node)
     for check in made.plan.checks.get(node, ()):
-        if node.numel:
-            ref = Ref(made.name_of(node), check.layout)
-            step = CheckIndex(ref, check.size, check.wrap, check.error, check.message)
-            gpu = node.device.type == "cuda"
-            made.steps.extend(_on_device(made, step, limits) if gpu else [step])
+        if not node.numel:
+            continue
+        ref = Ref(made.name_of(node), check.layout)
+        step = CheckIndex(ref, check.size, check.wrap, check.error, check.message)
+        if node.device.type != "cuda":
+            made.steps.append(step)
+            continue
+        layout = check.layout or made.buffers[ref.buffer].layout
+        inside = check_inside(loop, step, layout, _told(step))
+        if inside is None:
+            made.steps.extend(_on_device(made, step, layout, limits))
+        else:
+            loop = inside
+    return loop
 
 
-def _on_device(made: _Assembly, check: CheckIndex, limits: Limits) -> list[Compute]:
+def _told(check: CheckIndex) -> str:
+    """What a device says of a position: it cannot name it."""
+    return check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
+
+
+def _on_device(made: _Assembly, check: CheckIndex, layout: Layout, limits: Limits) -> list[Compute]:
     """A check that does not wait for the device: a kernel that looks, and an assertion there."""
-    layout = check.ref.layout or made.buffers[check.ref.buffer].layout
     seen = made.scratch((), torch.bool, layout.device)
     name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
     loops = _split(made, check_loop(name, check, layout, seen), limits)
-    text = check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
     looks: list[Compute] = [RunLoop(loop) for loop in loops]
-    return [*looks, Extern("aten._assert_async.msg", (Ref(seen), text))]
+    return [*looks, Extern("aten._assert_async.msg", (Ref(seen), _told(check)))]
 
 
 def _call(made: _Assembly, call: Call) -> None:

@@ -19,6 +19,7 @@ import torch
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
+    Check,
     Const,
     IndexValue,
     Instr,
@@ -74,7 +75,8 @@ def _parts(loop: Loop, limits: Limits) -> int:
     programs = -(-rows // limits.split_columns) if across else rows
     if programs >= limits.split_programs or length < 2 * limits.split_length:
         return 1
-    wanted = min(-(-2 * limits.split_programs // programs), length // limits.split_length)
+    part = min(limits.split_part, limits.split_length)
+    wanted = min(-(-2 * limits.split_programs // programs), length // part)
     return _divisor(_sizes(loop.r), wanted)
 
 
@@ -246,6 +248,8 @@ class _Peeling:
                 new[position] = pieces[position][0]
             elif isinstance(instr, Part) and instr.arg in pieces:
                 new[position] = pieces[instr.arg][instr.position]
+            elif isinstance(instr, Check):
+                continue  # the parts have made it
             elif not self.facts.element[position] and self._row_ready(position, new):
                 new[position] = body(renumbered(instr, new))
         x = loop.x
@@ -282,7 +286,7 @@ class _Peeling:
         row = _row_major(loop.x)
         body, new = _Body(), dict[ValueId, ValueId]()
         for position, instr in enumerate(loop.body):
-            if isinstance(instr, Store) and position not in rest:
+            if isinstance(instr, Check) or (isinstance(instr, Store) and position not in rest):
                 continue
             if position in self.first:
                 if (position, 1) not in results:

@@ -41,6 +41,7 @@ def classes() -> list[Loop]:
         loops.column_sum(4096, 512),
         loops.transpose_add(4096, 4096),
         loops.embedding(1000, 768),
+        loops.checked_embedding(1000, 768, 50),
         loops.pad(1000, 2, 3),
         loops.total(100000),
         loops.fill(1000),
@@ -84,6 +85,7 @@ def main(capabilities: list[int]) -> None:
                         "cubin": len(compiled.asm["cubin"]),
                         "shared": compiled.metadata.shared,
                         "wide_loads": compiled.asm["ptx"].count(".v4.b32"),
+                        "asserts": compiled.asm["ptx"].count("__assertfail"),
                         "local": local_bytes(compiled.asm["ptx"]),
                     }
                 )

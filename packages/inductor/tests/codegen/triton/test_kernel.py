@@ -143,6 +143,21 @@ def test_indirect_load(tmp_path: Path) -> None:
     assert torch.equal(out, table[index])
 
 
+@pytest.mark.parametrize(("count", "width"), [(5, 96), (1, 3000), (300, 33)])
+def test_rows_that_are_looked_up_have_a_dimension_of_their_own(
+    count: int, width: int, tmp_path: Path
+) -> None:
+    loop = loops.checked_embedding(count, width, 11)
+    assert [d.name for d in choose(loop).dimensions] == ["y", "x"]
+    table, index, out = (
+        torch.randn(11, width),
+        torch.randint(0, 11, (count,)),
+        poisoned(count, width),
+    )
+    run_loop(loop, {"table": table, "index": index, "out": out}, tmp_path)
+    assert torch.equal(out, table[index])
+
+
 def test_masked_load_of_one_element_for_all(tmp_path: Path) -> None:
     """A scalar that is read where a mask holds: joined with other values along a dimension."""
     double = torch.float64

@@ -52,3 +52,13 @@ def test_nothing_spills_to_local_memory(report: list[dict[str, object]]) -> None
 def test_big_rows_use_wide_loads(report: list[dict[str, object]]) -> None:
     softmax = [row for row in report if row["kernel"] == "0:softmax"]
     assert softmax and all(int(str(row["wide_loads"])) > 0 for row in softmax)
+
+
+def test_rows_that_are_looked_up_use_wide_loads(report: list[dict[str, object]]) -> None:
+    gathers = [row for row in report if "embedding" in str(row["kernel"])]
+    assert len(gathers) == 4 and all(int(str(row["wide_loads"])) > 0 for row in gathers)
+
+
+def test_checks_are_in_the_binary_and_nowhere_else(report: list[dict[str, object]]) -> None:
+    asserting = {str(row["kernel"]).split(":")[1] for row in report if int(str(row["asserts"]))}
+    assert asserting == {"checked_embedding"}

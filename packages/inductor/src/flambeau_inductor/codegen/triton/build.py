@@ -105,12 +105,14 @@ def _tried(launcher: Launcher) -> Exception | None:
     return None
 
 
-def compile_offline(path: Path, kernel: TritonKernel, capability: int) -> Any:
+def compile_offline(
+    path: Path, kernel: TritonKernel, capability: int, *, aligned: bool = True
+) -> Any:
     """Triton's compiled kernel (binary, registers, shared memory) for sm_`capability`."""
     from triton.backends.compiler import GPUTarget  # triton is optional
 
     function = getattr(import_kernels(path), kernel.name)
-    return _compile(function, kernel, aligned=True, target=GPUTarget("cuda", capability, 32))
+    return _compile(function, kernel, aligned=aligned, target=GPUTarget("cuda", capability, 32))
 
 
 def interpreting() -> bool:
@@ -157,10 +159,10 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
     attributes = {
         (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
     }
-    source = ASTSource(
-        fn=function, signature=signature, constexprs=constants, attrs=attributes
-    )
+    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
     options = {"num_warps": kernel.warps}
+    if "tl.device_assert(" in kernel.source:
+        options |= {"debug": True, "sanitize_overflow": False}  # keeps assertions, adds none
     if kernel.stages is not None:
         options["num_stages"] = kernel.stages
     return triton.compile(source, target=target, options=options)

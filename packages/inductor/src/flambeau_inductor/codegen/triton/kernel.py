@@ -25,6 +25,7 @@ from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, choose, s
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import (
     Axis,
+    Check,
     Const,
     IndexValue,
     Instr,
@@ -243,7 +244,9 @@ class Writer:
             stores = [
                 i
                 for i, instr in enumerate(body)
-                if isinstance(instr, Store) and self.levels[i] == level and "r" in self.dims[i]
+                if isinstance(instr, Store | Check)
+                and self.levels[i] == level
+                and "r" in self.dims[i]
             ]
             self._straight(rows)
             if not reduces and not stores:
@@ -321,6 +324,9 @@ class Writer:
     def _instruction(self, i: int, instr: Instr) -> None:
         if isinstance(instr, Store):
             self._store(i, instr)
+            return
+        if isinstance(instr, Check):
+            self._line(f"tl.device_assert({self.ready[instr.arg]}, {instr.message!r})")
             return
         if isinstance(instr, Part):
             self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
@@ -462,7 +468,7 @@ def _buffers(loop: Loop) -> Iterator[str]:
 
 
 def _dtype(instr: Instr) -> torch.dtype:
-    assert not isinstance(instr, Store)
+    assert not isinstance(instr, Store | Check)
     return instr.dtype
 
 

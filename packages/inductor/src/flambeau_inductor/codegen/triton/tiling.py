@@ -18,15 +18,18 @@ from dataclasses import dataclass
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import Expr
-from flambeau_inductor.ir.loops import Axis, Load, Loop, Reduce, Store
+from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Reduce, Store
 from flambeau_inductor.ir.operands import operands
 
 MAX_PERSISTENT = 32768
+GATHER_BLOCK = 2048
+LEAST_ROW = 32
+"""From so many elements behind a position that is looked up, rows have their own dimension."""
 POINTWISE_BLOCK = 1024
 REDUCTION_BLOCK = 4096
 OUTER_BLOCK = 8192
 STREAMING_MULTIPROCESSORS = 132
-OUTER_COLUMNS = 128
+OUTER_COLUMNS = 64
 """Columns of a program that sums down them: neighbours in memory, which are read together."""
 THREAD_ELEMENTS = 64
 """Elements of a row that a thread holds at most: many loads in flight, and registers for them."""
@@ -93,7 +96,10 @@ def choose(loop: Loop) -> Tiling:
     if loop.r:
         return _reduction(loop)
     conflict = _conflicting_axis(loop)
-    return _pointwise(loop) if conflict is None else _transposing(loop, conflict)
+    if conflict is not None:
+        return _transposing(loop, conflict)
+    looked_up = _looked_up_by(loop)
+    return _gathering(loop, looked_up) if looked_up else _pointwise(loop)
 
 
 def _pointwise(loop: Loop) -> Tiling:
@@ -103,6 +109,35 @@ def _pointwise(loop: Loop) -> Tiling:
         block //= 2
     warps = max(1, min(4, block // 256))
     return Tiling((Dimension("x", loop.x, block),), warps)
+
+
+def _looked_up_by(loop: Loop) -> int:
+    """How many outer axes the positions that are looked up vary along, where what is read or
+    written there goes on in order along the others; 0 where there is nothing of the kind."""
+    along: list[frozenset[str]] = []
+    wanted: set[str] = set()
+    for instr in loop.body:
+        axes = frozenset[str]().union(*(along[i] for i in operands(instr)))
+        if isinstance(instr, Load | Store | IndexValue):
+            axes |= {name for name in instr.index.vars if not name.startswith("%")}
+        if isinstance(instr, Load | Store):
+            looked = [int(name[1:]) for name in instr.index.vars if name.startswith("%")]
+            wanted |= frozenset[str]().union(*(along[i] for i in looked))
+        along.append(axes)
+    outer = max((k + 1 for k, axis in enumerate(loop.x) if axis.var in wanted), default=0)
+    inner = math.prod(static_size(axis) for axis in loop.x[outer:])
+    return outer if outer < len(loop.x) and inner >= LEAST_ROW else 0
+
+
+def _gathering(loop: Loop, outer: int) -> Tiling:
+    """Positions are read once a row, and rows as whole lines of memory."""
+    y, x = (math.prod(map(static_size, axes)) for axes in (loop.x[:outer], loop.x[outer:]))
+    columns = min(GATHER_BLOCK // 2, next_power_of_two(x))
+    rows = max(1, min(GATHER_BLOCK // columns, next_power_of_two(y)))
+    while rows > 1 and y // rows * -(-x // columns) < 2 * STREAMING_MULTIPROCESSORS:
+        rows //= 2
+    dimensions = (Dimension("y", loop.x[:outer], rows), Dimension("x", loop.x[outer:], columns))
+    return Tiling(dimensions, max(1, min(4, rows * columns // 256)))
 
 
 def _transposing(loop: Loop, conflict: int) -> Tiling:
