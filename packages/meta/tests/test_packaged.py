@@ -184,6 +184,30 @@ def test_here_fits_here():
     assert machine.features()
 
 
+def test_another_gpu_is_refused():
+    made = {"index": 0, "name": "H200", "capability": "9.0"}
+    of, here = machine.facts() | {"gpu": made}, machine.facts()
+    assert machine.misfits(of, here | {"gpu": made | {"name": "H100"}}) == []
+    (found,) = machine.misfits(of, here | {"gpu": made | {"capability": "8.0", "name": "A100"}})
+    assert found.endswith("compute capability 9.0 (H200), here is 8.0 (A100)")
+    (found,) = machine.misfits(of, here | {"gpu": None})
+    assert found.endswith("and there is no GPU 0 here")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_file_for_a_gpu_is_refused_where_there_is_none(net, x, tmp_path):
+    def change(member, data):
+        if member != "manifest.json":
+            return data
+        manifest = json.loads(data)
+        manifest["facts"]["gpu"] = {"index": 0, "name": "H200", "capability": "9.0"}
+        return json.dumps(manifest).encode()
+
+    path = rewritten(package(net, x, tmp_path / "net.flambeau"), change)
+    with pytest.raises(Refused, match=r"compute capability 9\.0 \(H200\), and there is no GPU"):
+        flambeau.load(path)
+
+
 class Opaque:
     def __init__(self, y):
         self.y = y

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from flambeau_prims import NotYetSymbolic
 
+from flambeau_inductor.cache import Entry, key, open_store, processor, versions
 from flambeau_inductor.cache import Store as CacheStore
-from flambeau_inductor.cache import key, open_store, processor, versions
 from flambeau_inductor.codegen import cpp, triton
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.compilation import Built, Compilation, KernelText
@@ -188,10 +188,14 @@ def _triton_functions(
 
 def load_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
     """The functions of an artifact's Triton kernels."""
-    store = open_store(options.cache_dir)
-    kernels = [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
-    functions, kept = _triton_functions(part.files["kernels.py"], kernels, gpu, options, store)
+    store, path = open_store(options.cache_dir), part.files["kernels.py"]
+    functions, kept = _triton_functions(path, kernels_of(part), gpu, options, store)
     return functions, (store, *kept)
+
+
+def kernels_of(part: Part) -> list[TritonKernel]:
+    """The kernels of an artifact's Triton part."""
+    return [TritonKernel(**_tupled(each)) for each in part.data["kernels"]]
 
 
 def _tupled(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -215,6 +219,12 @@ def _build(toolchain: cpp.Toolchain, text: str, folder: Path) -> Path:
 
 def launch_library(options: Options, store: CacheStore) -> Library | None:
     """The native part of launching; None, with a warning, where no C++ compiler builds it."""
+    entry = launch_entry(options, store)
+    return None if entry is None else load_library(entry.folder / LAUNCH_FILE)
+
+
+def launch_entry(options: Options, store: CacheStore) -> Entry | None:
+    """The entry that holds the library of `launch_library`."""
     try:
         toolchain = cpp.find_toolchain(options.compiler)
         wanted = key(
@@ -226,9 +236,9 @@ def launch_library(options: Options, store: CacheStore) -> Library | None:
         )
 
         def make(folder: Path) -> None:
-            cpp.build(toolchain, LAUNCH, folder).rename(folder / "launch.so")
+            cpp.build(toolchain, LAUNCH, folder).rename(folder / LAUNCH_FILE)
 
-        return load_library(store.entry(wanted, make).folder / "launch.so")
+        return store.entry(wanted, make)
     except (cpp.CompilerNotFound, cpp.CompilerFailed) as error:
         warnings.warn(
             f"kernels are launched through Triton, which takes longer: {error}", stacklevel=2
@@ -237,6 +247,7 @@ def launch_library(options: Options, store: CacheStore) -> Library | None:
 
 
 LAUNCH = '#include "flambeau/launch.h"\n'
+LAUNCH_FILE = "launch.so"
 
 GENERATORS: Mapping[str, Callable[[Compilation, Sequence[Loop]], KernelText]] = {
     "cpp": _cpp,

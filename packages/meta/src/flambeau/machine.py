@@ -35,6 +35,14 @@ def facts() -> dict[str, Any]:
     }
 
 
+def gpu(index: int = 0) -> dict[str, Any] | None:
+    """The facts of a GPU; None where there is none."""
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        return None
+    capability = ".".join(map(str, torch.cuda.get_device_capability(index)))
+    return {"index": index, "name": torch.cuda.get_device_name(index), "capability": capability}
+
+
 def features() -> frozenset[str]:
     """What the processor can do, in the words of the kernel; empty where nobody says."""
     try:
@@ -61,11 +69,22 @@ def misfits(of: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> list
     for name, version in of["packages"].items():
         if _release(version) != _release(here["packages"].get(name, "none")):
             found.append(f"it was made with {name} {version}, here is {here['packages'][name]}")
+    if "gpu" in of:
+        found += _misfits_of_gpu(of["gpu"], own["gpu"] if own else gpu(of["gpu"]["index"]))
     missing = sorted(set(of["features"]) - set(here["features"]))
     if missing:
         shown = ", ".join(missing[:8]) + (", ..." if len(missing) > 8 else "")
         found.append(f"this processor lacks {shown}, which the code may use")
     return found
+
+
+def _misfits_of_gpu(of: Mapping[str, Any], here: Mapping[str, Any] | None) -> list[str]:
+    made = f"it was made for a GPU of compute capability {of['capability']} ({of['name']})"
+    if here is None:
+        return [f"{made}, and there is no GPU {of['index']} here"]
+    if here["capability"] != of["capability"]:
+        return [f"{made}, here is {here['capability']} ({here['name']})"]
+    return []
 
 
 def _release(version: str) -> tuple[str, ...]:

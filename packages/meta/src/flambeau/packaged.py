@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import io
 import json
+import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
+import flambeau_prims
 import torch
 from flambeau_capture import Exported
 
@@ -31,7 +34,7 @@ from flambeau.errors import CannotPackage
 from flambeau.exporting import open_form
 from flambeau.loading import CALL, KIND, WEIGHTS, described
 
-LOADABLE = frozenset({"cpp"})
+LOADABLE = frozenset({"cpp", "cubin"})
 """Loaders of kernels that the runtime has by itself."""
 
 
@@ -54,12 +57,24 @@ def package(
         CannotPackage: the result or the kernels have no form in a file.
         flambeau_capture.Unsupported: the call cannot be had in one graph; it names the line.
     """
-    target = Path(path)
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
+        return _packaged(fn, args, kwargs, Path(path), Path(folder), weights, choose(mode, options))
+
+
+def _packaged(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    target: Path,
+    folder: Path,
+    weights: bool,
+    choices: Choices,
+) -> Path:
     exported = flambeau_capture.export(fn, *args, **kwargs)
-    choices = choose(mode, options)
     leaves = _leaves(args, kwargs)
     flat = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     compiled, halves = _compiled(exported, flat, choices, _name(fn))
+    halves = [_for_the_runtime(half, folder, choices) for half in halves]
     for half in halves:
         unknown = [part.loader for part in half.parts if part.loader not in LOADABLE]
         if unknown:
@@ -79,8 +94,35 @@ def package(
         torch.save(kept, written)
         files[WEIGHTS] = written.getvalue()
     facts = machine.facts() | {"function": _name(fn), "weights": weights}
+    gpus = {half.gpu for half in halves if half.gpu is not None}
+    if gpus:
+        facts["gpu"] = machine.gpu(max(gpus))
     archive.write(target, KIND, facts, files)
     return target
+
+
+def _for_the_runtime(
+    half: flambeau_inductor.Artifact, folder: Path, choices: Choices
+) -> flambeau_inductor.Artifact:
+    """The half with binaries where Triton's compiler would load its kernels."""
+    if half.gpu is None or all(part.loader != "triton" for part in half.parts):
+        return half
+    # only programs of a GPU need it
+    from flambeau_inductor.binaries import as_binaries
+
+    capability = torch.cuda.get_device_capability(half.gpu)
+    own = folder / half.name
+    own.mkdir()
+    try:
+        parts = tuple(
+            as_binaries(part, capability, own, choices.inductor)
+            if part.loader == "triton"
+            else part
+            for part in half.parts
+        )
+    except flambeau_inductor.InductorError as error:
+        raise CannotPackage(str(error)) from error
+    return replace(half, parts=parts)
 
 
 def _compiled(
@@ -94,13 +136,16 @@ def _compiled(
 
     table = table_for(choices.inductor)
     flambeau_inductor.keep_recurrent(exported.graph_module)
-    compiled = flambeau_aot.compile(
-        exported.graph_module,
-        flat,
-        compiler,
-        decompositions=table,
-        options=flambeau_aot.Options(name=name, classify=classify),
-    )
+    try:
+        compiled = flambeau_aot.compile(
+            exported.graph_module,
+            flat,
+            compiler,
+            decompositions=table,
+            options=flambeau_aot.Options(name=name, classify=classify),
+        )
+    except (flambeau_aot.NotYetSymbolic, flambeau_prims.NotYetSymbolic) as error:
+        raise CannotPackage(f"sizes that are left open have no form in {name}: {error}") from error
     artifacts = [each.artifact for each in made]
     if any(artifact is None for artifact in artifacts):
         raise CannotPackage(f"{name} has kernels that no other process can load")

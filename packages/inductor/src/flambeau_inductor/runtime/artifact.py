@@ -153,4 +153,11 @@ def _shared_object(part: Part, gpu: int | None) -> Loaded:
     return {f"kernel{k}": function for k, function in enumerate(functions)}, ()
 
 
-LOADERS: Mapping[str, Loader] = {"cpp": _shared_object}
+def _gpu_binaries(part: Part, gpu: int | None) -> Loaded:
+    # only programs of a GPU need it
+    from flambeau_inductor.runtime.gpu_binaries import load_binaries
+
+    return load_binaries(part, gpu)
+
+
+LOADERS: Mapping[str, Loader] = {"cpp": _shared_object, "cubin": _gpu_binaries}

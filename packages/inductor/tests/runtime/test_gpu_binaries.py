@@ -1,0 +1,179 @@
+"""Kernels as binaries: made with no GPU, loaded with no Triton, up to the calls of the driver."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flambeau_inductor.runtime.artifact import LOADERS, CannotLoad, Part
+from flambeau_inductor.runtime.gpu_binaries import LIBRARY, MOST_SHARED, launchers_of
+
+PACKAGE = Path(__file__).parents[2]
+UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
+)
+ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, POINTER, ctypes.c_int, UINT, *(POINTER,) * 5, *(ctypes.c_int,) * 4
+)
+
+
+def run(arguments: Sequence[str]) -> str:
+    """What a process prints in which Triton's interpreter is off."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("binaries")
+    module = "tests.runtime.make_binaries"
+    found: dict[str, Any] = json.loads(run(["-m", module, str(folder), "90"]).splitlines()[-1])
+    return found
+
+
+@pytest.fixture
+def part(made: dict[str, Any]) -> Part:
+    files = {name: Path(path) for name, path in made["files"].items()}
+    return Part(made["loader"], files, made["data"])
+
+
+class Driver:
+    """A driver that writes down what it is told; launches of the native part included."""
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[bytes, str, int]] = []
+        self.launched: list[tuple[Any, ...]] = []
+        self.encoded: list[tuple[int, int]] = []
+        self._launch, self._encode = LAUNCH(self._on_launch), ENCODE(self._on_encode)
+
+    def load(self, image: bytes, name: str, shared: int) -> int:
+        self.loaded.append((image, name, shared))
+        return 1000 + len(self.loaded)
+
+    def launch(
+        self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
+    ) -> None:
+        self.launched.append(("python", function, grid, block, shared, stream, tuple(given)))
+
+    def entry(self) -> int:
+        return ctypes.cast(self._launch, POINTER).value or 0
+
+    def encoder(self) -> int:
+        return ctypes.cast(self._encode, POINTER).value or 0
+
+    def _on_launch(self, function: int, *rest: Any) -> int:
+        grid, _, _, block, _, _, shared, stream, parameters, _ = rest
+        first = [ctypes.cast(parameters[k], ctypes.POINTER(ctypes.c_uint64))[0] for k in range(2)]
+        self.launched.append(("native", function, grid, block, shared, stream, tuple(first)))
+        return 0
+
+    def _on_encode(self, place: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        self.encoded.append((rank, address))
+        return 0
+
+
+def addresses(kernel: dict[str, Any], start: int = 4096) -> list[int]:
+    return [start + 256 * k for k in range(kernel["addresses"])]
+
+
+def test_each_kernel_is_there_for_aligned_and_for_any_buffers(part: Part) -> None:
+    assert part.loader == "cubin" and part.data["capability"] == [9, 0]
+    assert len(part.data["kernels"]) == 4 and LIBRARY in part.files
+    for kernel in part.data["kernels"]:
+        for variant in kernel["variants"].values():
+            assert part.files[variant["file"]].read_bytes()[:4] == b"\x7fELF"
+            assert variant["parameters"] >= kernel["addresses"] and variant["warps"] >= 1
+        aligned, other = (part.files[v["file"]] for v in kernel["variants"].values())
+        assert aligned.read_bytes() != other.read_bytes()
+    assert any(kernel["descriptors"] for kernel in part.data["kernels"])
+
+
+def test_the_native_part_launches_with_aligned_buffers(part: Part) -> None:
+    driver = Driver()
+    functions, kept = launchers_of(part, driver)
+    for kernel in part.data["kernels"]:
+        driver.launched.clear()
+        variant = kernel["variants"]["aligned"]
+        functions[kernel["name"]](77, *addresses(kernel))
+        ((how, function, grid, block, shared, stream, first),) = driver.launched
+        image, name, asked = driver.loaded[function - 1001]
+        assert image == part.files[variant["file"]].read_bytes()
+        assert (name, asked) == (variant["name"], variant["shared"]) and asked == shared
+        assert (how, grid, block, stream) == (
+            "native", kernel["programs"], 32 * variant["warps"], 77
+        )  # fmt: skip
+        assert list(first) == addresses(kernel)[:2]
+    described = [kernel for kernel in part.data["kernels"] if kernel["descriptors"]]
+    assert len(driver.encoded) == sum(len(kernel["descriptors"]) for kernel in described) > 0
+    assert any(shared > MOST_SHARED for _, _, shared in driver.loaded)
+    assert kept
+
+
+def test_other_buffers_get_the_other_binary(part: Part) -> None:
+    driver = Driver()
+    functions, _kept = launchers_of(part, driver)
+    for kernel in part.data["kernels"]:
+        driver.launched.clear()
+        given = addresses(kernel, 4098)
+        functions[kernel["name"]](5, *given)
+        ((how, function, grid, _, _, stream, values),) = driver.launched
+        variant = kernel["variants"]["any"]
+        assert driver.loaded[function - 1001][0] == part.files[variant["file"]].read_bytes()
+        assert (how, grid, stream) == ("python", kernel["programs"], 5)
+        assert list(values[: len(given)]) == given and len(values) == variant["parameters"]
+        assert set(values[len(given) :]) <= {0}
+
+
+def test_without_the_native_part_python_launches(part: Part) -> None:
+    files = {name: path for name, path in part.files.items() if name != LIBRARY}
+    driver = Driver()
+    functions, _kept = launchers_of(Part(part.loader, files, part.data), driver)
+    kernel = part.data["kernels"][0]
+    functions[kernel["name"]](3, *addresses(kernel))
+    ((how, *_, values),) = driver.launched
+    assert how == "python" and list(values[: kernel["addresses"]]) == addresses(kernel)
+    assert driver.loaded[0][0] == part.files[kernel["variants"]["aligned"]["file"]].read_bytes()
+
+
+def test_another_gpu_is_refused(part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = LOADERS["cubin"]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(CannotLoad, match=r"for a GPU of compute capability 9\.0"):
+        load(part, 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda index: torch.no_grad())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    with pytest.raises(CannotLoad, match=r"compute capability 9\.0, this GPU has 8\.0"):
+        load(part, 0)
+
+
+def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
+    script = """
+import json, sys
+from pathlib import Path
+from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor.runtime.gpu_binaries import launchers_of
+from tests.runtime.test_gpu_binaries import Driver
+made = json.loads(sys.argv[1])
+files = {name: Path(path) for name, path in made["files"].items()}
+functions, kept = launchers_of(Part(made["loader"], files, made["data"]), Driver())
+assert len(functions) == 4
+there = [name for name in ("triton", "sympy", "flambeau_prims", "flambeau_inductor.codegen",
+         "flambeau_inductor.kernels", "flambeau_inductor.ir") if name in sys.modules]
+print(there)
+"""
+    assert run(["-c", script, json.dumps(made)]).strip() == "[]"
