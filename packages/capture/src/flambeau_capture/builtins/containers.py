@@ -48,15 +48,18 @@ def _dict_of(kind: type) -> None:
         made.call_method(tx, "__init__", args, kwargs)
         return made
 
+    if kind is collections.defaultdict:
+        return
+
+    @handles(kind.fromkeys)  # type: ignore[attr-defined]
+    def from_keys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        keys, *values = [*args, *kwargs.values()]
+        value = values[0] if values else Constant(None)
+        return DictValue([(key, value) for key in unpack(tx, keys)], python_class=kind, tx=tx)
+
 
 for _kind in (dict, collections.OrderedDict, collections.defaultdict):
     _dict_of(_kind)
-
-
-@handles(dict.fromkeys, collections.OrderedDict.fromkeys)
-def _fromkeys(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    value = args[1] if len(args) > 1 else Constant(None)
-    return DictValue([(key, value) for key in unpack(tx, args[0])], tx=tx)
 
 
 @handles(collections.deque)

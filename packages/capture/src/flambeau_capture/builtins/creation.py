@@ -169,6 +169,8 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
         tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
     elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
         pass  # its `__new__` has filled it
+    elif isinstance(made, ObjectValue) and init is not None and init[0] is types.SimpleNamespace:
+        made.call_method(tx, "__init__", args, kwargs)
     elif isinstance(made, ObjectValue) and made.payload is not None:
         made.payload.call_method(tx, "__init__", args, kwargs)
     elif (args or kwargs) and not isinstance(maker, types.FunctionType):
@@ -194,6 +196,7 @@ _KNOWN_MAKERS = frozenset(
         frozenset,
         collections.deque,
         collections.defaultdict,
+        types.SimpleNamespace,
     }
 )
 
@@ -230,7 +233,7 @@ def new_object(kind: ClassValue) -> Value:
     """`object.__new__`, with the built-in part that the class derives from."""
     python_class = kind.python_class
     layout = layout_of(python_class)
-    if layout is object:
+    if layout in (object, types.SimpleNamespace):
         if issubclass(python_class, torch.nn.Module):
             return ModuleValue(python_class)
         return ObjectValue(python_class)
@@ -356,8 +359,7 @@ def _namespace(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if args:
         raise Break("FB0005", "types.SimpleNamespace of a mapping")
     made = ObjectValue(types.SimpleNamespace)
-    for name, value in kwargs.items():
-        made.write(tx, name, value)
+    made.call_method(tx, "__init__", args, kwargs)
     return made
 
 

@@ -143,13 +143,15 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
         _guard_absence(tx, value, name)
         return False
     if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
-        tx.guard(value.source, "HASATTR", name)
+        if not value.shared:  # or else its keys are guarded
+            tx.guard(value.source, "HASATTR", name)
     return True
 
 
 def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
     if isinstance(value, ObjectValue) and value.source is not None and not value.written:
-        tx.guard(value.source, "NOT_HASATTR", name)
+        if not value.shared:
+            tx.guard(value.source, "NOT_HASATTR", name)
     if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
         tx.guard(value.source, "NOT_HASATTR", name)
 
@@ -304,11 +306,12 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
                 return str(constant_of(tx.call(tx.get_attr(value, name), [], {})))
         if isinstance(value.payload, Constant | TupleValue):
             return text_of(tx, value.payload, method)
-        if value.cls is types.SimpleNamespace:
+        if issubclass(value.cls, types.SimpleNamespace):
             shown = [
                 f"{name}={text_of(tx, part, '__repr__')}" for name, part in value.own_entries(tx)
             ]
-            return f"namespace({', '.join(shown)})"
+            plain = value.cls is types.SimpleNamespace
+            return f"{'namespace' if plain else value.cls.__name__}({', '.join(shown)})"
         raise Break("FB0009", f"text of {value.describe()}")
     if isinstance(value, ExceptionValue):
         return str(constant_of(value.text(tx, method)))

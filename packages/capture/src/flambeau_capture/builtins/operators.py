@@ -248,10 +248,17 @@ _SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
                  "^=": "symmetric_difference"}  # fmt: skip
 
 
+def _namespaces(left: Value, right: Value, method: str) -> bool:
+    """Whether two values are compared as SimpleNamespace does, by their attributes."""
+    kind = types.SimpleNamespace
+    own = isinstance(left, ObjectValue) and left.special(method)
+    return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own
+
+
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
-    if left.cls is right.cls is types.SimpleNamespace and symbol in ("==", "!="):
+    if symbol in ("==", "!=") and _namespaces(left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
         return binary(tx, symbol, contents[0], contents[1])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import collections
 import functools
+import struct
 import types
 from typing import Any
 
@@ -37,15 +38,33 @@ PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 #: Built-in containers that newer versions of Python make as class statements make theirs.
 _CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
 _HEAP_TYPE = 1 << 9
+_POINTER = struct.calcsize("P")
 _FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
 
+@functools.cache
 def layout_of(python_class: type) -> type:
     """The built-in class that an instance's memory is laid out by."""
     for base in python_class.__mro__:
-        if base in _CONTAINERS or not base.__flags__ & _HEAP_TYPE:
+        if base in _CONTAINERS or not base.__flags__ & _HEAP_TYPE or _has_state_in_c(base):
             return base
     return object
+
+
+def _has_state_in_c(python_class: type) -> bool:
+    """Whether a class with the marks of a class statement is written in C all the same (locks,
+    threading.local, random.Random, hashes): its instances are larger than their slots make them."""
+    if python_class.__itemsize__:
+        return False  # tuples, integers: they derive from a class that is known
+    slots = sum(
+        isinstance(member, types.MemberDescriptorType)
+        for base in python_class.__mro__
+        if "__slots__" in base.__dict__
+        for member in base.__dict__.values()
+    )
+    pointers = slots + (python_class.__dictoffset__ > 0) + (python_class.__weakrefoffset__ > 0)
+    rest = max(b.__basicsize__ for b in python_class.__mro__ if not b.__flags__ & _HEAP_TYPE)
+    return python_class.__basicsize__ > rest + _POINTER * pointers
 
 
 def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:

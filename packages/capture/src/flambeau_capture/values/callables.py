@@ -150,16 +150,22 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     owner = getattr(fn, "__objclass__", None)
     if owner is not None and args:
         return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
+    if is_pure(fn):
+        return evaluate_call(tx, fn, args, kwargs)
     receiver = getattr(fn, "__self__", None)
     if isinstance(fn, types.MethodWrapperType | types.BuiltinMethodType) and not isinstance(
         receiver, types.ModuleType | type(None)
     ):
         value = tx.wrap(receiver, Held(receiver, "receiver"))
-        if not isinstance(value, BuiltinValue):
+        again = isinstance(receiver, type) and _is_attribute(receiver, fn)
+        if not isinstance(value, BuiltinValue) and not again:
             return value.call_method(tx, fn.__name__, args, kwargs)
-    if is_pure(fn):
-        return evaluate_call(tx, fn, args, kwargs)
     raise Break("FB0005", f"call_function {describe_call(fn, args)}")
+
+
+def _is_attribute(owner: type, fn: Any) -> bool:
+    """Whether asking a class for the function's name gives the function again."""
+    return bool(getattr(owner, fn.__name__, None) == fn)
 
 
 def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
@@ -213,13 +219,16 @@ def wrap_evaluated(tx: Tracer, made: Any) -> Value:
 
 
 @functools.cache
-def _operator_builtins() -> frozenset[int]:
+def _operator_builtins() -> frozenset[Any]:
+    """They are kept themselves: the `id` of a method that nobody keeps goes to another object."""
     found = set()
     for namespace in compat.operator_namespaces():
         for name in dir(namespace):
             member = getattr(namespace, name, None)
+            if name.startswith("__"):
+                continue  # of the namespace itself
             if isinstance(member, types.BuiltinFunctionType | types.BuiltinMethodType):
-                found.add(id(member))
+                found.add(member)
     return frozenset(found)
 
 
@@ -228,10 +237,7 @@ def is_operator(fn: Any) -> bool:
     if isinstance(fn, torch._ops.OpOverload | torch._ops.OpOverloadPacket):
         return True
     if isinstance(fn, types.BuiltinFunctionType | types.BuiltinMethodType):
-        owner = getattr(fn, "__self__", None)
-        if owner is compat.VARIABLE_FUNCTIONS or owner in compat.variable_function_owners():
-            return True
-        return id(fn) in _operator_builtins()
+        return fn in _operator_builtins() or fn is torch.Tensor._make_subclass
     return False
 
 

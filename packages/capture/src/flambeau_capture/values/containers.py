@@ -224,9 +224,7 @@ def _set_payload(tx: Tracer, obj: Any, source: Source, base: type) -> Any:
 
 def _builtin_base(kind: type) -> type:
     """The built-in class that an instance's layout comes from."""
-    if kind is types.SimpleNamespace:
-        return object
     for base in kind.__mro__:
         if base.__module__ != "typing" and base is layout_of(base):
-            return base
+            return object if base is types.SimpleNamespace else base
     return object

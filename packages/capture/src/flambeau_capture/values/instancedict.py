@@ -34,10 +34,10 @@ class InstanceDict(Value):
         return dict
 
     def truth(self, tx: Tracer) -> bool:
-        return bool(self.owner.instance_names())
+        return bool(list(self.owner.own_entries(tx)))
 
     def length(self, tx: Tracer) -> int:
-        return len(self.owner.instance_names())
+        return len(list(self.owner.own_entries(tx)))
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         name = item.as_python()

@@ -17,6 +17,7 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     Tracer,
+    UserError,
     Value,
     unpack,
 )
@@ -277,8 +278,6 @@ class CallIterator(IteratorValue):
         return self.target.cls
 
     def advance(self, tx: Tracer) -> Value | None:
-        from flambeau_capture.values.base import UserError
-
         try:
             return tx.call(tx.get_attr(self.target, "__next__"), [], {})
         except UserError as error:
@@ -363,8 +362,6 @@ class GeneratorValue(IteratorValue):
         return item
 
     def throw(self, tx: Tracer, error: Value) -> Value | None:
-        from flambeau_capture.values.base import UserError
-
         tx.heap.changed()
         if self.finished or not self.started:
             self.finished = True
@@ -400,7 +397,6 @@ class GeneratorValue(IteratorValue):
             if item is None:
                 returned = self.returned
                 nothing = is_none(returned)
-                from flambeau_capture.values.base import UserError
                 from flambeau_capture.values.exceptions import new_exception
 
                 raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
@@ -413,7 +409,6 @@ class GeneratorValue(IteratorValue):
         self.unknown(f"method {name!r}")
 
     def _close(self, tx: Tracer) -> None:
-        from flambeau_capture.values.base import UserError
         from flambeau_capture.values.exceptions import new_exception
 
         if self.finished:
@@ -449,3 +444,26 @@ def _exhausted() -> Any:
 def rest(tx: Tracer, iterator: IteratorValue) -> list[Value]:
     """What is left of an iterator."""
     return unpack(tx, iterator)
+
+
+class IndexIterator(IteratorValue):
+    """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
+
+    def __init__(self, target: Value) -> None:
+        self.target = target
+        self.index = 0
+
+    @property
+    def cls(self) -> type:
+        return type(iter([]))
+
+    def advance(self, tx: Tracer) -> Value | None:
+        tx.heap.changed()
+        try:
+            item = self.target.get_item(tx, Constant(self.index))
+        except UserError as error:
+            if issubclass(error.value.cls, IndexError | StopIteration):
+                return None
+            raise
+        self.index += 1
+        return item

@@ -8,11 +8,10 @@ the program; what was assumed about classes and instances is guarded.
 
 from __future__ import annotations
 
-import collections
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
@@ -22,7 +21,6 @@ from flambeau_capture.values.attributes import (
     assume_special_methods,
     class_attribute,
     find_in_class,
-    layout_of,
     property_lacks,
 )
 from flambeau_capture.values.base import (
@@ -36,7 +34,17 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.instancedict import InstanceDict
+from flambeau_capture.values.rebuilding import (
+    fill_payload,
+    instance_dict,
+    new_instance,
+    share_dict,
+    shares_dict,
+)
 from flambeau_capture.values.registry import wraps_if
+
+if TYPE_CHECKING:
+    from flambeau_capture.values.dicts import DictValue
 
 
 class ObjectValue(Value):
@@ -54,6 +62,7 @@ class ObjectValue(Value):
         self.real = real
         self.source = source
         self.payload = payload
+        self.shared = False  # its `__dict__` is its payload: attributes are items
         self.written: dict[str, Value | None] = {}
         self._read: dict[str, Value] = {}
 
@@ -83,19 +92,23 @@ class ObjectValue(Value):
     # -- the instance's own attributes ----------------------------------------------------------
 
     def instance_names(self) -> list[str]:
-        real = {} if self.real is None else _instance_dict(self.real)
+        if self.shared:
+            return [key.as_python() for key, _ in self._items().entries()]
+        real = {} if self.real is None else instance_dict(self.real)
         names = [name for name in real if self.written.get(name, True) is not None]
         return names + [n for n, v in self.written.items() if v is not None and n not in real]
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         """An attribute of the instance itself; None if it has none of that name."""
+        if self.shared:
+            return self._items().lookup(tx, Constant(name))
         if name in self.written:
             return self.written[name]
         if name in self._read:
             return self._read[name]
         if self.real is None:
             return None
-        attributes = _instance_dict(self.real)
+        attributes = instance_dict(self.real)
         if name not in attributes:
             tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
             return None
@@ -105,8 +118,8 @@ class ObjectValue(Value):
 
     def own_entries(self, tx: Tracer) -> Iterator[tuple[str, Value]]:
         """All attributes of the instance itself."""
-        if self.source is not None and self.real is not None:
-            keys = tuple(_instance_dict(self.real))
+        if not self.shared and self.source is not None and self.real is not None:
+            keys = tuple(instance_dict(self.real))
             tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", keys, True)
         for name in self.instance_names():
             found = self.instance_get(tx, name)
@@ -130,11 +143,34 @@ class ObjectValue(Value):
 
     def write(self, tx: Tracer, name: str, value: Value | None) -> None:
         """Set (or, with None, delete) an attribute of the instance itself."""
+        if self.shared:
+            if value is None:
+                self._items().remove(tx, Constant(name))
+            else:
+                self._items().store(tx, Constant(name), value)
+            return
         tx.heap.changed(self)
         if value is None and not self._holds(name):
             self.written.pop(name, None)
         else:
             self.written[name] = value
+
+    def _items(self) -> DictValue:
+        from flambeau_capture.values.dicts import DictValue
+
+        assert isinstance(self.payload, DictValue)
+        return self.payload
+
+    def share(self, tx: Tracer, value: Value) -> bool:
+        """`self.__dict__ = self`, of a new dict, or of one where it is so already."""
+        if value is not self or not isinstance(self.payload, Value) or self.payload.cls is not dict:
+            return False
+        if self.source is not None and not self.shared:
+            return False
+        tx.heap.changed()
+        self.written.clear()
+        self.shared = True
+        return True
 
     def _holds(self, name: str) -> bool:
         """Whether the existing object has an attribute of its own, in its dict or in a slot."""
@@ -143,21 +179,28 @@ class ObjectValue(Value):
         found = find_in_class(self.python_class, name)
         if found is not None and isinstance(found[1], types.MemberDescriptorType):
             return hasattr(self.real, name)
-        return name in _instance_dict(self.real)
+        return name in instance_dict(self.real)
 
     # -- attribute access -----------------------------------------------------------------------
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        hook = find_in_class(self.python_class, "__getattribute__")
-        if hook is not None and isinstance(hook[1], types.FunctionType):
+        if self._replaced("__getattribute__"):
             return self._call_class(tx, "__getattribute__", [Constant(name)])
         return self.generic_get_attr(tx, name)
+
+    def _replaced(self, name: str) -> bool:
+        """Whether the class has put something else in the place of a built-in way to attributes:
+        a function, or another built-in method (`__setattr__ = dict.__setitem__`)."""
+        hook = find_in_class(self.python_class, name)
+        if hook is None or isinstance(hook[1], types.FunctionType):
+            return hook is not None
+        return getattr(hook[1], "__name__", "") != name
 
     def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         if name == "__class__":
             return tx.wrap(self.python_class, Held(self.python_class, self.python_class.__name__))
         if name == "__dict__" and find_in_class(self.python_class, "__dict__") is not None:
-            return InstanceDict(self)
+            return self if self.shared else InstanceDict(self)
         in_class = find_in_class(self.python_class, name)
         if in_class is None or not _overrides_instance(in_class[1]):
             own = self.instance_get(tx, name)
@@ -191,8 +234,7 @@ class ObjectValue(Value):
         return tx.call(class_attribute(tx, self, self.python_class, name), args, {})
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        hook = find_in_class(self.python_class, "__setattr__")
-        if hook is not None and isinstance(hook[1], types.FunctionType):
+        if self._replaced("__setattr__"):
             self._call_class(tx, "__setattr__", [Constant(name), value])
             return
         self.generic_set_attr(tx, name, value)
@@ -213,6 +255,8 @@ class ObjectValue(Value):
             and hasattr(type(in_class[1]), "__set__")
             and not isinstance(in_class[1], types.MemberDescriptorType)
         ):
+            if name == "__dict__" and self.share(tx, value):
+                return
             if name == "__dict__" or not isinstance(
                 getattr(type(in_class[1]), "__set__", None) if in_class else None,
                 types.FunctionType,
@@ -237,8 +281,7 @@ class ObjectValue(Value):
         tx.raise_error(AttributeError, f"{shown} has no attribute '{name}'{more}")
 
     def del_attr(self, tx: Tracer, name: str) -> None:
-        hook = find_in_class(self.python_class, "__delattr__")
-        if hook is not None and isinstance(hook[1], types.FunctionType):
+        if self._replaced("__delattr__"):
             self._call_class(tx, "__delattr__", [Constant(name)])
             return
         self.generic_del_attr(tx, name)
@@ -326,7 +369,7 @@ class ObjectValue(Value):
         return any(tx_equal(tx, part, item) for part in self.iterate(tx).drain(tx))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators import CallIterator
+        from flambeau_capture.values.iterators import CallIterator, IndexIterator
 
         if self.special("__iter__"):
             made = self._call_class(tx, "__iter__", [])
@@ -351,6 +394,8 @@ class ObjectValue(Value):
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
         handler = _OBJECT_METHODS.get(name)
+        if name == "__init__" and self.payload is None and kwargs:
+            return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
             return handler(self, tx, args)
         if self.payload is not None:
@@ -358,6 +403,14 @@ class ObjectValue(Value):
         if self.special(name):
             return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")
+
+    def _init_by_name(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        """`super().__init__(name=value)` where no class of the program is left to take it."""
+        if args or not issubclass(self.python_class, types.SimpleNamespace):
+            raise Break("FB0005", f"object.__init__ of {self.describe()} with arguments")
+        for name, value in kwargs.items():
+            self.write(tx, name, value)
+        return Constant(None)
 
     # -- the compiled code's side ---------------------------------------------------------------
 
@@ -376,10 +429,14 @@ class ObjectValue(Value):
         )
         with writer.building(self):
             given = [self.payload] if immutable else []
-            writer.call(_new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]
+            writer.call(new_instance, [Constant(self.python_class), *given])  # type: ignore[list-item]
         if self.payload is not None and not immutable:
             writer.duplicate_top()
-            writer.push_call_on_top(_fill_payload, [self.payload])
+            writer.push_call_on_top(fill_payload, [self.payload])
+            writer.pop_top()
+        if self.shared:
+            writer.duplicate_top()
+            writer.push_call_on_top(share_dict, [])
             writer.pop_top()
         for name, value in self.written.items():
             if value is not None:
@@ -395,75 +452,10 @@ class ObjectValue(Value):
             writer.pop_top()
 
 
-class IndexIterator(IteratorValue):
-    """The old protocol: `__getitem__` with 0, 1, 2, ... until IndexError."""
-
-    def __init__(self, target: Value) -> None:
-        self.target = target
-        self.index = 0
-
-    @property
-    def cls(self) -> type:
-        return type(iter([]))
-
-    def advance(self, tx: Tracer) -> Value | None:
-        tx.heap.changed()
-        try:
-            item = self.target.get_item(tx, Constant(self.index))
-        except UserError as error:
-            if issubclass(error.value.cls, IndexError | StopIteration):
-                return None
-            raise
-        self.index += 1
-        return item
-
-
-def _new_instance(python_class: Any, *content: Any) -> Any:
-    if content:
-        base: Any = layout_of(python_class)
-        return base.__new__(python_class, *content)
-    if python_class is types.SimpleNamespace:
-        return types.SimpleNamespace()
-    bases: tuple[Any, ...] = (
-        collections.defaultdict, collections.OrderedDict, dict, list, set, tuple, collections.deque
-    )  # fmt: skip
-    for base in bases:
-        if issubclass(python_class, base):
-            return base.__new__(python_class)
-    return object.__new__(python_class)
-
-
-def _fill_payload(target: Any, content: Any) -> None:
-    if isinstance(target, collections.defaultdict):
-        collections.defaultdict.__init__(target, content.default_factory)
-        for key, value in content.items():
-            dict.__setitem__(target, key, value)
-    elif isinstance(target, collections.deque):
-        collections.deque.__init__(target, content, content.maxlen)
-    elif isinstance(target, dict):
-        kind: Any = collections.OrderedDict if isinstance(target, collections.OrderedDict) else dict
-        for key, value in content.items():
-            kind.__setitem__(target, key, value)
-    elif isinstance(target, list):
-        list.extend(target, content)
-    elif isinstance(target, set):
-        set.update(target, content)
-    else:
-        raise TypeError(f"cannot fill a {type(target).__name__}")
-
-
 def _overrides_instance(found: Any) -> bool:
     """Whether a class attribute is a data descriptor, which wins over the instance's own."""
     kind = type(found)
     return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
-
-
-def _instance_dict(obj: Any) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = object.__getattribute__(obj, "__dict__")
-    except AttributeError:
-        return {}
-    return found
 
 
 def is_immutable(obj: Any) -> bool:
@@ -489,6 +481,8 @@ def _object_getattribute(self: ObjectValue, tx: Tracer, args: Args) -> Value:
 
 
 def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
+    if args:
+        raise Break("FB0005", f"object.__init__ of {self.describe()} with arguments")
     return Constant(None)
 
 
@@ -545,4 +539,8 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     payload = wrap_payload(tx, obj, source)
     if payload is NotImplemented:
         return OpaqueValue(obj, source)
-    return ObjectValue(type(obj), real=obj, source=source, payload=payload)
+    made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
+    if isinstance(obj, dict) and shares_dict(obj):
+        tx.guard(source, "CALL", shares_dict, "is its own __dict__")
+        made.shared = True
+    return made

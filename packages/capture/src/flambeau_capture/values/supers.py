@@ -95,7 +95,7 @@ class SlotOfBase(BoundMethod):
         if isinstance(receiver, ClassValue) and self.name == "__call__":
             return tx.instantiate(receiver, args, kwargs, plain=True)
         if isinstance(receiver, ObjectValue):
-            if self.name in ("__init_subclass__", "__init__") and receiver.payload is None:
+            if self.name == "__init_subclass__" and receiver.payload is None:
                 return Constant(None)
             return receiver.call_method(tx, self.name, args, kwargs)
         return receiver.call_method(tx, self.name, args, kwargs)
