@@ -62,9 +62,11 @@ def measure(
 ) -> Row:
     """One case in this process."""
     import torch  # the parent process needs no torch
+    from gpu_memory import Pools
 
     from benchmarks import case
 
+    pools = Pools()
     work = case.build(name, "cuda", training, False)
     exact = case.reference(name, "cuda", training, False)
     if work.module is not None:
@@ -107,7 +109,8 @@ def measure(
     kept = {k: report.get(k) for k in ("fallbacks", "externs")}
     graphs = recordings()
     if "flambeau" in ready:  # what recordings hold is there before a step, and is counted too
-        rows["flambeau"]["mib"] += sum(each["held"] for each in graphs) / 2**20
+        held = pools.bytes() + sum(each["buffers"] for each in graphs)
+        rows["flambeau"]["mib"] += held / 2**20
     return {"systems": rows, "report": kept, "graphs": graphs}
 
 
@@ -123,7 +126,9 @@ def recordings() -> list[Row]:
         row["why"] = graph.report.unrecorded
         row["replays"] = 0 if own is None else own.replays
         row["plain"] = {} if own is None else dict(own.plain)
-        row["held"] = own.rules.size if row["replays"] else 0
+        recording = None if own is None else own._recording
+        buffers = () if recording is None else recording.buffers
+        row["buffers"] = sum(each.untyped_storage().nbytes() for each in buffers)
         found.append(row)
     return found
 
