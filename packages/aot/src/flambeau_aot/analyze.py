@@ -20,6 +20,7 @@ from flambeau_aot._torch_compat import (
     current_value,
     is_functional,
     leaves_reached,
+    made_without_grad,
     share_version_counter,
     storage_key,
 )
@@ -96,14 +97,15 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
 
 def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
     """A result that is a view of one input must not depend on what becomes of another's shape."""
-    changed = {shape.primal for shape in effects.reshapes} | set(effects.begin_grad)
+    changed = {shape.primal for shape in effects.reshapes}
+    changed |= {*effects.begin_grad, *effects.end_grad}
     keys = {storage_key(primals[primal]) for primal in changed if primal < len(primals)}
     for plan in effects.results:
         if isinstance(plan, ViewOfInput) and plan.primal not in changed:
             if plan.primal < len(primals) and storage_key(primals[plan.primal]) in keys:
                 raise Unsupported(
                     "a result is a view of an input that shares memory with another input, which "
-                    "is given another shape or begins to require grad in place"
+                    "is given another shape, detached or made to require grad in place"
                 )
 
 
@@ -192,7 +194,7 @@ class _Results:
     ) -> ViewOfInput:
         """The view of an input, from the shape the input is given if it was taken from that."""
         self._refuse_hooks(result)
-        late = False
+        late = primal in self.effects.end_grad and not result.requires_grad
         for reshape in self.effects.reshapes:
             count = len(reshape.steps)
             if reshape.primal == primal and result.requires_grad and not in_graph(result):
@@ -207,9 +209,11 @@ class _Results:
                 "a result is a view, made with grad disabled, of a tensor that begins to require "
                 "grad inside the program"
             )
-        _refuse_cut_off(result, origin)
+        written = any(update.primal == primal for update in self.effects.updates)
+        if written or primal not in self.effects.end_grad or base_of(result) is not origin:
+            _refuse_cut_off(result, origin)  # else made again before the input is detached
         steps = _as_related(result, origin, steps)
-        return ViewOfInput(primal, steps, in_graph(result), leaf, late)
+        return ViewOfInput(primal, steps, _made_with_grad(result), leaf, late)
 
     def _refuse_hooks(self, result: torch.Tensor) -> None:
         """A hook on a view would not be called by the gradient of a view made again."""
@@ -247,15 +251,28 @@ class _Results:
         if base is not None:
             _refuse_cut_off(result, base)
             steps = _as_related(result, base, steps)
-        return ViewOfOutput(self._returned(base_value, base), steps, in_graph(result), leaf)
+        with_grad = _made_with_grad(result)
+        return ViewOfOutput(self._returned(base_value, base), steps, with_grad, leaf)
+
+
+def _made_with_grad(result: torch.Tensor) -> bool:
+    """Whether a view is made again with grad enabled: what a caller may write to it depends on
+    that even where it requires none."""
+    return in_graph(result) or not made_without_grad(result)
 
 
 def _as_related(
     result: torch.Tensor, origin: torch.Tensor, steps: tuple[ViewStep, ...]
 ) -> tuple[ViewStep, ...]:
-    """The steps to a result, `Tensor.data` first where autograd was led around the view."""
-    if _related(result, origin):
+    """The steps to a result, `Tensor.data` first where autograd was led around the view, and
+    `detach` where only writes to the two are counted together."""
+    if base_of(result) is base_of(origin):
         return steps
+    if _related(result, origin):
+        if any(step.func is torch.ops.aten.detach.default for step in steps):
+            return steps
+        detach = ViewStep(torch.ops.aten.detach.default, (), {}, None)
+        return (*steps, detach) if base_of(result) is result else (detach, *steps)
     return (ViewStep(beside_autograd, (), {}, None), *steps)
 
 
@@ -298,8 +315,11 @@ def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
     requires grad because its base does.
     """
     base = base_of(result)
-    if base is result or not result.requires_grad:
+    if base is result:
         return False
+    if not result.requires_grad:
+        # Eager refuses to write to it what requires grad.
+        return tracer.grad_mode and made_without_grad(result)
     if not in_graph(base):
         raise Unsupported(
             "a result is a view, made with grad disabled, of a leaf made inside the program"

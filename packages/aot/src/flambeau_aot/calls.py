@@ -86,6 +86,11 @@ _ASKED_OF_INPUTS: dict[Any, str] = {
     torch.Tensor.retain_grad: "retain_grad on an input",
 }
 _IS_LEAF = _getter("is_leaf")
+_GRAD = _getter("grad")
+_BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
+_AMBIGUOUS = (
+    "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
+)
 
 
 def _keeping_size(
@@ -146,8 +151,9 @@ class RewriteCalls(TorchFunctionMode):
     are noted; None where there may be none. offsets: where inputs begin in their storage.
     higher_order: what is called in place of operators that take functions, by name. spans: places
     in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
-    leaves. stays_without_grad: whether the program must not enable grad, for stand-ins that do not
-    require it and inputs that do.
+    leaves. members: stand-ins of inputs that share memory which is written to. inputs:
+    for the stand-in of each other input, whether that is a view. stays_without_grad: whether the
+    program must not enable grad, for stand-ins that do not require it and inputs that do.
     """
 
     def __init__(
@@ -166,6 +172,8 @@ class RewriteCalls(TorchFunctionMode):
         casts: LeavesToCast | None = None,
         parts: frozenset[int] = frozenset(),
         stays_without_grad: bool = False,
+        members: frozenset[int] = frozenset(),
+        inputs: Mapping[int, bool] | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -183,6 +191,9 @@ class RewriteCalls(TorchFunctionMode):
         self.casts = casts or LeavesToCast(())
         self.parts = parts
         self.stays_without_grad = stays_without_grad
+        self.members = members
+        self.inputs = inputs or {}
+        self.detached: set[int] = set()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -234,9 +245,9 @@ class RewriteCalls(TorchFunctionMode):
             return made
         if not isinstance(target, torch.Tensor):
             if getattr(func, "__name__", "") in WRITE_TO_LISTS:
-                return write_to_list(func, args, kwargs)
+                return write_to_list(func, args, kwargs, self._call)
             return self._user_operator(func, args, kwargs)
-        answer = self._of_input(func, target)
+        answer = self._of_input(func, target, args)
         if answer is not None:
             return answer
         if func is torch.Tensor.register_hook:
@@ -253,15 +264,24 @@ class RewriteCalls(TorchFunctionMode):
             return write_keeping_strides(target, func, args, kwargs)
         return func(*args, **kwargs)
 
-    def _of_input(self, func: Any, target: torch.Tensor) -> Any:
+    def _of_input(self, func: Any, target: torch.Tensor, args: tuple[Any, ...]) -> Any:
         """What is answered in place of an input's stand-in; None where it may answer itself."""
         if func is torch.Tensor.retain_grad:
             raise Unsupported("retain_grad inside the program; return the value instead")
+        if id(target) in self.members and func in _BEGIN_GRAD and True in (args[1:] or (True,)):
+            raise Unsupported(
+                "an argument that shares memory with another one which is written to begins to "
+                "require grad (requires_grad_); call it before the region, or pass a clone"
+            )
+        if id(target) in self.detached and func in _BEGIN_GRAD:
+            raise Unsupported("requires_grad_ on an input that was detached in place; use detach()")
         if id(target) in self.leaves:
             if func in _ASKED_OF_INPUTS and target.requires_grad:
                 raise Unsupported(_ASKED_OF_INPUTS[func])
             if func is torch.Tensor.detach_:
-                raise Unsupported("detach_ on an input; use detach()")
+                self._detach(target)
+            if id(target) in self.detached and func == _GRAD:
+                raise Unsupported(_ASKED_OF_INPUTS[_GRAD])
             if func == _IS_LEAF and self.leaves[id(target)]:
                 return True
             if func is torch.Tensor.storage_offset and id(target) in self.offsets:
@@ -269,6 +289,17 @@ class RewriteCalls(TorchFunctionMode):
         if func is torch.Tensor.storage_offset and self.spans.starts:
             return target.storage_offset() + self.spans.start(target)
         return None
+
+    def _detach(self, target: torch.Tensor) -> None:
+        """`detach_` of an input: whether it is a view, as eager asks, its stand-in cannot say."""
+        if id(target) not in self.inputs:
+            raise Unsupported(
+                "detach_ on an argument that shares memory with another one which is written to; "
+                "use detach()"
+            )
+        if self.inputs[id(target)]:
+            raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+        self.detached.add(id(target))
 
     def _embedding_bag(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`torch.nn.functional.embedding_bag`; a sparse gradient is made beside the graph."""
@@ -329,6 +360,9 @@ class RewriteCalls(TorchFunctionMode):
             return
         base = base_of(target)
         if not base.requires_grad:
+            given = any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
+            if given and id(base) in self.ambiguous:
+                raise RuntimeError(_AMBIGUOUS)
             return
         if id(base) in self.parts and base is not target and base.is_leaf:
             # In eager they are both views of a tensor that requires no grad.
@@ -337,10 +371,7 @@ class RewriteCalls(TorchFunctionMode):
                 "(requires_grad_); write to it before, or to a clone"
             )
         if id(base) in self.ambiguous:
-            raise RuntimeError(
-                "A view was created in no_grad mode and is being modified inplace with grad mode "
-                "enabled."
-            )
+            raise RuntimeError(_AMBIGUOUS)
         if self.leaves.get(id(base)) or id(base) in self.views_of_leaves:
             if name == "__setitem__" and _is_basic(args[1]):
                 target.detach()[args[1]]  # an index out of bounds is noticed first

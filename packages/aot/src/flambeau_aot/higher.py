@@ -51,7 +51,8 @@ class Derivatives:
                 "program wrote to it, and that value is gone; write to a copy, or run this part "
                 "of the program uncompiled"
             )
-        if self.joint.plan.inputs.merged or self.joint.plan.begin_grad:
+        plan = self.joint.plan
+        if plan.inputs.merged or plan.begin_grad or plan.end_grad:
             return (
                 f"inputs of {self.name} share memory that it writes to, or it changes whether an "
                 "input requires grad; derivatives of second order are refused there"

@@ -168,7 +168,8 @@ class IsInput:
 class ViewOfInput:
     """A result that is a view of an input, made again at every call.
 
-    late: a view of what the input is after it was given another shape.
+    requires_grad: whether it is made with grad enabled, as the program made it.
+    late: a view of what the input is after it was given another shape, or detached.
     """
 
     primal: int
@@ -223,9 +224,9 @@ class Plan:
     offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
     grad_mode: the grad mode the program was traced in.
     reshapes: inputs given another shape. begin_grad: inputs on which the program calls
-    requires_grad_(). touched: inputs whose version counter is to be raised although nothing is
-    copied into them. beside: inputs that share the memory, and so the counter, of one that is
-    touched or reshaped.
+    requires_grad_(). end_grad: those on which it calls detach_(). touched: inputs whose version
+    counter is to be raised although nothing is copied into them. beside: inputs that share the
+    memory, and so the counter, of one that is touched or reshaped.
     """
 
     inputs: InputPlan
@@ -239,6 +240,7 @@ class Plan:
     grad_mode: bool = True
     reshapes: tuple[Reshape, ...] = ()
     begin_grad: tuple[int, ...] = ()
+    end_grad: tuple[int, ...] = ()
     touched: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
 
@@ -270,6 +272,7 @@ class Plan:
             self.inputs.merged
             or self.reshapes
             or self.begin_grad
+            or self.end_grad
             or self.touched
             or any(not update.counted for update in self.updates)
             or any(
@@ -299,6 +302,7 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         offsets=tuple((moved(primal), offset) for primal, offset in plan.offsets),
         reshapes=tuple(replace(item, primal=moved(item.primal)) for item in plan.reshapes),
         begin_grad=tuple(moved(primal) for primal in plan.begin_grad),
+        end_grad=tuple(moved(primal) for primal in plan.end_grad),
         touched=tuple(moved(primal) for primal in plan.touched),
         beside=tuple(moved(primal) for primal in plan.beside),
     )

@@ -9,7 +9,7 @@ base.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,9 +45,17 @@ def writes_in_place(name: str) -> bool:
     return name.endswith("_") and name not in _NO_WRITE
 
 
-def write_to_list(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def write_to_list(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    call: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
+) -> Any:
     """Operators that write to a list of tensors, one after the other: in eager every write
-    raises a version counter and is seen by those after it, above functionalization none is."""
+    raises a version counter and is seen by those after it, above functionalization none is.
+
+    Those whose tensors share memory are made of `call`s, one for each tensor.
+    """
     targets = args[0] if args else kwargs["self"]
     keys = [storage_key(tensor) for tensor in targets]
     others = [
@@ -58,9 +66,23 @@ def write_to_list(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         if isinstance(tensor, torch.Tensor) and storage_key(tensor) != keys[index]
     ]
     if len(set(keys)) != len(keys) or set(keys) & set(others):
-        raise Unsupported(
-            f"{func.__name__} writes to tensors that share memory; write to them one by one"
+        single = getattr(torch.Tensor, func.__name__.removeprefix("_foreach_"), None)
+        tensors = [
+            *targets,
+            *(x for item in args[1:] if isinstance(item, (list, tuple)) for x in item),
+        ]
+        # Eager's derivative knows of no memory that is written to twice.
+        recorded = torch.is_grad_enabled() and any(
+            isinstance(item, torch.Tensor) and item.requires_grad for item in tensors
         )
+        if single is None or len(args) > 2 or not args or recorded:
+            raise Unsupported(
+                f"{func.__name__} writes to tensors that share memory; write to them one by one"
+            )
+        for index, tensor in enumerate(targets):
+            own = [item[index] if isinstance(item, (list, tuple)) else item for item in args[1:]]
+            call(single, (tensor, *own), kwargs)
+        return None
     before = [version(tensor) for tensor in targets]
     result = func(*args, **kwargs)
     for tensor, count in zip(targets, before, strict=True):

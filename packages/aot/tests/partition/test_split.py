@@ -1,8 +1,12 @@
 """Two graphs of one: their order, and what is copied."""
 
+from typing import Any
+
 import flambeau_aot as aot
+import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 
 def test_what_runs_twice_runs_just_before_it_is_read() -> None:
@@ -99,3 +103,17 @@ def test_a_saved_copy_of_a_written_input_keeps_its_gaps() -> None:
 def saving_inputs(joint, options):
     """Nothing but inputs crosses."""
     return list(joint.primals)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.expand(2, 3), lambda x: x.unfold(0, 2, 1)])
+def test_a_view_that_repeats_elements_of_a_written_input_is_saved_by_the_input(view: Any) -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = checkpoint(lambda v, u: v.sin() * u, view(x), w, use_reentrant=False)
+        x.mul_(2)
+        return y
+
+    for cut in (aot.save_all, aot.min_cut_partition):
+        x, w = torch.arange(3.0), torch.ones(2, 1, requires_grad=True)
+        expected = view(x).sin().sum(1, keepdim=True)
+        aot.aot_function(fn, aot.run_as_is, partition=cut)(x, w).sum().backward()
+        torch.testing.assert_close(w.grad, expected)

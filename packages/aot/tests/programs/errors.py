@@ -30,6 +30,7 @@ SUBJECTS: tuple[tuple[str, str], ...] = (
     ("dimensions of t", r"t_?\(\) expects a tensor with <= 2 dimensions"),
     ("detach_ of a view", r"Can't detach views in-place"),
     ("memory that is read and written", r"unsupported operation: "),
+    ("detached after it was saved", r"that has been detached in-place"),
     ("inference tensor", r"[Ii]nference tensors?"),
     ("out= of a tensor that requires grad", r"out=... arguments don't support automatic diff"),
 )  # fmt: skip
@@ -60,6 +61,10 @@ EAGER_ALONE: dict[str, str] = {
     "ambiguous view": (
         "a view made with grad disabled, of memory that the program writes to afterwards: the "
         "compiled program makes the view after the write, and nothing is ambiguous"
+    ),
+    "detached after it was saved": (
+        "eager has kept a value that is detached in place; the compiled program kept another, or "
+        "computes it again, and no value is another for being detached"
     ),
 }
 

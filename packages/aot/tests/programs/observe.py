@@ -124,7 +124,8 @@ def _plain(value: torch.Tensor) -> torch.Tensor:
 
 
 def _write_after(outcome: Outcome, named: dict[str, torch.Tensor], draft: Draft) -> None:
-    """What a caller may do to what it got: write to it."""
+    """What a caller may do to what it got: write to it, now and then what requires grad."""
+    factor = torch.tensor(0.5, requires_grad=True)
     writable = [
         (name, value)
         for name, value in named.items()
@@ -136,7 +137,7 @@ def _write_after(outcome: Outcome, named: dict[str, torch.Tensor], draft: Draft)
         name, value = writable[pick % len(writable)]
         try:
             with grad_mode(draft.mode):
-                value.mul_(0.5)
+                value.mul_(factor if pick % 2 else 0.5)
             outcome.facts[f"writing to {name}"] = "done"
         except RuntimeError:
             outcome.facts[f"writing to {name}"] = "refused"

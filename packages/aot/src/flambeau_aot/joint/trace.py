@@ -218,6 +218,7 @@ def _trace(
     environment = environment_of(numbers[0]) if numbers else None
     tracer = Tracer(decompositions, environment, program.fake_mode)
     tracer.higher_order = higher_order
+    tracer.grad_mode = grad_mode
     values = [
         *(tracer.fakes.like(tensor) for tensor in program.static),
         *(tracer.fakes.like(_metadata(program, p, inputs)) for p in input_plan.primals),
@@ -242,6 +243,7 @@ def _trace(
             made_without_grad(tensor),
             is_view_of_leaf(tensor),
             tensor.is_leaf and base_of(tensor) is tensor,
+            base_of(tensor) is not tensor,
         )
         for value, tensor in zip(values, primals, strict=True)
     ]
@@ -289,6 +291,7 @@ def _trace(
         grad_mode=grad_mode,
         reshapes=tuple(effects.reshapes),
         begin_grad=tuple(effects.begin_grad),
+        end_grad=tuple(effects.end_grad),
         touched=tuple(effects.touched),
         beside=_beside(effects, primals),
     )
@@ -417,6 +420,8 @@ def run_program(
         LeavesToCast(stand_ins),
         frozenset(id(item.wrapper) for item in stand_ins if item.is_leaf and not item.cast_once),
         stays_without_grad,
+        frozenset(id(part.wrapper) for part in parts if not part.requires_grad),
+        {id(item.wrapper): item.is_view for item in stand_ins},
     )
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)

@@ -77,6 +77,8 @@ class Tracer(TorchDispatchMode):
         self.lines = Lines()
         self.decompositions = decompositions
         self.stack_lines = False
+        # The grad mode around the program.
+        self.grad_mode = True
         self.constants: list[torch.Tensor] = []
         self.constant_nodes: list[fx.Node] = []
         # Inputs that say which cotangents are defined.

@@ -57,6 +57,7 @@ class Effects:
     results: list[OutputPlan] = field(default_factory=list)
     reshapes: list[Reshape] = field(default_factory=list)
     begin_grad: list[int] = field(default_factory=list)
+    end_grad: list[int] = field(default_factory=list)
     touched: list[int] = field(default_factory=list)
     finals: list[torch.Tensor] = field(default_factory=list)
 
@@ -148,6 +149,13 @@ def _plan_input(
         effects.touched.append(index)
     if wrapper.requires_grad and not tensor.requires_grad and wrapper.grad_fn is None:
         effects.begin_grad.append(index)
+    if tensor.requires_grad and not wrapper.requires_grad:
+        effects.end_grad.append(index)
+        if steps:
+            raise Unsupported(
+                f"input {index} is detached in place and given another shape in place; use "
+                "detach(), or the operator that returns the shape"
+            )
 
 
 # For the view operators that exist in place: what undoes each, the sizes before being known.

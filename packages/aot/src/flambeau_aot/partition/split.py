@@ -19,12 +19,14 @@ from torch import fx
 from flambeau_aot._torch_compat import FakeTensor
 from flambeau_aot.errors import AotError
 from flambeau_aot.graph_module import TracedModule
+from flambeau_aot.joint.fakes import is_dense
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify, has_effect, runs_anyway
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import shares_memory
 from flambeau_aot.plan import Saved
+from flambeau_aot.sizes import has_symbols
 from flambeau_aot.writes import has_gaps
 
 
@@ -121,7 +123,8 @@ def split(joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = Non
     """Cut a joint graph so that exactly these values cross."""
     written = {joint.primals[primal] for primal in joint.plan.written}
     order = {node: index for index, node in enumerate(joint.graph.nodes)}
-    crossing = sorted(set(saved) - set(joint.symbols), key=lambda node: order[node])
+    chosen = {_copied_as(node, written) for node in saved} - set(joint.symbols)
+    crossing = sorted(chosen, key=lambda node: order[node])
     primal_index = {node: index for index, node in enumerate(joint.primals)}
     outputs: list[fx.Node] = list(joint.outputs)
     first_output: dict[fx.Node, int] = {}
@@ -204,6 +207,16 @@ def _put(
             for user in top.users:
                 if user.target is operator.getitem and user in needed and user not in made:
                     made[user] = graph.node_copy(user, made.__getitem__)
+
+
+def _copied_as(node: fx.Node, written: set[fx.Node]) -> fx.Node:
+    """What is saved in place of a view of an input that is written to: the input, where the view
+    shows one element at several places, which no copy of it would."""
+    value = node.meta["val"]
+    if _views(node) not in written or not isinstance(value, torch.Tensor) or has_symbols(value):
+        return node
+    repeats = not has_gaps(value) and not is_dense(tuple(value.shape), tuple(value.stride()))
+    return _views(node) if repeats else node
 
 
 def _views(node: fx.Node) -> fx.Node:

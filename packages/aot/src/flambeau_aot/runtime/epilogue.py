@@ -74,6 +74,8 @@ def epilogue(plan: Plan) -> Epilogue | None:
         for shape in plan.reshapes:
             with torch.set_grad_enabled(shape.recorded):
                 _reshape(primals[shape.primal], shape.steps)
+        for primal in plan.end_grad:
+            primals[primal].detach_()
         for place in late:
             values[place] = results[place](primals, outputs)
         for place, first in repeats:
@@ -128,7 +130,7 @@ def _made(item: Any, symbols: slice) -> Result:
 def replay(
     value: Any, steps: tuple[ViewStep, ...], requires_grad: bool, symbols: Sequence[Any] = ()
 ) -> Any:
-    """Make a view again, as part of the autograd graph exactly if it was part of it; `symbols`
+    """Make a view again, with grad enabled exactly if it was so when the program made it; `symbols`
     are the values of the open sizes."""
     with torch.set_grad_enabled(requires_grad):
         for step in steps:
