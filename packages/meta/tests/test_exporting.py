@@ -173,3 +173,18 @@ def test_one_tensor_twice(tmp_path):
     loaded = flambeau.load_export(flambeau.export(total, x, x).save(tmp_path / "twice.graph"))
     y = torch.randn(8, 2)
     torch.testing.assert_close(loaded(y, y), 2 * y)
+
+
+@pytest.mark.parametrize("harm", ["truncated", "changed", "another kind"])
+def test_a_file_that_was_changed_is_refused(inputs, tmp_path, harm):
+    path = tmp_path / "fn.graph"
+    flambeau.export(lambda x: x.sin(), torch.randn(3)).save(path)
+    if harm == "truncated":
+        path.write_bytes(path.read_bytes()[:-60])
+    elif harm == "changed":
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"sin", b"cos"))
+    else:
+        flambeau.package(lambda x: x.sin(), torch.randn(3), path=path)
+    with pytest.raises(flambeau.Refused):
+        flambeau.load_export(path)

@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,18 @@ from flambeau.errors import Refused
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    RuntimeError,  # said to be encrypted, or packed in a way that nobody knows
+)
+"""What reading a zip file raises whose bytes were changed."""
 
 
 def write(
@@ -63,7 +77,7 @@ def unpack(path: Path, kind: str, folder: Path) -> dict[str, Any]:
                 raise Refused(f"{path}: {name!r} is not a plain file name")
             try:
                 data = packed.read(name)
-            except (zipfile.BadZipFile, OSError, ValueError) as error:
+            except UNREADABLE as error:
                 raise Refused(f"{path}: {name} cannot be read ({error})") from error
             if hashlib.sha256(data).hexdigest() != expected:
                 raise Refused(f"{path}: {name} is not what was written (its digest differs)")
@@ -75,7 +89,9 @@ def unpack(path: Path, kind: str, folder: Path) -> dict[str, Any]:
 def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, EOFError, ValueError) as error:
+    except OSError:
+        raise
+    except UNREADABLE as error:
         raise Refused(f"{path}: not a file of Flambeau, or cut off ({error})") from error
 
 
@@ -84,7 +100,7 @@ def _manifest(path: Path, packed: zipfile.ZipFile, kind: str) -> dict[str, Any]:
         found = json.loads(packed.read(MANIFEST))
         is_kind, is_format = found["kind"], found["format"]
         found["facts"], found["digests"] = dict(found["facts"]), dict(found["digests"])
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+    except (*UNREADABLE, TypeError) as error:
         raise Refused(f"{path}: not a file of Flambeau, or cut off ({error})") from error
     if is_kind != kind:
         raise Refused(f"{path}: holds a {is_kind}, not a {kind}")

@@ -33,13 +33,27 @@ def save(path: str | Path, folder: str | Path | None = None) -> int:
     place = cache_folder(None if folder is None else str(folder))
     files: dict[str, bytes | Path] = {}
     count = 0
-    for each in bound.held(place):
-        if intact(each.folder):
-            for file in sorted(each.folder.iterdir()):
-                files[f"{each.kind}-{each.folder.name}-{file.name}"] = file
-            count += 1
-    archive.write(Path(path), KIND, surroundings(), files)
+    with tempfile.TemporaryDirectory(prefix="flambeau-") as aside:
+        for each in bound.held(place):
+            own = _copied(each.folder, Path(aside) / str(count))
+            if own is not None:
+                for file in sorted(own.iterdir()):
+                    files[f"{each.kind}-{each.folder.name}-{file.name}"] = file
+                count += 1
+        archive.write(Path(path), KIND, surroundings(), files)
     return count
+
+
+def _copied(place: Path, own: Path) -> Path | None:
+    """A copy of an entry that is whole: another process may remove the entry at any moment."""
+    try:
+        shutil.copytree(place, own)
+    except (OSError, shutil.Error):
+        if place.exists():
+            raise  # it is our own disk that fails
+        shutil.rmtree(own, ignore_errors=True)
+        return None
+    return own if intact(own) else None
 
 
 def load(path: str | Path, folder: str | Path | None = None) -> int:

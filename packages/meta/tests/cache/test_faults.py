@@ -1,0 +1,103 @@
+"""Whole graphs of fixed sizes: processes at once, killed ones, a full disk, an entry that goes."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from flambeau_inductor.cache import Store, bound, intact
+
+import flambeau
+from flambeau.cache import carry
+
+PROGRAM = """
+import json, torch, flambeau
+torch.manual_seed(0)
+net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+x = torch.randn(5, 6)
+compiled = flambeau.compile(net)
+loss = compiled(x).square().sum()
+got = torch.autograd.grad(loss, net.parameters())
+wanted = torch.autograd.grad(net(x).square().sum(), net.parameters())
+torch.testing.assert_close(got, wanted)
+print(json.dumps([record.from_disk for record in flambeau.report(compiled).records]))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    place = tmp_path / "cache"
+    monkeypatch.setenv("FLAMBEAU_CACHE_DIR", str(place))
+    return place
+
+
+def start(folder):
+    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(folder)}
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.Popen([sys.executable, "-c", PROGRAM], env=env, stdout=subprocess.PIPE)
+
+
+def test_processes_at_once_one_of_which_is_killed(folder):
+    running = [start(folder) for _ in range(3)]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not list(folder.glob(".new-*")):
+        time.sleep(0.01)  # until one of them writes
+    running[0].kill()
+    running[0].communicate()
+    for each in running[1:]:
+        each.communicate()
+        assert each.returncode == 0
+    places = [path.parent for path in folder.glob("*/??/*/digests.json")]
+    assert places and all(map(intact, places))
+    last = start(folder)
+    written, _ = last.communicate()
+    assert last.returncode == 0 and json.loads(written.splitlines()[-1]) == [True]
+
+
+def compiled_once():
+    compiled = flambeau.compile(lambda x: torch.softmax(x * 3, -1))
+    x = torch.randn(4, 7)
+    torch.testing.assert_close(compiled(x), torch.softmax(x * 3, -1))
+    (record,) = flambeau.report(compiled).records
+    return record
+
+
+def test_a_full_disk_costs_the_entry(monkeypatch):
+    def full(self, key, make):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_written", full)
+        record = compiled_once()
+    assert not record.from_disk and any("No space left" in each for each in record.cache_faults)
+    assert not compiled_once().from_disk
+    assert compiled_once().from_disk
+
+
+def test_an_entry_that_goes_while_it_is_saved_is_left_out(folder, tmp_path, monkeypatch):
+    compiled_once()
+    held = list(bound.held(folder))
+    real = shutil.copytree
+
+    def swept(place, own):
+        if place == held[0].folder:
+            shutil.rmtree(place)
+        return real(place, own)
+
+    monkeypatch.setattr(carry.shutil, "copytree", swept)
+    assert carry.save(tmp_path / "cache.zip") == len(held) - 1
+    assert carry.load(tmp_path / "cache.zip", tmp_path / "other") == len(held) - 1
+
+
+def test_a_disk_that_is_full_while_a_file_is_taken_says_so(folder, tmp_path, monkeypatch):
+    compiled_once()
+    carry.save(tmp_path / "cache.zip")
+    monkeypatch.setattr(Store, "put", lambda self, key, files: "No space left on device")
+    with pytest.raises(flambeau.Refused, match="cannot be kept: No space left on device"):
+        carry.load(tmp_path / "cache.zip", tmp_path / "other")
+    assert list((tmp_path / "other").glob(".new-*")) == []
