@@ -13,7 +13,6 @@ from typing import Any
 
 import flambeau_capture
 from flambeau_capture.api import compiler_of
-from flambeau_capture.explaining import Explanation as Captured
 from flambeau_capture.explaining import explanation_of
 from flambeau_capture.records import FrameRecord, Records
 
@@ -21,6 +20,7 @@ from flambeau.backends import resolve
 from flambeau.backends.request import Request
 from flambeau.choices import choose
 from flambeau.explaining.collect import Clock, Collector
+from flambeau.explaining.costs import Conversion, Figures, Line
 from flambeau.explaining.explanation import (
     BreakFacts,
     Explanation,
@@ -100,10 +100,9 @@ def gather(
     ended: float,
 ) -> Explanation:
     """The facts of one run together."""
-    spans = None if runs is None else [(run.started, run.ended) for run in runs]
-    found = explanation_of(records, result, spans, ended)
+    found = explanation_of(records, result)
     report = recorder.report(breaks=[str(each) for each in records.breaks])
-    breaks = _breaks(records, found, runs)
+    breaks = _breaks(records, runs, ended)
     own = sum(frame.seconds - frame.backend_seconds for frame in records.frames)
     return Explanation(
         result=result,
@@ -164,13 +163,15 @@ def _called(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
-def _breaks(records: Records, found: Captured, runs: list[Run] | None) -> list[BreakFacts]:
+def _breaks(records: Records, runs: list[Run] | None, ended: float) -> list[BreakFacts]:
+    frames = {id(frame): _conversion(frame) for frame in records.frames}
     stopped = [frame for frame in records.frames if frame.stopped is not None]
+    line = Line(list(frames.values()), runs or [], ended=ended)
     made = []
     for place, report in enumerate(records.breaks):
-        cost = found.costs[place] if place < len(found.costs) else None
         frame = stopped[place] if len(stopped) == len(records.breaks) else None
         measured = runs is not None and frame is not None
+        figures = line.figures(frames[id(frame)]) if measured else Figures()
         made.append(
             BreakFacts(
                 id=report.reason.id,
@@ -179,28 +180,17 @@ def _breaks(records: Records, found: Captured, runs: list[Run] | None) -> list[B
                 line="" if report.user_line is None else str(report.user_line).strip(),
                 edit=report.reason.hint,
                 function="" if frame is None else frame.function,
-                capture_ms=None if cost is None else _without_backend(cost.capture_ms, frame),
-                run_ms=None if cost is None else cost.run_ms,
-                bytes=_crossing(runs, frame.ended) if measured and runs and frame else None,
+                capture_ms=figures.capture_ms,
+                run_ms=figures.run_ms,
+                bytes=(figures.bytes or 0) if measured else None,
             )
         )
     return made
 
 
-def _without_backend(milliseconds: float, frame: FrameRecord | None) -> float:
-    """The graph before the break would be compiled without it too."""
-    return max(0.0, milliseconds - 1e3 * frame.backend_seconds) if frame else milliseconds
-
-
-def _crossing(runs: list[Run], after: float) -> int:
-    """Bytes that the first graph to run after a moment gives, and that a later graph takes."""
-    first = next((place for place, run in enumerate(runs) if run.started >= after), None)
-    if first is None:
-        return 0
-    taken = {address for run in runs[first + 1 :] for address, _ in run.inputs}
-    given = set(runs[first].inputs)
-    left = {item for item in runs[first].outputs if item not in given}
-    return sum(size for address, size in left if address in taken)
+def _conversion(frame: FrameRecord) -> Conversion:
+    stopped = frame.stopped is not None
+    return Conversion(frame.ended, frame.seconds, frame.backend_seconds, stopped)
 
 
 def _one_line(line: object) -> str:
