@@ -155,13 +155,14 @@ class _Nest:
             self._rows_at(-1)
             self._x_loop(0)
 
-    def _rows_at(self, depth: int) -> None:
-        """Row values of level 0 that can be computed once the loops up to `depth` are open."""
+    def _rows_at(self, depth: int, vectors: bool = True) -> None:
+        """Row values of level 0 that can be computed once the loops up to `depth` are open; without
+        those that are vectors, if so asked."""
         last = len(self.order) - 1
         for position, instr in enumerate(self.plan.loop.body):
             if isinstance(instr, Reduce | Part | Store) or self.plan.is_element(position):
                 continue
-            if self.plan.level[position]:
+            if self.plan.level[position] or (self.plan.is_vector(position) and not vectors):
                 continue
             own = max((self.depth_of[v] for v in self.plan.deps[position]), default=-1)
             if 0 <= own < self.collapsed - 1:
@@ -192,7 +193,7 @@ class _Nest:
             begin, size = f"{var}_b", f"{var}_e"
         vector = var == self.plan.vector
         if vector and (tile := columns_at_once(self.plan)) > 1:
-            self._column_tiles(var, size, tile)
+            self._column_tiles(depth, size, tile)
             return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
         with self.text.block(f"for (long {var} = {begin}; {var} < {size}; {step})"):
@@ -206,22 +207,27 @@ class _Nest:
             self.text(f"const long {var}_e = {end} < {size} ? {end} : {size};")
             self._after(0)
 
-    def _column_tiles(self, var: str, size: str, tile: int) -> None:
+    def _column_tiles(self, depth: int, size: str, tile: int) -> None:
         """Several vectors of columns side by side: a row of memory is then read in longer runs."""
-        width = self.plan.width
+        var, width = self.order[depth], self.plan.width
         reach = tile * width
         exact = self.plan.exact(var)
 
         def one_by_one(start: str) -> None:
             with self.text.block(f"for (long {var} = {start}; {var} < {size}; {var} += {width})"):
-                self.values.in_lanes(var, size, exact, self._inside)
+                self.values.in_lanes(var, size, exact, lambda: self._after(depth))
+
+        def together() -> None:
+            if depth >= self.collapsed - 1:
+                self._rows_at(depth, vectors=False)
+            emit_tile(self.plan, self.text, self.values, tile)
 
         with self.text.block(f"for (long t = 0; t < {size}; t += {reach})"):
             if exact is not None and exact % reach == 0:
-                emit_tile(self.plan, self.text, self.values, tile)
+                together()
                 return
             with self.text.block(f"if (t + {reach} <= {size})", "} else {"):
-                emit_tile(self.plan, self.text, self.values, tile)
+                together()
             one_by_one("t")
             self.text("}")
 

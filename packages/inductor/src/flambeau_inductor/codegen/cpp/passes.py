@@ -9,9 +9,11 @@ threads is split in the same places whatever the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
+
+import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
@@ -29,6 +31,10 @@ SCANS = {"sum": ("add", 0), "prod": ("mul", 1), "logsumexp": ("log_add_exp", -ma
 BLOCK_STEPS = 64
 # a nest shorter than this is summed directly
 DIRECT_STEPS = 128
+# vectors of a tile whose accumulators are registers
+MOST_UNROLLED = 4
+# instructions of a loop that is short enough to be repeated
+SHORT_BODY = 24
 # pieces that a split row is cut into
 CHUNKS = 64
 
@@ -39,9 +45,68 @@ def emit_pass(plan: Plan, text: Text, values: Values, number: int, team: int) ->
 
 
 def emit_tile(plan: Plan, text: Text, values: Values, tile: int) -> None:
-    """The only pass of a reduction over rows, for `tile` vectors of columns from `t` on, then the
-    row values and stores that follow from it."""
-    _Pass(plan, text, values, 0).emit_tile(tile)
+    """All passes for `tile` vectors of columns from `t` on, with the row values between them, which
+    are kept in arrays of `tile` vectors."""
+    text(f"const width<{plan.width}> n{{}};")
+    saved: list[str] = []
+    before: _Pass | None = None
+    for level in range(max(plan.level, default=0) + 1):
+        saved += _emit_columns(plan, text, values, level, before, saved, tile)
+        before = _Pass(plan, text, values, level)
+        before.emit_tile(tile, saved)
+
+
+def _emit_columns(
+    plan: Plan,
+    text: Text,
+    values: Values,
+    level: int,
+    before: _Pass | None,
+    saved: Sequence[str],
+    tile: int,
+) -> list[str]:
+    """Row values of a level, from those that are saved and the pass before; names of the arrays."""
+    made: list[tuple[str, str]] = []
+    inside = Text()
+    outer, values.text = values.text, inside
+    if before is not None:
+        made += before.name_results(inside)
+    for position, instr in enumerate(plan.loop.body):
+        if plan.is_element(position) or plan.level[position] != level:
+            continue
+        if isinstance(instr, Store):
+            values.store(position)
+        elif not isinstance(instr, Reduce | Part) and plan.is_vector(position):
+            values.compute(position)
+            made.append((f"v{position}", values.type_of(instr.dtype, True)))
+    values.text = outer
+    if not inside.lines:
+        return []
+    for name, kind in made:
+        text(f"{kind} {name}s[{tile}];")
+    with each_column(plan, text, tile):
+        refer_saved(text, saved)
+        for line in inside.lines:
+            text(line)
+        for name, _ in made:
+            text(f"{name}s[u] = {name};")
+    return [name for name, _ in made]
+
+
+@contextmanager
+def each_column(plan: Plan, text: Text, tile: int) -> Iterator[None]:
+    """A loop over the vectors of a tile."""
+    if tile <= MOST_UNROLLED and len(plan.loop.body) <= SHORT_BODY:
+        text(f"#pragma GCC unroll {tile}")
+    with text.block(f"for (int u = 0; u < {tile}; ++u)"):
+        text(f"const long {plan.vector} = t + u * {plan.width};")
+        yield
+
+
+def refer_saved(text: Text, saved: Sequence[str]) -> None:
+    """Inside `each_column`: the row values of this column under their usual names."""
+    for name in saved:
+        text(f"const auto {name} = {name}s[u];")
 
 
 class _Pass:
@@ -62,6 +127,7 @@ class _Pass:
             for position, instr in self.reduces
         }
         self.tile = 0
+        self.saved: Sequence[str] = ()
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
@@ -96,7 +162,7 @@ class _Pass:
             raise CppUnsupported("a reduction's result depends on a reduction axis")
         for value, scan in self._running():
             kind = self.values.type_of(scan.dtype, self.plan.is_vector(value))
-            start = literal(SCANS[scan.kind][1], scan.dtype)
+            start = literal(*_start(scan))
             spread = f"splat{self.plan.width}({start})" if self.plan.is_vector(value) else start
             self.text(f"{kind} c{value} = {spread};")
         split = self._split() if team else None
@@ -112,40 +178,41 @@ class _Pass:
                 self.text(line)
         self.values.kept |= self.kept
 
-    def emit_tile(self, tile: int) -> None:
-        """The pass for `tile` vectors, and everything that follows it."""
-        plan = self.plan
-        self.tile = tile
-        self.text(f"const width<{plan.width}> n{{}};")
+    def emit_tile(self, tile: int, saved: Sequence[str]) -> None:
+        """The pass for `tile` vectors, for which the row values `saved` are in arrays."""
+        self.tile, self.saved = tile, saved
+        if not self.reduces and not self.stores:
+            return
+        for value, scan in self._running():
+            kind, start = self.values.type_of(scan.dtype, True), literal(*_start(scan))
+            self.text(f"{kind} c{value}s[{tile}];")
+            spread = f"splat{self.plan.width}({start})"
+            self.text(f"for (int u = 0; u < {tile}; ++u) c{value}s[u] = {spread};")
         self._declare("a")
         self._loops(0, {})
-        with self._each_column():
-            self._refer("a")
-            for position, accumulator in self.accumulators.items():
-                for line in accumulator.named(f"v{position}"):
-                    self.text(line)
-            for position, instr in enumerate(plan.loop.body):
-                if plan.is_element(position) or not plan.level[position]:
-                    continue
-                if isinstance(instr, Store):
-                    self.values.store(position)
-                elif not isinstance(instr, Reduce | Part):
-                    self.values.compute(position)
+
+    def name_results(self, text: Text) -> list[tuple[str, str]]:
+        """Inside `each_column`: what the reductions of this pass give, with its types."""
+        found: list[tuple[str, str]] = []
+        self._refer("a", text)
+        for position, accumulator in self.accumulators.items():
+            for line in accumulator.named(f"v{position}"):
+                text(line)
+            found += accumulator.results(f"v{position}")
+        return found
 
     @contextmanager
     def _each_column(self) -> Iterator[None]:
-        self.text(f"#pragma GCC unroll {self.tile}")
-        with self.text.block(f"for (int u = 0; u < {self.tile}; ++u)"):
-            self.text(f"const long {self.plan.vector} = t + u * {self.plan.width};")
+        with each_column(self.plan, self.text, self.tile):
             yield
 
-    def _refer(self, prefix: str) -> None:
+    def _refer(self, prefix: str, text: Text | None = None) -> None:
         """Inside `_each_column`: the accumulators of this column under their usual names."""
         for position, accumulator in self.accumulators.items():
             if prefix == "a" or accumulator.cascades:
                 for suffix, lane in accumulator.fields:
                     name = f"{prefix}{position}{suffix}"
-                    self.text(f"{accumulator.type_of(lane)}& {name} = {name}s[u];")
+                    (text or self.text)(f"{accumulator.type_of(lane)}& {name} = {name}s[u];")
 
     def _declare(self, prefix: str) -> None:
         if self.tile:
@@ -236,6 +303,10 @@ class _Pass:
         cascade = self._cascade_depth()
         if depth == len(r) and self.tile:
             with self._each_column():
+                refer_saved(self.text, self.saved)
+                for value, scan in self._running():
+                    kind = self.values.type_of(scan.dtype, True)
+                    self.text(f"{kind}& c{value} = c{value}s[u];")
                 self._refer("a")
                 if cascade is not None:
                     self._refer("b")
@@ -395,6 +466,10 @@ class _Pass:
                 self.text(line)
         for position in self.stores:
             self.values.store(position)
+
+
+def _start(scan: Scan) -> tuple[float, torch.dtype]:
+    return SCANS[scan.kind][1], scan.dtype
 
 
 def limits_vary(low: str, high: str) -> bool:

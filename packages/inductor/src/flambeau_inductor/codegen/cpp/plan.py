@@ -38,6 +38,10 @@ from flambeau_inductor.ir.operands import operands
 THREAD_WORK = 65536
 # with fewer pieces of x than this the passes over r are split instead
 FEW_ROWS = 16
+# vectors of columns side by side: a row of 16 is a run of 1 KiB; as many pieces are to be left
+TILES = (16, 8, 4, 2)
+# fewer rows than this are over before it matters where their accumulators are
+MANY_ROWS = 32
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
 
@@ -291,18 +295,13 @@ def columns_at_once(plan: Plan) -> int:
     loop = plan.loop
     if not loop.r or not loop.x or plan.vector != loop.x[-1].var or plan.split_rows:
         return 1
-    for position, instr in enumerate(loop.body):
-        if isinstance(instr, Reduce | Part | Store):
-            reduced = isinstance(instr, Reduce) and plan.level[instr.arg] > 0
-            if reduced or (isinstance(instr, Store) and plan.is_element(position)):
-                return 1
-        elif plan.is_vector(position) and not plan.is_element(position):
-            if plan.level[position] == 0:
-                return 1
-        elif plan.is_element(position) and plan.level[position] > 0:
-            return 1
     vectors = plan.sizes[plan.vector] // plan.width
-    return 4 if vectors >= 32 else 2 if vectors >= 16 else 1
+    others = prod(plan.sizes[a.var] for a in loop.x[:-1])
+    most = vectors if prod(plan.sizes[a.var] for a in loop.r) >= MANY_ROWS else 4
+    for tile in TILES:
+        if tile <= min(most, vectors) and others * vectors // tile >= TILES[0]:
+            return tile
+    return 1
 
 
 def shared_axis(plan: Plan) -> str | None:

@@ -129,6 +129,15 @@ class Accumulator:
             *scalar.named(result),
         ]
 
+    def results(self, result: str) -> list[tuple[str, str]]:
+        """What `named` declares: names and types."""
+        value = held(self.dtype).value
+        if self.kind in SIMPLE:
+            return [(result, self.type_of(value))]
+        if self.kind == "welford":
+            return [(f"{result}_{k}", self.type_of(value)) for k in range(2)]
+        return [(result, self.type_of("i64"))]
+
     def named(self, result: str) -> list[str]:
         """The row values of an accumulator whose flavour is that of the row."""
         if self.kind in SIMPLE:
