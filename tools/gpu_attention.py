@@ -1,4 +1,4 @@
-"""Race the attention template against the library's kernels, plain, causal and with a bias.
+"""Race the attention templates against the library's kernels, forth and back.
 
 bash tools/gpu.sh python3 tools/gpu_attention.py --json OUT.json
 """
@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import flambeau_inductor
@@ -38,6 +39,7 @@ BACKENDS = (
 class Row:
     """Teraflops of what the inductor runs, and of the best of the library's kernels."""
 
+    way: str
     case: tuple[int, int, int, int, bool, bool]
     own: float
     best: float
@@ -100,8 +102,62 @@ def measure(case: tuple[int, int, int, int, bool, bool], clock: CudaClock) -> Ro
         except RuntimeError:  # not for these operands
             continue
     flops = 4 * batch * heads * length * length * width / (2 if causal else 1)
-    choice = "template" if "tl.dot" in compiled.report.sources.get("kernels.py", "") else "library"
-    return Row(case, flops / own / 1e12, flops / min(times) / 1e12, choice, error)
+    choice = _choice(compiled)
+    return Row("forward", case, flops / own / 1e12, flops / min(times) / 1e12, choice, error)
+
+
+def _choice(compiled: flambeau_inductor.CompiledGraph) -> str:
+    return "template" if "tl.dot" in compiled.report.sources.get("kernels.py", "") else "library"
+
+
+def measure_backward(case: tuple[int, int, int, int, bool, bool], clock: CudaClock) -> Row:
+    """The gradients of q, k and v (and none of a bias), given what the forward left."""
+    batch, heads, length, width, causal, biased = case
+    shape = (batch, heads, length, width)
+    q, k, v, grad = (torch.randn(shape, device="cuda").to(BF16) for _ in range(4))
+    bias = torch.randn(batch, 1, length, length, device="cuda").to(BF16) if biased else None
+    full = None if bias is None else bias.expand(batch, heads, length, length)
+    prims = torch.ops.flambeau_prims
+    out, sums = prims.attention.default(q, k, v, full, 0.0, causal)
+    inputs = [grad, q, k, v, out, sums, *([full] if full is not None else [])]
+
+    def plain(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor) -> object:
+        return prims.attention_backward.default(grad, q, k, v, out, sums, None, 0.0, causal)
+
+    def added(
+        grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, bias: Tensor
+    ) -> object:
+        return prims.attention_backward.default(grad, q, k, v, out, sums, bias, 0.0, causal)
+
+    traced = added if biased else plain
+    gm = flambeau_prims.lower(fx.symbolic_trace(traced), inputs)
+    options = Options(max_autotune=True, check_inputs=False)
+    compiled = flambeau_inductor.compile(gm, inputs, options=options)
+    got = compiled(list(inputs))
+    few = slice(0, 1), slice(0, 2)
+    exact = [t[few].double().requires_grad_() for t in (q, k, v)]
+    result = F.scaled_dot_product_attention(
+        *exact, attn_mask=None if full is None else full[few].double(), is_causal=causal
+    )
+    right = torch.autograd.grad(result, exact, grad[few].double())
+    error = max(
+        float((mine[few].double() - g).norm() / g.norm())
+        for mine, g in zip(got, right, strict=True)
+    )
+    own = median(clock, lambda: compiled(list(inputs)))
+    operands = [t.detach().requires_grad_() for t in (q, k, v)]
+    times = []
+    for backend in BACKENDS:
+        try:
+            with sdpa_kernel(backend):
+                made = F.scaled_dot_product_attention(*operands, attn_mask=full, is_causal=causal)
+                back = partial(torch.autograd.grad, made, operands, grad, retain_graph=True)
+                times.append(median(clock, back))
+        except RuntimeError:  # not for these operands
+            continue
+    flops = 10 * batch * heads * length * length * width / (2 if causal else 1)
+    choice = _choice(compiled)
+    return Row("backward", case, flops / own / 1e12, flops / min(times) / 1e12, choice, error)
 
 
 def main() -> int:
@@ -110,12 +166,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     clock, rows = CudaClock(0), []
-    for case in CASES:
-        row = measure(case, clock)
+    for way, case in [(way, case) for way in (measure, measure_backward) for case in CASES]:
+        row = way(case, clock)
         rows.append(row)
         print(
-            f"{case}: {row.own:.0f} TF by {row.choice}, best of the library {row.best:.0f} TF"
-            f" ({row.own / row.best:.0%}), error {row.error:.1e}",
+            f"{row.way} {case}: {row.own:.0f} TF by {row.choice}, best of the library"
+            f" {row.best:.0f} TF ({row.own / row.best:.0%}), error {row.error:.1e}",
             flush=True,
         )
     if given.json is not None:

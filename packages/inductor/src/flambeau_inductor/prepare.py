@@ -14,6 +14,7 @@ from torch import fx
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes.encoder_layer import open_encoder_layers
 from flambeau_inductor.passes.freezing import fold_batch_norms
+from flambeau_inductor.passes.fused_attention import fuse_attention
 from flambeau_inductor.passes.image_layout import channels_last
 from flambeau_inductor.passes.recurrent import keep_recurrent
 
@@ -22,18 +23,24 @@ DEFAULT = Options()
 PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
     ("keep_recurrent", keep_recurrent, None),
     ("open_encoder_layers", open_encoder_layers, None),
+    ("fuse_attention", fuse_attention, "not deterministic"),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
     ("channels_last", channels_last, "channels_last"),
 )
-"""Name, function, and the option that asks for it (None: always)."""
+"""Name, function, and the option that asks for it (None: always), or forbids it ("not ...")."""
 
 
 def prepare(gm: fx.GraphModule, options: Options = DEFAULT) -> dict[str, int]:
     """Rewrite `gm` in place; how often each pass did something."""
     done: dict[str, int] = {}
     for name, rewrite, option in PREPARATIONS:
-        asked = option is None or getattr(options, option)
+        asked = option is None or _asked(options, option)
         if asked and name not in options.skip_passes:
             frozen = {"packed": True} if options.freezing and rewrite is channels_last else {}
             done[name] = rewrite(gm, **frozen)
     return done
+
+
+def _asked(options: Options, option: str) -> bool:
+    name = option.removeprefix("not ")
+    return bool(getattr(options, name)) == (name == option)

@@ -12,9 +12,15 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Reduce, Store
-from flambeau_inductor.templates import NoEpilogue, Product, Tile, epilogue_of, product_kernel
+from flambeau_inductor.templates import (
+    Matrix,
+    NoEpilogue,
+    Product,
+    Tile,
+    epilogue_of,
+    product_kernel,
+)
 from flambeau_inductor.templates.epilogue import Epilogue, plain
-from flambeau_inductor.templates import Matrix
 from flambeau_inductor.templates.parts import split_product
 from flambeau_inductor.templates.products import Found
 

@@ -27,6 +27,8 @@ from flambeau_inductor.passes.match import name_of
 
 HALF = (torch.bfloat16, torch.float16)
 DTYPES = (*HALF, torch.float32)
+CUDA_WIDTHS = 8
+"""The kernel on a GPU reads so many elements at a time."""
 LEAST_LENGTH = 16
 """Fewer keys than this are not worth the kernel's start."""
 
@@ -72,6 +74,8 @@ def _rewritten(graph: fx.Graph, last: fx.Node) -> bool:
     (batch, length, width), (_, _, keys), (_, _, out) = (s for s in shapes if s is not None)
     outer = scores.shape[:-2] if len(scores.shape) == 4 else (batch, 1)
     if math.prod(outer) != batch or scores.shape[-2:] != (length, keys) or keys < LEAST_LENGTH:
+        return False
+    if _value(q).device.type == "cuda" and (width % CUDA_WIDTHS or out % CUDA_WIDTHS):
         return False
     _replace(graph, last, q, k, v, scores, (*outer, length, width, keys, out))
     return True

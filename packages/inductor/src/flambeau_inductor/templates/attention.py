@@ -1,6 +1,6 @@
 """Attention as data: where its operands lie, and which blocks of them a program takes.
 
-In: sizes and layouts. Out: `Attention`, and the `Blocks` that are worth trying. Invariant: sizes and
+In: sizes and layouts. Out: `Attention`, and `Blocks` that are worth trying. Invariant: sizes and
 strides are numbers, in elements.
 """
 
@@ -73,7 +73,7 @@ def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, .
 
     `described` says whether the device has a tensor memory accelerator.
     """
-    *_, length, keys, width, out = attention.sizes
+    width, out = attention.sizes[-2:]
     found: tuple[Blocks, ...]
     if attention.dtype == torch.float32:
         found = (Blocks(64, 32, 4, 2), Blocks(32, 32, 4, 2))

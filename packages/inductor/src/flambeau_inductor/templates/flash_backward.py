@@ -1,13 +1,13 @@
 """Attention backward as three Triton kernels: neither scores nor their gradients are in memory.
 
-In: a `Backward` and `Blocks`. Out: `TritonKernel`s, to be run in this order: `delta` (for each query
-the product of its result and its gradient), `keys` (gradients of keys and values, a program for
+In: a `Backward` and `Blocks`. Out: `TritonKernel`s, run in this order: `delta` (for each query the
+product of its result and its gradient), `keys` (gradients of keys and values, a program for
 each block of keys), `queries` (gradient of queries). Invariant: each gradient is summed in float32
 by one program, in the same order every time; a row whose logarithm is +inf has no weights.
 
 Weights are computed again from the scores and the logarithms of the rows' sums (T. Dao et al.:
-FlashAttention, 2022). With w the weights and g the gradient of the result, the gradient of the scores
-is w * (g v^T - delta).
+FlashAttention, 2022). With w the weights and g the gradient of the result, that of the scores is
+w * (g v^T - delta).
 """
 
 from __future__ import annotations

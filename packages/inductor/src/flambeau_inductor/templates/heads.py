@@ -148,7 +148,5 @@ class Blocked:
             for d, (n, s) in enumerate(zip(sizes, of.strides, strict=True))
         )
         shape = (1, 1, {"QBLOCK": self.queries, "KBLOCK": self.keys}[block], padded(sizes[3]))
-        made = Descriptor(
-            self.arguments.index(of.buffer), of.offset, sizes, strides, shape, dtype
-        )
+        made = Descriptor(self.arguments.index(of.buffer), of.offset, sizes, strides, shape, dtype)
         return made if dtype in HALF and fits(made) else None

@@ -30,7 +30,7 @@ from flambeau_inductor.indexing import Expr, Var
 from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
 from flambeau_inductor.templates.described import Operand, operands_of
 from flambeau_inductor.templates.epilogue import Epilogue
-from flambeau_inductor.templates.product import Matrix, Product
+from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.tiles import Tile
 
 GROUP = 8
@@ -87,7 +87,8 @@ class ProductWriter(Writer):
         if tile.parts == 1:
             self._rounded_product(product)
         self._straight(range(len(self.loop.body)))
-        constants = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
+        blocks = (("YBLOCK", tile.rows), ("XBLOCK", tile.columns), ("KBLOCK", tile.depth))
+        constants: tuple[tuple[str, int], ...] = blocks
         parameters = [self.names[buffer] for buffer in self.arguments]
         if operands:
             parameters += [f"d{position}" for position in range(len(operands))]
@@ -162,9 +163,7 @@ class ProductWriter(Writer):
         self._line(dot)
         self.indent = base
 
-    def _by_pointers(
-        self, product: Product, tile: Tile, share: int
-    ) -> tuple[list[str], list[str]]:
+    def _by_pointers(self, product: Product, tile: Tile, share: int) -> tuple[list[str], list[str]]:
         """What reads `a` and `b`: lines before the loop over the inner dimension, and within."""
         _, m, n, k = product.sizes
         row_mask = f"(rows < {m})[:, None]" if m % tile.rows else ""

@@ -1,7 +1,7 @@
 """A matrix product as data.
 
-In: nothing. Out: `Matrix` (where an operand lies) and `Product` (what is multiplied). Invariant: sizes
-and strides are numbers, in elements.
+In: nothing. Out: `Matrix` (where an operand lies) and `Product` (what is multiplied). Invariant:
+sizes and strides are numbers, in elements.
 """
 
 from __future__ import annotations

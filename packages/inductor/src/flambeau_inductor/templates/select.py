@@ -104,9 +104,7 @@ def _facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
     return dtypes, numels
 
 
-def _product(
-    selected: Selected, found: Found, tuner: Tuner, device: str, described: bool
-) -> None:
+def _product(selected: Selected, found: Found, tuner: Tuner, device: str, described: bool) -> None:
     program = selected.program
     dtypes, numels = _facts(program)
     batch, m, n, k = found.product.sizes

@@ -1,0 +1,114 @@
+"""Attention by the library's fused kernels, forth and back, with derivatives of any order.
+
+In: queries, keys (turned), values and a factor of the scores. Out: the result. Invariant: the
+first derivative is the fused backward; where that is itself to be differentiated
+(`create_graph=True`), it is computed by the formula instead, for the fused one has none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+HALF = (torch.float16, torch.bfloat16)
+DTYPES = (*HALF, torch.float32)
+WIDEST = 256
+ALIGNED = 8
+"""The kernels read so many elements at a time."""
+
+
+def takes(q: Tensor, width: int, out: int) -> bool:
+    """Whether a fused kernel takes heads that are so wide."""
+    if q.device.type == "cpu":
+        return width == out
+    return width % ALIGNED == 0 and out % ALIGNED == 0 and max(width, out) <= WIDEST
+
+
+def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float) -> Tensor:
+    """`softmax(q @ turned * scale) @ v`, contiguous as a product's result is; three dimensions
+    are heads of one batch each."""
+    k = turned.transpose(-2, -1)
+    if q.dim() == 3:
+        return _apply(q[:, None], k[:, None], v[:, None], scale)[:, 0].contiguous()
+    return _apply(q, k, v, scale).contiguous()
+
+
+def _apply(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    given = (_readable(q), _readable(k), _readable(v), scale)
+    made: Tensor = _Attention.apply(*given)  # type: ignore[no-untyped-call]
+    return made
+
+
+def _readable(x: Tensor) -> Tensor:
+    """The same with rows in one piece that begin where the kernels can read."""
+    rows = x.stride(-1) == 1 and all(step % ALIGNED == 0 for step in x.stride()[:-1])
+    return x if rows else x.contiguous()
+
+
+class _Attention(torch.autograd.Function):
+    """The library's kernels as a differentiable function."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+        out, sums = _forth(q, k, v, scale)
+        ctx.save_for_backward(q, k, v, out, sums)
+        ctx.scale = scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        q, k, v, out, sums = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return (*_by_formula(grad, q, k, v, ctx.scale), None)
+        return (*_back(_readable(grad), q, k, v, out, sums, ctx.scale), None)
+
+
+def _flash(q: Tensor, v: Tensor) -> bool:
+    """Whether the kernel for half precision applies, the faster one."""
+    return q.dtype in HALF and q.shape[-1] == v.shape[-1]
+
+
+def _forth(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    if q.device.type == "cpu":
+        made = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, scale=scale)
+    elif _flash(q, v):
+        made = aten._scaled_dot_product_flash_attention(q, k, v, scale=scale)
+    else:
+        made = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, scale=scale)
+    return made[0], made[1]
+
+
+def _back(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    if q.device.type == "cpu":
+        made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, q, k, v, out, sums, 0.0, False, scale=scale
+        )
+        return made[0], made[1], made[2]
+    # without dropout the kernels do not read the generator's state
+    state = torch.zeros((2,), dtype=torch.int64, device=q.device)
+    if _flash(q, v):
+        made = aten._scaled_dot_product_flash_attention_backward(
+            grad, q, k, v, out, sums, None, None, q.shape[2], k.shape[2], 0.0, False, state, state,
+            scale=scale,
+        )  # fmt: skip
+    else:
+        made = aten._scaled_dot_product_efficient_attention_backward(
+            grad, q, k, v, None, out, sums, state[0], state[1], 0.0, [True, True, True, False],
+            False, scale=scale,
+        )  # fmt: skip
+    return made[0], made[1], made[2]
+
+
+def _by_formula(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients as operations that have derivatives."""
+    weights = torch.softmax(q @ k.mT * scale, -1, dtype=torch.float32).to(q.dtype)
+    change = grad @ v.mT
+    change = weights * (change - (change * weights).sum(-1, keepdim=True)) * scale
+    return change @ k, change.mT @ q, weights.mT @ grad

@@ -1,0 +1,156 @@
+"""Attention written out in training programs, as the library's kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_inductor
+import pytest
+import torch
+import torch.nn.functional as F
+from flambeau_inductor import Options
+from flambeau_inductor.passes.fused_attention import fuse_attention
+from flambeau_inductor.runtime.fused_attention import attended
+from torch import Tensor, fx
+from torch._subclasses import FakeTensorMode
+
+Fn = Callable[..., Any]
+
+
+def captured(fn: Fn, *inputs: Tensor) -> fx.GraphModule:
+    """The graph of `fn` with a value at each node."""
+    gm = fx.symbolic_trace(fn)
+    values: dict[fx.Node, Any] = {}
+
+    class Noting(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> Any:
+            values[n] = n.meta["val"] = super().run_node(n)
+            return values[n]
+
+    Noting(gm).run(*inputs)
+    return gm
+
+
+def operands(
+    *shape: int, dtype: torch.dtype = torch.float32, keys: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    other = (*shape[:-2], keys or shape[-2], shape[-1])
+    made = (torch.randn(s, dtype=dtype) for s in (shape, other, other))
+    return tuple(t.requires_grad_() for t in made)  # type: ignore[return-value]
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(16), -1) @ v
+
+
+def methods(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = F.softmax(torch.matmul(q, k.transpose(-1, -2)).mul(0.3), dim=-1)
+    return torch.matmul(F.dropout(weights, 0.1, training=False), v)
+
+
+def in_float32(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.softmax(q @ k.mT * 0.25, -1, dtype=torch.float32).to(q.dtype)
+    return weights @ v
+
+
+def by_batch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.bmm((torch.bmm(q, k.transpose(1, 2)) * 0.5).softmax(-1), v)
+
+
+CASES: tuple[tuple[Fn, tuple[int, ...], int | None], ...] = (
+    (plain, (2, 3, 20, 16), None),
+    (methods, (2, 3, 20, 16), 33),
+    (in_float32, (1, 2, 16, 8), None),
+    (by_batch, (6, 24, 16), 40),
+)
+
+
+@pytest.mark.parametrize(("fn", "shape", "keys"), CASES)
+def test_it_is_found_and_gives_the_same_with_derivatives(
+    fn: Fn, shape: tuple[int, ...], keys: int | None
+) -> None:
+    inputs = operands(*shape, keys=keys)
+    gm = captured(fn, *inputs)
+    assert fuse_attention(gm, ("cpu",)) == 1
+    targets = [n.target for n in gm.graph.nodes if n.op != "placeholder"]
+    assert attended in targets and torch.softmax not in targets and F.softmax not in targets
+    exact = tuple(t.detach().double().requires_grad_() for t in inputs)
+    got, expected = gm(*inputs), fn(*exact)
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
+    cotangent = torch.randn_like(got)
+    first = torch.autograd.grad(got, inputs, cotangent, retain_graph=True)
+    firsts = torch.autograd.grad(expected, exact, cotangent.double(), create_graph=True)
+    for mine, right in zip(first, firsts, strict=True):
+        torch.testing.assert_close(mine.double(), right, rtol=1e-4, atol=1e-5)
+    again = torch.autograd.grad(gm(*inputs), inputs, cotangent, create_graph=True)
+    second = torch.autograd.grad(sum(g.square().sum() for g in again), inputs)
+    seconds = torch.autograd.grad(sum(g.square().sum() for g in firsts), exact)
+    for mine, right in zip(second, seconds, strict=True):
+        torch.testing.assert_close(mine.double(), right, rtol=1e-3, atol=1e-4)
+
+
+def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = (q @ k.mT).masked_fill(torch.ones(20, 20).triu(1) > 0, -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def dropped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return F.dropout(torch.softmax(q @ k.mT, -1), 0.1) @ v
+
+
+def shown(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    weights = torch.softmax(q @ k.mT, -1)
+    return weights @ v, weights
+
+
+def by_columns(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.mT, -2) @ v
+
+
+def upside_down(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return torch.softmax(q @ k.mT * -0.5, -1) @ v
+
+
+@pytest.mark.parametrize("fn", [masked, dropped, shown, by_columns, upside_down])
+def test_what_is_something_else_is_left_alone(fn: Fn) -> None:
+    gm = captured(fn, *operands(1, 2, 20, 16))
+    before = str(gm.graph)
+    assert fuse_attention(gm, ("cpu",)) == 0 and str(gm.graph) == before
+
+
+def test_only_in_training_and_unless_order_matters() -> None:
+    inputs = operands(1, 2, 20, 16)
+    still = tuple(t.detach() for t in inputs)
+    assert fuse_attention(captured(plain, *still), ("cpu",)) == 0
+    with torch.no_grad():
+        assert fuse_attention(captured(plain, *inputs), ("cpu",)) == 0
+    assert fuse_attention(captured(plain, *inputs)) == 0  # on a GPU only, unless asked
+    short = operands(1, 2, 20, 16, keys=8)
+    assert fuse_attention(captured(plain, *short), ("cpu",)) == 0
+
+
+def on_a_gpu(dtype: torch.dtype, width: int) -> tuple[fx.GraphModule, list[Tensor]]:
+    """`plain` on tensors that do not exist; without a GPU autograd itself cannot follow them."""
+    with torch.no_grad():
+        inputs = [torch.empty(2, 4, 64, width, device="cuda", dtype=dtype) for _ in range(3)]
+        gm = captured(plain, *inputs)
+    for t in inputs:
+        t.requires_grad_()
+    return gm, inputs
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_programs_for_a_gpu_that_need_not_be_there(dtype: torch.dtype) -> None:
+    with FakeTensorMode():
+        gm, inputs = on_a_gpu(dtype, 32)
+        assert flambeau_inductor.prepare(gm, Options())["fuse_attention"] == 1
+        (made,) = (n for n in gm.graph.nodes if n.target is attended)
+        assert made.args[3] == 0.25 and made.meta["val"].shape == inputs[0].shape
+        for options in (Options(skip_passes=("fuse_attention",)), Options(deterministic=True)):
+            assert "fuse_attention" not in flambeau_inductor.prepare(
+                on_a_gpu(dtype, 32)[0], options
+            )
+        assert fuse_attention(on_a_gpu(dtype, 20)[0]) == 0  # rows of 40 bytes
