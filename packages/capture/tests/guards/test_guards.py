@@ -179,6 +179,7 @@ def params_of(kind: str):
         "FUNCTION_MATCH": st.tuples(st.sampled_from([len, FRAME, Plain])),
         "TYPE_MATCH": st.tuples(st.sampled_from([int, bool, float, dict, OrderedDict, Plain])),
         "NONE_MATCH": st.just(()),
+        "EXISTS": st.just(()),
         "BOOL_MATCH": st.tuples(st.booleans()),
         "MODULE_TRAINING": st.tuples(st.booleans()),
         "LENGTH": st.tuples(st.integers(0, 3)),
@@ -271,10 +272,16 @@ def test_each_kind_holds_and_fails():
         ("ANSWER", (4.0,), partial(math.sqrt, 16.0), partial(math.sqrt, 9.0)),
         ("CALL", (callable, "callable"), len, 3),
     ]
-    assert {case[0] for case in cases} | ELSEWHERE | {"CONSTANT_MATCH"} == set(KINDS)
+    assert {case[0] for case in cases} | ELSEWHERE | {"CONSTANT_MATCH", "EXISTS"} == set(KINDS)
     for kind, params, good, bad in cases:
         assert holds(kind, params, good), kind
         assert not holds(kind, params, bad), kind
+
+
+def test_what_is_passed_along_has_to_be_there():
+    guards = one("EXISTS", source=Attr(Local("x"), "a"))
+    assert agree(guards, Frame(plain(a=1))) and agree(guards, Frame(plain(a=None)))
+    assert not agree(guards, Frame(plain())) and not agree(guards, Frame(3))
 
 
 def test_ordered_dict_has_its_own_order():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture.guards import guard as guard_module
 from flambeau_capture.guards.equality import same
 from flambeau_capture.guards.guard import Failure, Guard, failure_of
-from flambeau_capture.guards.kinds import CLASS_ENTRY, KINDS, Kind
+from flambeau_capture.guards.kinds import CLASS_ENTRY, EXISTS, KINDS, Kind
 from flambeau_capture.guards.sizes import SIZES, SizeProgram
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
@@ -37,12 +37,16 @@ class GuardSet:
         self._guards: dict[tuple[str, tuple[Source, ...]], list[Guard]] = {}
         self._ordered: list[Guard] = []
         self._entries: dict[Source, dict[str, Any]] = {}
+        self._passed_along: dict[Source, str | None] = {}
 
     def add(
         self, source: Source, kind: str | Kind, *params: Any, user_line: str | None = None
     ) -> None:
         """A guard of `kind` (or its name) on the value at `source`."""
         row = KINDS[kind] if isinstance(kind, str) else kind
+        if row is EXISTS:
+            self._passed_along.setdefault(source, user_line)
+            return
         if row is CLASS_ENTRY:
             self._entries.setdefault(source, {}).setdefault(*params)
             return
@@ -94,12 +98,19 @@ class GuardSet:
         return len(self._ordered) + len(self._entries)
 
     def finish(self) -> Guards:
-        """Entries of a class are one guard, however many they are."""
+        """Entries of a class are one guard, however many they are. What is passed along need only
+        be there, which every other guard on it says as well."""
         entries = [
             Guard(CLASS_ENTRY, (source,), (tuple(found.items()),))
             for source, found in self._entries.items()
         ]
-        return Guards((*self._ordered, *entries), self.code)
+        reached = {node for g in self._ordered for source in g.asked() for node in source.path()}
+        there = [
+            Guard(EXISTS, (source,), (), line)
+            for source, line in self._passed_along.items()
+            if source not in reached
+        ]
+        return Guards((*self._ordered, *entries, *there), self.code)
 
 
 @dataclass(frozen=True)

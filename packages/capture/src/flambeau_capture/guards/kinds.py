@@ -271,6 +271,17 @@ SET_NOT_CONTAINS = register(
     )
 )
 
+EXISTS = register(
+    Kind(
+        "EXISTS",
+        holds=lambda value, params: True,  # that it could be read is all that is asked
+        check=lambda params: ("PIN", 0),  # none: see `guards.tree`
+        expected=lambda params: "something",
+        got=lambda value, params: shown(value),
+        cost=0,
+    )
+)
+
 HASATTR = register(
     Kind(
         "HASATTR",

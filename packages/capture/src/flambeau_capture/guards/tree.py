@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from flambeau_capture import source as sources
 from flambeau_capture.guards.guard import Guard
+from flambeau_capture.guards.kinds import EXISTS
 from flambeau_capture.guards.tensor import TENSOR_MATCH
 from flambeau_capture.lookahead import looking_ahead
 from flambeau_capture.source import Source
@@ -46,6 +47,8 @@ def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     made: dict[Any, tuple[str, Any]] = {}
     for guard in guards:
         ends = [_reach(root, source, code) for source in guard.asked()]
+        if guard.kind is EXISTS:
+            continue  # a node that cannot be reached does not hold
         if guard.relation is None:
             end = ends[0] if ends else root
             end.checks.append((guard.kind.cost, *_check_of(guard, made)))

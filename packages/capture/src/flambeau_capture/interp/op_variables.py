@@ -165,9 +165,9 @@ def global_value(frame: Frame, name: str) -> Value:
         return found
     namespace: Any = frame.scope.namespace.get("__builtins__", builtins)
     table = namespace if isinstance(namespace, dict) else vars(namespace)
+    if name not in frame.scope.namespace and not name.startswith("__"):
+        frame.tx.guard(Held(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
     if name in table:
-        if not name.startswith("__"):
-            frame.tx.guard(Held(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
         return frame.tx.wrap(table[name], Held(table[name], name))
     frame.tx.raise_error(NameError, f"name '{name}' is not defined")
 

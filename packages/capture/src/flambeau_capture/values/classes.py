@@ -117,6 +117,7 @@ class ClassValue(Value):
         meta: Any = type(self.python_class)
         owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
         if owner is None:
+            assume_entry(tx, self.python_class, name, None)
             tx.raise_error(
                 AttributeError,
                 f"type object '{self.python_class.__name__}' has no attribute '{name}'",

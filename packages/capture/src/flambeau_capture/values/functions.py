@@ -61,6 +61,8 @@ class CellValue(Value):
             real, source = self.pending
             self.pending = None
             self._content = self._tx.wrap(real, source)
+        if self._content is None and self.own and not self.written:
+            self._tx.guard(self.place(), "CALL", is_empty, "is empty")
         return self._content
 
     def place(self) -> Source | None:
@@ -314,6 +316,7 @@ class FunctionValue(Value):
             return handler(self, tx)
         if self.real is not None:
             if not hasattr(self.real, name):
+                tx.guard(self.base(), "NOT_HASATTR", name)
                 tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
             found = getattr(self.real, name)
             if isinstance(found, types.MethodWrapperType):

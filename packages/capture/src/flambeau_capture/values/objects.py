@@ -226,9 +226,10 @@ class ObjectValue(Value):
         if self._has_fallback():
             return self._call_class(tx, "__getattr__", [Constant(name)])
         assume_special_methods(tx, self.python_class)
-        tx.raise_error(
-            AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
-        )
+        shown = self.python_class.__name__
+        if self.python_class is types.SimpleNamespace:
+            shown = f"types.{shown}"
+        tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
 
     def _call_class(self, tx: Tracer, name: str, args: list[Value]) -> Value:
         return tx.call(class_attribute(tx, self, self.python_class, name), args, {})

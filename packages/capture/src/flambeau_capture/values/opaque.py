@@ -142,6 +142,7 @@ class PyModuleValue(Value):
         try:
             found = getattr(self.module, name)
         except AttributeError as error:
+            tx.guard(Held(self.module, self.module.__name__), "NOT_HASATTR", name)
             tx.raise_error(AttributeError, *error.args)
         if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
             if not isinstance(found, _REPLACEABLE):

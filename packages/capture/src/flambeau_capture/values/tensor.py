@@ -244,6 +244,7 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     if found is _MISSING:
         if tensor.real is not None and tensor.source is not None and hasattr(tensor.real, name):
             return tx.wrap(getattr(tensor.real, name), Attr(tensor.source, name))
+        tx.guard(tensor.source, "NOT_HASATTR", name)
         tx.raise_error(AttributeError, f"'Tensor' object has no attribute '{name}'")
     if callable(found):
         return BoundMethod(tensor, name)

@@ -19,7 +19,18 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import can_look_ahead
-from flambeau_capture.source import Attr, Held, ModuleEntry, Source
+from flambeau_capture.source import (
+    Attr,
+    ClosureCell,
+    Free,
+    Global,
+    GlobalOf,
+    Held,
+    InstanceAttr,
+    Item,
+    ModuleEntry,
+    Source,
+)
 from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401 - registrations
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
@@ -69,7 +80,19 @@ def wrap_literal(tx: Tracer, obj: Any, source: Source) -> Value:
         else:
             tx.guard(source, "CONSTANT_MATCH", obj)
 
+    _assume_there(tx, source)
     return Constant(obj, source, commit)
+
+
+def _assume_there(tx: Tracer, source: Source) -> None:
+    """A value that is only passed along is not looked at, but it has to be where it was: reading it
+    would raise otherwise, before what the program does first and past its handlers."""
+    in_globals = isinstance(source, Item) and isinstance(source.base, Held)
+    if in_globals or isinstance(source, _MAY_END):
+        tx.guard(source, "EXISTS")
+
+
+_MAY_END = (Attr, ClosureCell, Free, Global, GlobalOf, InstanceAttr, ModuleEntry)
 
 
 @wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
@@ -125,6 +148,7 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
         python_class=type(obj),
         real=obj,
     )
+    _assume_there(tx, source)
     tx.heap.know(obj, made)
     return made
 
