@@ -23,6 +23,7 @@ class Recorder:
     def __init__(self) -> None:
         self.current = 1
         self.recordings = 0
+        self.warmed = 0
         self.pools: list[Any] = []
         self.kept: dict[int, Any] = {}
         self.made: dict[int, list[torch.Tensor]] = {}
@@ -50,6 +51,9 @@ class Recorder:
 
     def pool(self) -> str:
         return "shared"
+
+    def warm(self) -> None:
+        self.warmed += 1
 
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         storage = tensor.untyped_storage()

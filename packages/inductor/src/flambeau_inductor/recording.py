@@ -70,6 +70,9 @@ QUEUE_ONLY = frozenset(
 """Library calls that read and write the device's memory in the order of the stream alone. Random
 numbers are among them: a recording draws where the generator is at each replay."""
 
+PRODUCTS = frozenset({"aten.addmm.out", "aten.baddbmm.out", "aten.bmm.out", "aten.mm.out"})
+"""Calls for which the library keeps a workspace a stream."""
+
 LAUNCHES = {
     "flambeau_inductor.lstm.default": LEAST_LAUNCHES,
     "flambeau_inductor.lstm_backward.default": LEAST_LAUNCHES,
@@ -90,6 +93,7 @@ def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
         copies=getattr(info, "kind", "inference") != "backward",
         size=most_held(program),
         reusable=tuple(getattr(info, "reusable_inputs", ())),
+        products=any(isinstance(s, Extern) and s.target in PRODUCTS for s in program.steps),
     )
 
 

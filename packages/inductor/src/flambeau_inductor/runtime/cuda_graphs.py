@@ -88,6 +88,10 @@ class Recorder(Protocol):
         """Memory for recordings of this stream of which nothing is alive between two replays."""
         ...
 
+    def warm(self) -> None:
+        """Let the library of matrix products have what it keeps for a stream, in no recording."""
+        ...
+
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         """The bytes of a tensor's whole memory as a tensor that does not keep others from being
         given it; `keep` lives as long as its memory is referred to."""
@@ -122,7 +126,7 @@ class Rules:
     static: inputs that keep their addresses. inside: outputs that no caller sees (saved for a
     backward graph, or copied into an input afterwards). automatic: only where launches dominate.
     copies: small results that callers see are copied out. size: bytes that a recording holds.
-    reusable: inputs that nobody reads afterwards.
+    reusable: inputs that nobody reads afterwards. products: it multiplies matrices.
     """
 
     static: tuple[int, ...] = ()
@@ -131,6 +135,7 @@ class Rules:
     copies: bool = False
     size: int = 0
     reusable: tuple[int, ...] = ()
+    products: bool = False
 
     def data(self) -> dict[str, Any]:
         """The same of JSON's kinds."""
@@ -146,6 +151,7 @@ def rules_from(data: Mapping[str, Any]) -> Rules:
         data["copies"],
         data["size"],
         tuple(data.get("reusable", ())),
+        data.get("products", False),
     )
 
 
@@ -294,6 +300,8 @@ class Recorded:
         _copy(buffers, [args[position] for position in copied])
         if self.rules.copies:
             self._copied_out.update(self._small_results())
+        if self.rules.products:
+            self._recorder.warm()
         found = best_loan(args, self.rules.reusable, stream)
         loan, taken = (None, {}) if found is None else (found[0], found[0].take(found[1]))
         given = list(args)

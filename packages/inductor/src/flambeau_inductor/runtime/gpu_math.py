@@ -20,6 +20,18 @@ DEVICE = tl.constexpr(os.environ.get("TRITON_INTERPRET") != "1")
 
 
 @triton.jit
+def again(x):
+    """The same numbers of 16 bits as values of their own, so that what was computed from them
+    before need not be kept."""
+    if DEVICE:
+        return tl.inline_asm_elementwise(
+            "mov.b32 $0, $1;", "=r,r", [x], dtype=x.dtype, is_pure=False, pack=2
+        )
+    else:
+        return x
+
+
+@triton.jit
 def inverse(x):
     """1 / x of float32 within 1 ulp; what is smaller than the smallest normal number is zero."""
     if DEVICE:

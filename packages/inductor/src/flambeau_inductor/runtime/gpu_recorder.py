@@ -77,6 +77,16 @@ class CudaRecorder:
         """See `Recorder`."""
         return _pool((self._device, self.stream()))
 
+    def warm(self) -> None:
+        """See `Recorder`: two calls that are known to ask for a workspace, each once a stream."""
+        place = self._device, self.stream()
+        if place in _WARM:
+            return
+        with torch.cuda.stream(_side_stream(place)):
+            one = torch.ones((16, 16), dtype=torch.bfloat16, device=f"cuda:{self._device}")
+            torch.addmm(one[0], one, one.mm(one))
+        _WARM.add(place)
+
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         """See `Recorder`."""
         whole = tensor.untyped_storage()
@@ -134,6 +144,7 @@ class CudaWatch:
 
 
 _POOLS: dict[tuple[int, int], Any] = {}
+_WARM: set[tuple[int, int]] = set()
 _STREAMS: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 

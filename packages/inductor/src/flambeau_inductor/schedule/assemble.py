@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
+from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.ir.loops import Loop, Scalar, Store
 from flambeau_inductor.ir.program import (
@@ -181,6 +182,8 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
             made.steps.append(step)
             continue
         layout = check.layout or made.buffers[ref.buffer].layout
+        if made.plan.graph.symbols:
+            raise NotYetSymbolic("kernels that check positions take constant sizes")
         inside = check_inside(loop, step, layout, _told(step))
         if inside is None:
             made.steps.extend(_on_device(made, step, layout, limits))

@@ -33,6 +33,7 @@ def classes() -> list[Loop]:
         loops.softmax(8192, 4096, BF16),
         loops.softmax(8192, 100, BF16),
         loops.softmax(64, 60000, BF16),
+        loops.softmax(64, 32000, BF16),
         loops.layernorm(4096, 1024),
         loops.layernorm(64, 40000),
         loops.reduction("argmax", 512, 1000, F32, torch.int64),

@@ -143,6 +143,30 @@ def test_indirect_load(tmp_path: Path) -> None:
     assert torch.equal(out, table[index])
 
 
+@pytest.mark.parametrize("length", [32768, 20011])
+def test_a_row_of_halves_stays_in_registers(length: int, tmp_path: Path) -> None:
+    loop = loops.softmax(3, length, torch.bfloat16)
+    assert choose(loop).held
+    a = torch.randn(3, length).mul(4).bfloat16()
+    a[1, 7:] = float("-inf")
+    a[2, 5] = float("nan")
+    out = poisoned(3, length, dtype=torch.bfloat16)
+    run_loop(loop, {"in0": a, "out": out}, tmp_path)
+    expected = a.double().softmax(-1)
+    assert out[2].isnan().all()
+    error = (out[:2].double() - expected[:2]).abs() / (expected[:2] + 1e-9)
+    assert float(error.max()) < 2**-7  # the interpreter cuts off what does not fit
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_computed_again_is_the_same(held: bool, tmp_path: Path) -> None:
+    loop = loops.softmax(4, 1000, torch.bfloat16)
+    tiling = replace(choose(loop), held=held)
+    a, out = torch.randn(4, 1000).bfloat16(), poisoned(4, 1000, dtype=torch.bfloat16)
+    run_loop(loop, {"in0": a, "out": out}, tmp_path, tiling)
+    torch.testing.assert_close(out, a.float().softmax(-1).bfloat16())
+
+
 @pytest.mark.parametrize(("count", "width"), [(5, 96), (1, 3000), (300, 33)])
 def test_rows_that_are_looked_up_have_a_dimension_of_their_own(
     count: int, width: int, tmp_path: Path

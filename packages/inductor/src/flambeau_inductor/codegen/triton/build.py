@@ -165,4 +165,6 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
         options |= {"debug": True, "sanitize_overflow": False}  # keeps assertions, adds none
     if kernel.stages is not None:
         options["num_stages"] = kernel.stages
+    if kernel.registers is not None:
+        options["maxnreg"] = kernel.registers
     return triton.compile(source, target=target, options=options)

@@ -53,10 +53,10 @@ class TritonKernel:
     """Source of a kernel and what launching it takes.
 
     `arguments` are buffer names in order, `pointers` their types in a signature, `constants` the
-    block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight
-    (None: Triton's choice). `descriptors` are parameters d0, d1 behind the pointers; the constant
-    DESCRIPTORS, which such a kernel has, is 0 where they are None: in what is compiled for
-    unaligned buffers.
+    block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight and
+    `registers` the most that a thread may have (None: Triton's choice). `descriptors` are
+    parameters d0, d1 behind the pointers; the constant DESCRIPTORS, which such a kernel has, is 0
+    where they are None: in what is compiled for unaligned buffers.
     """
 
     name: str
@@ -68,6 +68,7 @@ class TritonKernel:
     warps: int
     stages: int | None = None
     descriptors: tuple[Descriptor, ...] = ()
+    registers: int | None = None
 
 
 def generate(
@@ -105,6 +106,7 @@ class Writer:
     dims: list[Dims] = field(default_factory=list)
     levels: list[int] = field(default_factory=list)
     eviction: str = ""
+    in_registers: set[int] = field(default_factory=set)
 
     def kernel(self) -> TritonKernel:
         self._facts()
@@ -116,7 +118,12 @@ class Writer:
         else:
             if self.loop.r:
                 self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
-            self._straight(range(len(self.loop.body)))
+            if self.tiling.held:
+                self._held_passes()
+            else:
+                early = self._early()
+                others = [i for i in range(len(self.loop.body)) if i not in set(early)]
+                self._straight([*early, *others])
         constants = tuple((f"{d.name.upper()}BLOCK", d.block) for d in self.tiling.dimensions)
         parameters = [self.names[name] for name in self.arguments]
         parameters += [f"{name}: tl.constexpr" for name, _ in constants]
@@ -129,6 +136,7 @@ class Writer:
             constants=constants,
             programs=self.tiling.programs,
             warps=self.tiling.warps,
+            registers=self.tiling.registers,
         )
 
     # --- facts about the instructions -------------------------------------------------------
@@ -139,6 +147,7 @@ class Writer:
         self.rounded = _only_read_by(
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
         )
+        self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
 
     def _classify(self) -> None:
@@ -225,29 +234,57 @@ class Writer:
             else:
                 self._instruction(i, instr)
 
+    def _early(self) -> list[int]:
+        """Where something is reduced, what can be read at once: all of it is then under way while
+        the first reduction waits."""
+        return [
+            i
+            for i, instr in enumerate(self.loop.body)
+            if isinstance(instr, Load)
+            and self.loop.r
+            and instr.mask is None
+            and not any(name.startswith("%") for name in instr.index.vars)
+        ]
+
+    def _held_passes(self) -> None:
+        """As `_passes`, of a row that stays in registers as it was read: what is computed from it
+        is computed again for each reduction."""
+        self._straight(self._early())
+        for i in self.in_registers:
+            del self.ready[i]
+        for level in range(max(self.levels, default=0) + 1):
+            rows, reduces, stores = self._of_level(level)
+            self._straight(rows)
+            kept = dict(self.ready)
+            self._straight(self._needed(reduces, stores))
+            for i in reduces:
+                self._reduce_block(i, self._reduce(i))
+            self.ready = kept | {i: f"v{i}" for i in reduces}
+
+    def _of_level(self, level: int) -> tuple[list[int], list[int], list[int]]:
+        """What comes once a row, what is reduced over it, and what is stored all along it."""
+        body = self.loop.body
+        rows = [
+            i
+            for i, instr in enumerate(body)
+            if self.levels[i] == level and "r" not in self.dims[i] and not isinstance(instr, Reduce)
+        ]
+        reduces = [
+            i
+            for i, instr in enumerate(body)
+            if isinstance(instr, Reduce) and self.levels[i] == level + 1
+        ]
+        stores = [
+            i
+            for i, instr in enumerate(body)
+            if isinstance(instr, Store | Check) and self.levels[i] == level and "r" in self.dims[i]
+        ]
+        return rows, reduces, stores
+
     def _passes(self) -> None:
-        body, r = self.loop.body, self._dimension("r")
-        last = max(self.levels, default=0)
-        for level in range(last + 1):
-            rows = [
-                i
-                for i in range(len(body))
-                if self.levels[i] == level
-                and "r" not in self.dims[i]
-                and not isinstance(body[i], Reduce)
-            ]
-            reduces = [
-                i
-                for i, instr in enumerate(body)
-                if isinstance(instr, Reduce) and self.levels[i] == level + 1
-            ]
-            stores = [
-                i
-                for i, instr in enumerate(body)
-                if isinstance(instr, Store | Check)
-                and self.levels[i] == level
-                and "r" in self.dims[i]
-            ]
+        r = self._dimension("r")
+        for level in range(max(self.levels, default=0) + 1):
+            rows, reduces, stores = self._of_level(level)
             self._straight(rows)
             if not reduces and not stores:
                 continue
@@ -331,6 +368,12 @@ class Writer:
         if isinstance(instr, Part):
             self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
             return
+        if self.tiling.held and isinstance(instr, Load) and "r" in self.dims[i]:
+            value = f"fm.again(h{i})" if i in self.in_registers else self._value(i, instr)
+            self._line(f"h{i} = {value}")
+            self.in_registers.add(i)
+            self.ready[i] = f"h{i}"
+            return
         self._line(f"v{i} = {self._value(i, instr)}")
         self.ready[i] = f"v{i}"
 
@@ -351,6 +394,8 @@ class Writer:
             if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
                 return f"fm.summed_exp({self.ready[instr.args[0]]})"
             args = [self.ready[arg] for arg in instr.args]
+            if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
+                return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more
             dtypes = [_dtype(self.loop.body[arg]) for arg in instr.args]
             return spell(instr.op, args, dtypes, instr.dtype, rounded=i in self.rounded)
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")

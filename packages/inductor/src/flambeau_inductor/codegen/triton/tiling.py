@@ -15,6 +15,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
+from flambeau_inductor.codegen.triton.dtypes import HALF
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import Expr
@@ -42,6 +43,9 @@ ONLINE_BLOCK = 4096
 """Of a row whose maximum and sum of exponentials come from one pass: a vector of loads a thread,
 and two programs on a multiprocessor. Rows longer than `LONG_ONLINE` take larger blocks."""
 LONG_ONLINE = 65536
+HELD_WARPS, HELD_REGISTERS = 16, 64
+"""Of a row of 64 KiB that stays in registers: two programs on a multiprocessor, so that one reads
+while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
 
@@ -67,11 +71,18 @@ class Dimension:
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Block dimensions in the order of the tensor's axes inside a program, and warps."""
+    """Block dimensions in the order of the tensor's axes inside a program, and warps.
+
+    looped: a row is taken in steps, and read again after each reduction. held: it stays in
+    registers as it was read, and what is computed from it is computed again after each reduction.
+    registers: the most that a thread may have.
+    """
 
     dimensions: tuple[Dimension, ...]
     warps: int
     looped: bool = False
+    held: bool = False
+    registers: int | None = None
 
     @property
     def programs(self) -> int:
@@ -155,6 +166,9 @@ def _reduction(loop: Loop) -> Tiling:
     if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length)
     padded = next_power_of_two(length)
+    if padded == MAX_PERSISTENT and online_sums(loop) and _reads_halves_once(loop):
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
+        return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS)
     if padded >= MAX_PERSISTENT and online_sums(loop):
         block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
@@ -170,6 +184,13 @@ def _reduction(loop: Loop) -> Tiling:
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
     )
+
+
+def _reads_halves_once(loop: Loop) -> bool:
+    """Whether all that differs along a row is one value of 16 bits an element."""
+    along = {axis.var for axis in loop.r}
+    read = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    return len(read) == 1 and read[0].dtype in HALF and read[0].mask is None
 
 
 def _depth(loop: Loop) -> int:
