@@ -39,6 +39,9 @@ def test_a_wrong_graph_is_named_with_the_stage_and_the_line_and_runs_eagerly(pla
     assert torch.equal(compiled(x + 1), program(x + 1))
     (failure,) = flambeau.report(compiled).fallbacks
     assert failure.stage == "inductor" and "torch.sin(y)" in failure.user_lines
+    assert str(failure).startswith("inductor got __compiled_fn_0 wrong: output")
+    found = flambeau.report(compiled)
+    assert (found.graphs, found.kernels) == (1, 0)  # the kernels that were made are not in use
 
 
 def test_without_it_the_plant_shows(planted):

@@ -6,6 +6,8 @@ Invariant: a failure of compiling is one of these; an exception of the user's co
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +19,21 @@ class FlambeauError(RuntimeError):
 
 class FlambeauWarning(UserWarning):
     """The program goes on, but not as it was asked to."""
+
+
+def warn(text: str, category: type[Warning] = FlambeauWarning) -> None:
+    """Warn at the innermost line that belongs neither to Flambeau nor to torch: the user's."""
+    frame, level = sys._getframe(1), 2
+    while frame is not None and _inside(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1  # type: ignore[assignment]
+    warnings.warn(text, category, stacklevel=level if frame is not None else 2)
+
+
+def _inside(module: str) -> bool:
+    return module.partition(".")[0] in OWN
+
+
+OWN = frozenset({"flambeau", "flambeau_capture", "flambeau_aot", "flambeau_inductor", "torch"})
 
 
 class IncompatibleSiblings(FlambeauError, ImportError):
@@ -56,6 +73,10 @@ class Refused(FlambeauError, ValueError):
     """A file that is not used, with the reason."""
 
 
+class WrongAnswer(FlambeauWarning):
+    """A compiled graph gave something else than eager; eager is used from now on."""
+
+
 @dataclass(frozen=True)
 class StageFailure:
     """One graph that a stage could not compile: which stage, why, from which user lines."""
@@ -67,7 +88,10 @@ class StageFailure:
 
     def __str__(self) -> str:
         said = str(self.error).strip() or "no message"
-        text = f"{self.stage} could not compile {self.graph}: {type(self.error).__name__}: {said}"
+        what = f"{self.stage} could not compile {self.graph}: {type(self.error).__name__}"
+        if isinstance(self.error, WrongAnswer):
+            what = f"{self.stage} got {self.graph} wrong"
+        text = f"{what}: {said}"
         if self.user_lines and self.user_lines not in said:
             text += f"\nFrom your code:\n{self.user_lines}"
         return text

@@ -184,8 +184,12 @@ class Recorder:
         self.watch.tell("compiled", record)
 
     def fall_back(self, failure: StageFailure) -> bool:
-        """One more graph runs eagerly; True when it is the first with this stage and error."""
+        """One more graph runs eagerly; True when it is the first with this stage and error.
+
+        What was recorded of compiling it does not count any more.
+        """
         with self._lock:
+            self._records = [each for each in self._records if each.name != failure.graph]
             key = (failure.stage, type(failure.error))
             first = all((f.stage, type(f.error)) != key for f in self._fallbacks)
             self._fallbacks.append(failure)

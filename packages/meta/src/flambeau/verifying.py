@@ -8,7 +8,6 @@ which it was seen gives what eager gives.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from torch import fx
 from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
-from flambeau.errors import FlambeauWarning, StageFailure
+from flambeau.errors import StageFailure, WrongAnswer, warn
 from flambeau.graph_copy import copied_graph
 from flambeau.products import user_line
 from flambeau.records import Recorder
@@ -30,10 +29,6 @@ CALLS = 3
 """Calls of each graph that are checked, unless another number is asked for."""
 
 STAGES = (("aot", "aot_eager"), ("prims", "aot_eager_prims"), ("inductor", "inductor"))
-
-
-class WrongAnswer(FlambeauWarning):
-    """A compiled graph gave something else than eager; eager is used from now on."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ class Verified:
         failure = StageFailure(stage, graph_name(self.gm), WrongAnswer(str(found)), line)
         self.recorder.fall_back(failure)
         said = f"{self.found}\nThis graph runs eagerly from now on."
-        warnings.warn(said, WrongAnswer, stacklevel=3)
+        warn(said, WrongAnswer)
 
     def _place(self, inputs: Sequence[Any]) -> tuple[str, str]:
         """The first stage after which it is wrong, and the line of the first wrong value."""

@@ -87,6 +87,23 @@ def test_a_lowering_that_raises(monkeypatch):
     assert "sin" in verdict.name and "planted" in str(verdict.difference)
 
 
+def normed(x):
+    mean, variance = torch.var_mean(x, -1)  # two results: what takes one of them is no operation
+    return (x - torch.relu(variance).unsqueeze(-1)) * torch.sin(mean).unsqueeze(-1)
+
+
+def test_a_lowering_that_raises_after_what_fuel_does_not_count(monkeypatch):
+    from flambeau_inductor.lowering.registry import RULES
+
+    def planted(*given, **named):
+        raise KeyError("planted")
+
+    monkeypatch.setitem(RULES, "sin", planted)
+    verdict = flambeau.bisect(normed, torch.randn(4, 8))
+    assert verdict.name.startswith("sin (")
+    assert "from flambeau_inductor import Fuel" in str(verdict)
+
+
 def test_a_rewrite(monkeypatch):
     import sys
 

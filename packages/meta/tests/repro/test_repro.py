@@ -97,6 +97,28 @@ def test_a_backend_that_raises(folder, monkeypatch):
     assert "KeyError" in path.read_text()
 
 
+def test_a_backend_that_no_module_offers_comes_as_text(folder, monkeypatch):
+    limit = 0
+
+    def mine(gm, inputs):
+        if sum(node.target is torch.sin for node in gm.graph.nodes) > limit:
+            raise KeyError("no sine")
+        return gm.forward
+
+    monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
+    with pytest.warns(UserWarning, match="no sine") as told:
+        flambeau.compile(model, backend=mine)(*arguments())
+    (own,) = (each for each in told if each.category is flambeau.FlambeauWarning)
+    assert own.filename == __file__  # the line of the program, not one of ours
+    (path,) = scripts(folder)
+    text = path.read_text()
+    assert "def mine(gm, inputs):" in text and "limit = 0" in text
+    assert "BACKEND = mine" in text and "_pytree" not in text
+    clean = {k: v for k, v in os.environ.items() if k != "FLAMBEAU_REPRO_AFTER"}
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, env=clean)
+    assert done.returncode == 1 and done.stdout.startswith("KeyError: "), done.stderr
+
+
 def test_level_1_writes_the_graph_as_it_is(folder, monkeypatch):
     monkeypatch.setenv("FLAMBEAU_REPRO_AFTER", "capture")
     monkeypatch.setenv("FLAMBEAU_REPRO_LEVEL", "1")

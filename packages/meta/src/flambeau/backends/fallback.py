@@ -7,7 +7,6 @@ gradients and the user's own exceptions are those of eager.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
-from flambeau.errors import FlambeauWarning, StageError, StageFailure
+from flambeau.errors import StageError, StageFailure, warn
 
 LINES_SHOWN = 3
 
@@ -92,11 +91,7 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
             if request.strict or has_open_sizes(gm):
                 raise StageError(failure) from error
             if request.recorder.fall_back(failure):
-                warnings.warn(
-                    f"{failure}\nThis part of the program runs eagerly.",
-                    FlambeauWarning,
-                    stacklevel=2,
-                )
+                warn(f"{failure}\nThis part of the program runs eagerly.")
             forward: Callable[..., Any] = gm.forward
             return forward
 

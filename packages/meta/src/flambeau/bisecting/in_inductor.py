@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from flambeau_inductor.fuel import Fuel
+from flambeau_inductor.lowering.graph import VIEW_PRIMITIVES
+from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.options import Options
 from flambeau_inductor.passes import PASSES
+from flambeau_prims import prim_of
 
 from flambeau.bisecting.search import first_bad
 from flambeau.bisecting.trials import Program
@@ -25,7 +28,7 @@ from flambeau.watching import StageProduct
 
 Key = tuple[str, str]
 Change = Callable[[Options], Options]
-Wrong = Callable[[str, Change], bool]
+Wrong = Callable[..., bool]
 NOTHING = Fuel(lowerings=0, fusions=0, kernels=0)
 
 
@@ -49,13 +52,24 @@ class Looking:
         key, work = (product.graph, product.half), product.work
         if product.stage == "rewrite":
             nodes = [n for n in work.rewritten().graph.nodes if n.op == "call_function"]
-            self.nodes[key] = [(str(n.target), n.name) for n in nodes]
+            self.nodes[key] = [(_primitive(n.target), n.name) for n in nodes]
             self.lines[key] = user_lines_of(work.rewritten().graph.nodes)
         elif product.stage == "lower":
-            self.lowered[key] = list(work.tensors.lowered)
+            known = self.lowered.get(key, [])
+            self.lowered[key] = max(known, list(work.tensors.lowered), key=len)
         elif product.stage == "schedule":
             self.merges[key] = [(merge.first, merge.second) for merge in work.merges]
             self.kernels[key] = [(loop.name, tuple(loop.origins)) for loop in work.loops()]
+
+    def step(self, key: Key, number: int) -> tuple[str, str]:
+        """The n-th operation that a rule lowers, or fails to: (primitive, node)."""
+        lowered = self.lowered.get(key, [])
+        if len(lowered) >= number:
+            return lowered[number - 1]
+        names = [name for _, name in self.nodes[key]]
+        after = names.index(lowered[-1][1]) + 1 if lowered else 0
+        left = [step for step in self.nodes[key][after:] if _has_rule(step[0])]
+        return left[0] if left else self.nodes[key][-1]
 
     def folder(self, graph: str, half: str, owner: int) -> Path | None:
         """No files are needed."""
@@ -85,13 +99,13 @@ def blame_inductor(program: Program, found: Difference) -> Verdict:
         return Verdict("inductor", step="graphs", name="(before any half is lowered)")
     key = keys[number - 1]
 
-    def wrong(how: str, change: Change) -> bool:
+    def wrong(how: str, change: Change, looking: Looking | None = None) -> bool:
         def tailor(of: Key, options: Options) -> Options:
             if of == key:
                 return change(options)
             return options if of in keys[: number - 1] else _bare(options)
 
-        return _wrong(program, how, tailor)
+        return _wrong(program, how, tailor, looking)
 
     return replace(_in_half(key, seen, wrong), graph=key[0], half=key[1])
 
@@ -148,20 +162,38 @@ def _fusion(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
 
 
 def _lowering(key: Key, seen: Looking, wrong: Wrong) -> Verdict:
-    steps = seen.lowered.get(key) or seen.nodes[key]
-    number = first_bad(len(steps), lambda n: wrong(f"{n} lowerings", _fuel(Fuel(lowerings=n))))
+    count = len(seen.lowered.get(key) or seen.nodes[key])
+    looking = Looking()  # lowering may not have come to its end before
+    number = first_bad(count, lambda n: wrong(f"{n} lowerings", _fuel(Fuel(lowerings=n)), looking))
     if number is None:
         return Verdict("inductor", step="lowerings", name="(only all of them together)")
-    primitive, node = steps[number - 1]
+    primitive, node = looking.step(key, number)
     avoid = {"options": {"inductor.fuel": Fuel(lowerings=number - 1)}}
     name, lines = f"{primitive} ({node})", seen.lines_of(key, [node])
     return Verdict("inductor", step="lowering", name=name, lines=lines, avoid=avoid)
 
 
-def _wrong(program: Program, how: str, tailor: Callable[[Key, Options], Options]) -> bool:
+def _wrong(
+    program: Program,
+    how: str,
+    tailor: Callable[[Key, Options], Options],
+    seen: Looking | None = None,
+) -> bool:
     recorder = Recorder()
+    if seen is not None:
+        recorder.watch.own.add(seen)
     recorder.watch.tailor = lambda options, graph, half: tailor((graph, half), options)
     return program.attempt(how, "inductor", recorder=recorder) is not None
+
+
+def _primitive(target: object) -> str:
+    prim = prim_of(target)
+    return str(target) if prim is None else prim.name
+
+
+def _has_rule(primitive: str) -> bool:
+    """Whether fuel counts it: a rule lowers it, and it is more than a view."""
+    return primitive in RULES and primitive not in VIEW_PRIMITIVES
 
 
 def _fuel(fuel: Fuel) -> Change:

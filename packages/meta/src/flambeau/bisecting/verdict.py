@@ -57,6 +57,8 @@ class Verdict:
         if self.avoid:
             given = ", ".join(f"{key}={value!r}" for key, value in self.avoid.items())
             text.append(f"  until it is mended: flambeau.compile(..., {given})")
+            if "Fuel(" in given:
+                text.append("    (from flambeau_inductor import Fuel)")
         text += ["  tried:", *(f"    {each}" for each in self.tried)]
         return "\n".join(text)
 

@@ -6,7 +6,6 @@ script is a warning; the program is compiled as it would be without.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
 from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
-from flambeau.errors import FlambeauWarning
-from flambeau.repro.check import HALF, Failure, GraphCheck, spelled
+from flambeau.errors import warn
+from flambeau.repro.check import HALF, Failure, GraphCheck
 from flambeau.repro.script import Script, write_script
 from flambeau.repro.settings import Settings
 from flambeau.repro.shrink import shrink
@@ -34,16 +33,14 @@ def with_repro(
 
     by: what the user named it, or gave.
     """
-    name = spelled(by)
-
     def watched(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         inputs = list(example_inputs)
-        early = _written_early(gm, inputs, name, settings) if settings.level == 3 else None
+        early = _written_early(gm, inputs, by, settings) if settings.level == 3 else None
         try:
             _look(gm, inputs, by, choices, settings)
         except Exception as error:  # a tool that fails must not end the program it looks at
             said = f"no script was made of {graph_name(gm)}: {type(error).__name__}: {error}"
-            warnings.warn(said, FlambeauWarning, stacklevel=2)
+            warn(said)
         compiled = backend(gm, example_inputs)
         if early is not None:
             early.path.unlink(missing_ok=True)
@@ -68,15 +65,11 @@ def _look(
         half = _failing_half(gm, inputs, choices, failure)
         if half is None:
             said = f"{graph_name(gm)} fails ({failure}), but neither of its halves does alone"
-            warnings.warn(said, FlambeauWarning, stacklevel=3)
+            warn(said)
         else:
             graph, given, failure, check = half
     script = make_script(graph, given, failure, check, settings, graph_name(gm))
-    warnings.warn(
-        f"{graph_name(gm)} fails ({failure}): see {script.path} ({script.operations} operations)",
-        FlambeauWarning,
-        stacklevel=3,
-    )
+    warn(f"{graph_name(gm)} fails ({failure}): see {script.path} ({script.operations} operations)")
 
 
 def make_script(
@@ -90,18 +83,20 @@ def make_script(
     """Write the script of a graph that fails, shrunk where the level says so."""
     path = settings.place(name)
     if settings.level == 1:
-        return write_script(path, gm, inputs, failure, spelled(check.backend), check, _advice(path))
+        return write_script(path, gm, inputs, failure, check.backend, check, _advice(path))
     smaller = shrink(gm, inputs, check)
     if smaller is not None:
         gm, inputs, failure = smaller.gm, smaller.inputs, smaller.failure
-    return write_script(path, gm, inputs, failure, spelled(check.backend), check)
+    return write_script(path, gm, inputs, failure, check.backend, check)
 
 
-def _written_early(gm: fx.GraphModule, inputs: list[Any], name: str, settings: Settings) -> Script:
+def _written_early(
+    gm: fx.GraphModule, inputs: list[Any], by: str | Callable[..., Any], settings: Settings
+) -> Script:
     """A script that is there even when compiling ends the process."""
     path = settings.place(graph_name(gm))
     failure = Failure("ended", "the process ended while this graph was compiled")
-    return write_script(path, gm, inputs, failure, name, None, _advice(path))
+    return write_script(path, gm, inputs, failure, by, None, _advice(path))
 
 
 def _failing_half(

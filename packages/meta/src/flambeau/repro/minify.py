@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def minify(path: Path, most_tests: int = 400) -> Script | None:
 class _Apart:
     """Runs a graph's script in another process; it fails where a signal ends that."""
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str | Callable[..., Any]) -> None:
         self.backend = backend
 
     def __call__(self, gm: fx.GraphModule, inputs: Sequence[Any]) -> Failure | None:

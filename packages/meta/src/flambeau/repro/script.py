@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.repro.check import Failure, GraphCheck
-from flambeau.repro.function_text import CannotWrite
+from flambeau.repro.check import Failure, GraphCheck, found_backend, spelled
+from flambeau.repro.function_text import CannotWrite, function_of, text_of
 from flambeau.repro.shrink import Test
 
 SEED = 0
@@ -41,11 +42,14 @@ def write_script(
     gm: fx.GraphModule,
     inputs: Sequence[Any],
     failure: Failure,
-    backend: str,
+    backend: str | Callable[..., Any],
     test: Test | None = None,
     command: str = "",
 ) -> Script:
-    """Write the script; where `test` fails with drawn inputs too, they are drawn, else saved."""
+    """Write the script; where `test` fails with drawn inputs too, they are drawn, else saved.
+
+    backend: its name, or a callable, of which the script has the name or the text.
+    """
     values = [*inputs]
     names = [node.target for node in gm.graph.nodes if node.op == "get_attr"]
     held = {str(name): _attribute(gm, str(name)) for name in dict.fromkeys(names)}
@@ -71,7 +75,7 @@ def _text(
     inputs: Sequence[Any],
     held: dict[str, Any],
     failure: Failure,
-    backend: str,
+    backend: str | Callable[..., Any],
     tensors: str,
     saved: bool,
     command: str,
@@ -80,9 +84,11 @@ def _text(
     lines = ['"""A graph that fails.', "", *(f"{line}" for line in quoted(str(failure)))]
     lines += ["", "Run it to see: it exits with 1 while the graph fails, with 0 once it does not."]
     lines += [command] if command else []
-    lines += ['"""', "", "import sys", "from pathlib import Path", "", "import torch"]
-    lines += sorted(_imports(code.globals))
-    lines += ["", "from flambeau.repro import drawn, run_script", "", f"BACKEND = {backend!r}"]
+    beside = ["from pathlib import Path"] if saved or held else []
+    lines += ['"""', "", "import sys", *beside, "", "import torch"]
+    used = set(re.findall(r"\w+", code.src))
+    lines += sorted(_imports({k: v for k, v in code.globals.items() if k in used}))
+    lines += ["", "from flambeau.repro import drawn, run_script", "", *_backend_lines(backend)]
     lines += [f"FAILURE = {failure.kind!r}"]
     if saved or held:
         lines += [f"TENSORS = torch.load(Path(__file__).with_name({tensors!r}))"]
@@ -102,6 +108,28 @@ def _text(
     lines += ["", "", 'if __name__ == "__main__":']
     lines += ["    sys.exit(run_script(Graph(), inputs(), BACKEND, FAILURE))", ""]
     return "\n".join(lines)
+
+
+def _backend_lines(backend: str | Callable[..., Any]) -> list[str]:
+    """How a script gets its backend: by name, or, where no module offers it, by its text."""
+    if isinstance(backend, str):
+        return [f"BACKEND = {backend!r}"]
+    name = spelled(backend)
+    try:
+        if not name.startswith("__main__:") and found_backend(name) is backend:
+            return [f"BACKEND = {name!r}"]
+    except (ImportError, AttributeError):
+        pass  # it is not to be found by name: its text may do
+    try:
+        text = text_of(function_of(backend)[0])
+    except CannotWrite as error:
+        return [f"# no module offers the backend, and its text does not do: {error}", "",
+                f"BACKEND = {name!r}"]  # fmt: skip
+    lines = [line for line in text.imports if line != "import torch"]
+    lines += [f"{key} = {value!r}" for key, value in text.constants.items()]
+    for each in (*text.helpers, text.text):
+        lines += ["", "", each]
+    return [*lines, "", "", f"BACKEND = {text.name}"]
 
 
 def quoted(text: str) -> list[str]:
@@ -207,17 +235,22 @@ def drawing_of(value: Any, seed: int) -> str:
     return f"drawn({', '.join(given)})"
 
 
-def read_script(path: Path) -> tuple[fx.GraphModule, list[Any], str]:
+def read_script(path: Path) -> tuple[fx.GraphModule, list[Any], str | Callable[..., Any]]:
     """The graph, the inputs and the backend of a script. It is run: read only your own."""
     spec = importlib.util.spec_from_file_location("flambeau_repro_script", path)
     if spec is None or spec.loader is None:
         raise CannotWrite(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return fx.symbolic_trace(module.Graph()), list(module.inputs()), str(module.BACKEND)
+    return fx.symbolic_trace(module.Graph()), list(module.inputs()), module.BACKEND
 
 
-def run_script(module: torch.nn.Module, inputs: Sequence[Any], backend: str, failure: str) -> int:
+def run_script(
+    module: torch.nn.Module,
+    inputs: Sequence[Any],
+    backend: str | Callable[..., Any],
+    failure: str,
+) -> int:
     """What a script does: 1 and the failure while it fails as it did, 0 once it does not."""
     gm = fx.symbolic_trace(module)
     found = GraphCheck(backend, accuracy=failure == "wrong")(gm, inputs)

@@ -8,7 +8,6 @@ Python; what fails here is a warning, and the program goes on.
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 from flambeau_capture.api import compiler_of
 from flambeau_capture.records import FrameRecord
 
-from flambeau.errors import FlambeauWarning
+from flambeau.errors import warn
 from flambeau.judging import difference
 from flambeau.repro.calls_script import write_calls
 from flambeau.repro.function_text import FunctionText, function_of, text_of
@@ -114,7 +113,7 @@ class Calls:
     def _give_up(self, why: str) -> None:
         self.left = 0
         name = getattr(self.target, "__qualname__", type(self.target).__name__)
-        warnings.warn(f"{name}: {why}", FlambeauWarning, stacklevel=4)
+        warn(f"{name}: {why}")
 
 
 def _effect(frame: FrameRecord) -> str | None:
