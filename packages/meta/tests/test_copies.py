@@ -92,6 +92,21 @@ def test_hooks_run(x):
     assert seen == ["before", "after"]
 
 
+def test_hooks_of_the_backward_pass_and_of_copies_run(x):
+    compiled, seen = flambeau.compile(Net()), []
+    compiled.register_full_backward_hook(lambda module, given, out: seen.append("whole"))
+    compiled.linear.register_forward_hook(lambda module, given, out: seen.append("part"))
+    compiled.linear.weight.register_hook(lambda grad: seen.append("weight"))
+    for net, expected in ((compiled, ["part", "weight", "whole"]),
+                          (copy.deepcopy(compiled), ["part", "whole"])):  # fmt: skip
+        seen.clear()
+        net(x.requires_grad_()).sum().backward()
+        assert sorted(seen) == expected
+    state = {}
+    compiled.register_state_dict_post_hook(lambda module, d, prefix, meta: state.update(d))
+    assert list(compiled.state_dict()) == list(state)
+
+
 @pytest.mark.parametrize("way", ["deepcopy", "pickle", "torch.save"])
 @pytest.mark.parametrize("inside", [False, True])
 def test_copies_compile_and_share_nothing(x, way, inside):
@@ -110,6 +125,7 @@ def test_copies_compile_and_share_nothing(x, way, inside):
     torch.testing.assert_close(again(x), expected)
     inner = again.inner if inside else again
     assert isinstance(inner, Net) and compiles(inner) == 1
+    assert [record.from_disk for record in flambeau.report(inner).records] == [True]
     with torch.no_grad():
         inner.linear.weight.zero_()
     torch.testing.assert_close(whole(x), expected)

@@ -41,14 +41,18 @@ class _Place:
 
 
 class _StandIn(ModuleType):
-    """A module that has some names of its own; all others are asked of the real one."""
+    """A module that has some names of its own while the compiler is not loaded; all others, and
+    then all, are asked of the real one."""
 
     def __init__(self, real: Callable[[], Any], own: Mapping[str, Any]) -> None:
         super().__init__("stand_in")
         self.__dict__["_real"] = real
-        self.__dict__.update(own)
+        self.__dict__["_own"] = own
 
     def __getattr__(self, name: str) -> Any:
+        own = self.__dict__["_own"]
+        if name in own and COMPILER not in sys.modules:
+            return own[name]
         return getattr(self.__dict__["_real"](), name)
 
 
