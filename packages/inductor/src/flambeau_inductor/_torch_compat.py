@@ -14,6 +14,7 @@ __all__ = [
     "current_device",
     "current_raw_stream",
     "encoder_layer",
+    "handle_of_storage",
     "may_alias",
     "onednn_convolution",
     "onednn_linear",
@@ -43,7 +44,12 @@ def current_raw_stream(device: int) -> int:
 
 def storage_handle(tensor: torch.Tensor) -> int:
     """What `storage_users` knows the memory of `tensor` by, for as long as the tensor lives."""
-    return int(tensor.untyped_storage()._cdata)
+    return handle_of_storage(tensor.untyped_storage())
+
+
+def handle_of_storage(storage: torch.UntypedStorage) -> int:
+    """What `storage_users` knows this memory by, for as long as the storage lives."""
+    return int(storage._cdata)
 
 
 def storage_users(handle: int) -> int:

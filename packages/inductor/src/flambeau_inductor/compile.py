@@ -128,13 +128,15 @@ def _wrap(work: Compilation) -> None:
     check = work.options.check_inputs
     checked = work.info is None if check is None else check
     looked = work.options.check_values
-    frozen = work.options.freezing and getattr(work.info, "kind", "") == "inference"
+    inference = getattr(work.info, "kind", "inference") == "inference"
+    frozen = work.options.freezing and work.info is not None and inference
     work.wrapper = generate_wrapper(
         program,
         launches,
         check_inputs=checked,
         check_values=looked,
         unchanging=frozenset(getattr(work.info, "static_inputs", ()) if frozen else ()),
+        kept_memory=work.options.kept_memory if inference else 0,
     )
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}

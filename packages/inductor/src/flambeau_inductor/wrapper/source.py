@@ -78,6 +78,7 @@ class _Printer:
     known: set[str] = field(default_factory=set)
     dying: list[str] = field(default_factory=list)
     drawn: str = ""
+    allocate: str = "empty_large"
 
     def __call__(self, line: str) -> None:
         self.lines.append(INDENT + line)
@@ -90,14 +91,17 @@ def generate(
     check_inputs: bool = False,
     check_values: bool = False,
     unchanging: frozenset[int] = frozenset(),
+    kept_memory: int | None = 0,
 ) -> Wrapper:
     """Print `program`; `launches` by the loops' names (and those of library calls that a kernel
     makes), `unchanging` the positions of inputs that are the same tensors with the same values at
-    every call."""
+    every call; `kept_memory`: see `Options`."""
     layouts = {b.name: b.layout for b in program.buffers}
     given = _given(program)
     same = frozenset(name for place, name in enumerate(given) if place in unchanging)
     printer = _Printer(program, launches, layouts, _addressed(program, launches), same)
+    if kept_memory != 0:
+        printer.allocate = "kept"
     _receive(printer, program, check_inputs)
     for step in program.steps:
         _PRINT[type(step)](printer, step)
@@ -121,6 +125,9 @@ def generate(
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
+    if any("= kept(" in line for line in printer.lines):
+        head[-1:] = ["from flambeau_inductor.runtime.kept import KeptMemory", ""]
+        head += [f"kept = KeptMemory({kept_memory})", ""]
     if printer.drawn:
         head[-1:] = ["from flambeau_inductor.runtime.draws import bernoulli_by", ""]
         head += [f"drawn = bernoulli_by({printer.drawn})", ""]
@@ -177,7 +184,7 @@ def _alloc(p: _Printer, step: Alloc) -> None:
     of = p.layouts[step.buffer]
     shape, stride = names.sizes(of.shape), names.sizes(of.stride)
     if of.device.type == "cpu" and hint(storage_bytes(of)) >= LARGE:
-        p(f"{step.buffer} = empty_large({shape}, {stride}, {of.dtype})")
+        p(f"{step.buffer} = {p.allocate}({shape}, {stride}, {of.dtype})")
         return
     place = f"dtype={of.dtype}, device={str(of.device)!r}"
     p(f"{step.buffer} = empty_strided({shape}, {stride}, {place})")
