@@ -59,11 +59,31 @@ def by_batch(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.bmm((torch.bmm(q, k.transpose(1, 2)) * 0.5).softmax(-1), v)
 
 
+def filled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    hidden = torch.triu(q.new_ones(20, 20), diagonal=1).bool()
+    scores = (q @ k.mT / 4).masked_fill(hidden[None, None], -math.inf)
+    return torch.softmax(scores, -1) @ v
+
+
+def hidden_below(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    seen = torch.tril(q.new_ones(20, 20)).view(1, 1, 20, 20)
+    scores = (q @ k.mT).masked_fill(seen == 0, float("-inf")) * 0.25
+    return F.softmax(scores, dim=-1) @ v
+
+
+def added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    mask = torch.triu(q.new_full((20, 20), float("-inf")), diagonal=1)
+    return torch.softmax(q @ k.mT * 0.25 + mask, -1) @ v
+
+
 CASES: tuple[tuple[Fn, tuple[int, ...], int | None], ...] = (
     (plain, (2, 3, 20, 16), None),
     (methods, (2, 3, 20, 16), 33),
     (in_float32, (1, 2, 16, 8), None),
     (by_batch, (6, 24, 16), 40),
+    (filled, (2, 3, 20, 16), None),
+    (hidden_below, (2, 3, 20, 16), None),
+    (added, (2, 3, 20, 16), None),
 )
 
 
@@ -76,6 +96,8 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
     assert fuse_attention(gm, ("cpu",)) == 1
     targets = [n.target for n in gm.graph.nodes if n.op != "placeholder"]
     assert attended in targets and torch.softmax not in targets and F.softmax not in targets
+    (made,) = (n for n in gm.graph.nodes if n.target is attended)
+    assert made.args[4] == (fn in (filled, hidden_below, added))
     exact = tuple(t.detach().double().requires_grad_() for t in inputs)
     got, expected = gm(*inputs), fn(*exact)
     assert got.stride() == expected.stride()
@@ -92,9 +114,27 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
         torch.testing.assert_close(mine.double(), right, rtol=1e-3, atol=1e-4)
 
 
-def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    scores = (q @ k.mT).masked_fill(torch.ones(20, 20).triu(1) > 0, -math.inf)
-    return torch.softmax(scores, -1) @ v
+def with_a_mask(mask: Callable[[Tensor], Tensor], value: float = -math.inf) -> Fn:
+    """Scores of which those are replaced where the mask holds."""
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax((q @ k.mT).masked_fill(mask(q), value), -1) @ v
+
+    return attend
+
+
+OTHER_MASKS = [
+    with_a_mask(lambda q: q.new_ones(20, 20).triu(2) > 0),
+    with_a_mask(lambda q: q.new_ones(20, 20).triu() > 0),
+    with_a_mask(lambda q: q.new_ones(20, 20).tril() > 0),
+    with_a_mask(lambda q: q.new_ones(20, 20).triu(1) == 0),
+    with_a_mask(lambda q: q.new_zeros(20, 20).triu(1) > 0),
+    with_a_mask(lambda q: q[0, 0, :, :1] > 0),
+    with_a_mask(lambda q: q.new_ones(1, 1).triu(1) > 0),
+    with_a_mask(lambda q: q.new_ones(25, 16).triu(1).view(20, 20) > 0),
+    with_a_mask(lambda q: q.new_ones(20, 20).triu(1).transpose(0, 1) > 0),
+    with_a_mask(lambda q: q.new_ones(20, 20).triu(1) > 0, -1e9),
+]
 
 
 def dropped(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -114,7 +154,7 @@ def upside_down(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.mT * -0.5, -1) @ v
 
 
-@pytest.mark.parametrize("fn", [masked, dropped, shown, by_columns, upside_down])
+@pytest.mark.parametrize("fn", [dropped, shown, by_columns, upside_down, *OTHER_MASKS])
 def test_what_is_something_else_is_left_alone(fn: Fn) -> None:
     gm = captured(fn, *operands(1, 2, 20, 16))
     before = str(gm.graph)

@@ -9,13 +9,15 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.autotune import Tuner
+from flambeau_inductor.autotune import Budget, Tuner
 from flambeau_inductor.ir.loops import Load, Store
-from flambeau_inductor.ir.program import Alloc, Extern, Free, Program, Reuse, RunLoop
+from flambeau_inductor.ir.program import Alloc, Extern, Free, Layout, Program, Reuse, RunLoop
 from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.kernels import buffers_of
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.templates.backwards import find_backward
+from flambeau_inductor.templates.bench import Bench
 from flambeau_inductor.templates.products import find
 from flambeau_inductor.templates.select import LIBRARY, select
 from torch import fx
@@ -88,6 +90,23 @@ def test_a_chosen_template_takes_the_place_of_call_and_loop(parts: bool) -> None
     assert made.kernels.keys() <= loops
     for kernel in made.kernels.values():
         assert "tl.dot" in kernel.source
+    names = {b.name for b in made.program.buffers}
+    for step in made.program.steps:
+        assert not isinstance(step, RunLoop) or buffers_of(step.loop) <= names
+
+
+def test_a_product_that_nobody_reads_on_is_a_loop_of_known_buffers() -> None:
+    program = program_of(lambda a, b: a @ b, (256, 512), (512, 384))
+    made = select(program, Chooser(lambda name: "x" in name and "k" not in name), "a GPU").program
+    (loop,) = (s.loop for s in made.steps if isinstance(s, RunLoop))
+    assert buffers_of(loop) == {b.name for b in made.buffers}
+    sound(made)
+
+
+def test_tensors_of_a_race_may_share_memory_between_elements() -> None:
+    layout = Layout((2, 3, 4), (4, 0, 1), torch.float32, torch.device("cpu"))
+    made = Bench({"a": layout}, Budget(1.0)).tensor("a")
+    assert made.shape == (2, 3, 4) and made.stride() == (4, 0, 1) and made.isfinite().all()
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -2,38 +2,44 @@
 
 In: a captured graph of torch functions, before autograd is traced. Out: the same graph, in which
 `softmax(q @ k^T * scale) @ v` is a function of ours. Invariant: only where nobody else needs the
-scores or the weights, without a mask, without dropout, for operands that the kernels take, and
+scores or the weights, without dropout, for operands that the kernels take, and
 where one of them needs a gradient (graphs without gradients are rewritten as primitives, where the
 graph itself can show more: `passes.attention`).
 
 Traced as it stands, such a program keeps the weights of every pair of positions for its backward;
-the fused kernels keep a number a row. Masks are left alone: a row that sees nothing is NaN by the
-formula and zero by the kernels, and what a mask holds is not known here.
+the fused kernels keep a number a row. Of masks only the causal one is taken, where the graph shows
+that it is (`passes.causal`): a row that sees nothing is NaN by the formula and zero by the kernels.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from flambeau_inductor.passes.causal import (
+    FILL,
+    Target,
+    above_diagonal,
+    calls,
+    infinite_above_diagonal,
+)
 from flambeau_inductor.runtime.fused_attention import DTYPES, attended, takes
 
 LEAST_LENGTH = 16
 """Fewer keys than this are not worth the kernel's start."""
 
-Target = str | Callable[..., Any]
 PRODUCTS: frozenset[Target] = frozenset(
     {torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__"}
 )
 SOFTMAX: frozenset[Target] = frozenset({F.softmax, torch.softmax, "softmax"})
 MULTIPLY: frozenset[Target] = frozenset({operator.mul, torch.mul, "mul"})
 DIVIDE: frozenset[Target] = frozenset({operator.truediv, torch.div, torch.true_divide, "div"})
+ADD: frozenset[Target] = frozenset({operator.add, torch.add, "add"})
 CASTS: frozenset[Target] = frozenset({"to", "float", "half", "bfloat16", "type_as"})
 
 
@@ -51,25 +57,27 @@ def fuse_attention(gm: fx.GraphModule, devices: tuple[str, ...] = ("cuda",)) -> 
 
 
 def _fused(graph: fx.Graph, last: fx.Node, devices: tuple[str, ...]) -> bool:
-    if not _calls(last, PRODUCTS) or len(last.args) != 2 or last.kwargs:
+    if not calls(last, PRODUCTS) or len(last.args) != 2 or last.kwargs:
         return False
     weights, v = last.args
     inside: list[fx.Node] = []
     node = _through(weights, inside)
-    if not _calls(node, SOFTMAX) or not _along_rows(node):
+    if not calls(node, SOFTMAX) or not _along_rows(node):
         return False
     inside.append(node)
-    scale, node = 1.0, _through(node.args[0], inside)
-    while _calls(node, MULTIPLY) or _calls(node, DIVIDE):
-        if len(node.args) != 2 or node.kwargs:
+    scale, causal, node = 1.0, False, _through(node.args[0], inside)
+    while not calls(node, PRODUCTS):
+        factor, source = _factor(node), None
+        if factor is not None:
+            scale, source = scale * factor, node.args[0]
+        elif not causal:
+            source = _masked(node)
+            causal = source is not None
+        if source is None:
             return False
-        factor = node.args[1]
-        if not isinstance(factor, int | float) or factor == 0 or not math.isfinite(factor):
-            return False
-        scale = scale * factor if node.target in MULTIPLY else scale / factor
         inside.append(node)
-        node = _through(node.args[0], inside)
-    if not _calls(node, PRODUCTS) or len(node.args) != 2 or node.kwargs or scale <= 0:
+        node = _through(source, inside)
+    if len(node.args) != 2 or node.kwargs or not 0 < scale < math.inf:
         return False
     inside.append(node)
     q, turned = node.args
@@ -77,12 +85,39 @@ def _fused(graph: fx.Graph, last: fx.Node, devices: tuple[str, ...]) -> bool:
         return False  # somebody else looks at the scores or the weights
     if not _fits(q, turned, v, last, devices):
         return False
+    if causal and _value(q).shape[-2] != _value(v).shape[-2]:
+        return False  # the mask was made for another number of rows
     with graph.inserting_before(last):
-        made = graph.call_function(attended, (q, turned, v, float(scale)))
+        made = graph.call_function(attended, (q, turned, v, float(scale), causal))
     made.meta = dict(last.meta)
     last.replace_all_uses_with(made)
     graph.erase_node(last)
     return True
+
+
+def _factor(node: Any) -> float | None:
+    """The number that a node multiplies its operand by."""
+    if not (calls(node, MULTIPLY) or calls(node, DIVIDE)):
+        return None
+    number = node.args[1] if len(node.args) == 2 and not node.kwargs else None
+    if not isinstance(number, int | float) or number == 0 or not math.isfinite(number):
+        return None
+    return float(number) if node.target in MULTIPLY else 1 / number
+
+
+def _masked(node: Any) -> Any:
+    """The scores of which a node hides those above the diagonal; None if it does something else."""
+    if not (calls(node, FILL) or calls(node, ADD)) or node.kwargs:
+        return None
+    if len(node.args) < 2:
+        return None
+    value, (scores, mask, *rest) = _value(node), node.args
+    size = value.shape[-1] if isinstance(value, Tensor) and value.dim() else 0
+    if calls(node, FILL):
+        hidden = rest == [-math.inf] and above_diagonal(mask, size)
+    else:
+        hidden = not rest and infinite_above_diagonal(mask, size)
+    return scores if hidden else None
 
 
 def _fits(q: Any, turned: Any, v: Any, last: fx.Node, devices: tuple[str, ...]) -> bool:
@@ -145,12 +180,6 @@ def _drops_nothing(node: fx.Node) -> bool:
         return False
     settings = dict(zip(("p", "training", "inplace"), node.args[1:], strict=False)) | node.kwargs
     return bool(settings.get("p", 0.5) == 0.0 or settings.get("training", True) is False)
-
-
-def _calls(node: Any, targets: frozenset[Target]) -> bool:
-    if not isinstance(node, fx.Node) or node.op not in ("call_function", "call_method"):
-        return False
-    return node.target in targets
 
 
 def _value(node: Any) -> Any:

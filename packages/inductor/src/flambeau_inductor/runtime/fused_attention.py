@@ -27,17 +27,17 @@ def takes(q: Tensor, width: int, out: int) -> bool:
     return width % ALIGNED == 0 and out % ALIGNED == 0 and max(width, out) <= WIDEST
 
 
-def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float) -> Tensor:
+def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float, causal: bool = False) -> Tensor:
     """`softmax(q @ turned * scale) @ v`, contiguous as a product's result is; three dimensions
-    are heads of one batch each."""
+    are heads of one batch each. If `causal`, a query sees no key behind its own position."""
     k = turned.transpose(-2, -1)
     if q.dim() == 3:
-        return _apply(q[:, None], k[:, None], v[:, None], scale)[:, 0].contiguous()
-    return _apply(q, k, v, scale).contiguous()
+        return _apply(q[:, None], k[:, None], v[:, None], scale, causal)[:, 0].contiguous()
+    return _apply(q, k, v, scale, causal).contiguous()
 
 
-def _apply(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-    given = (_readable(q), _readable(k), _readable(v), scale)
+def _apply(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+    given = (_readable(q), _readable(k), _readable(v), scale, causal)
     made: Tensor = _Attention.apply(*given)  # type: ignore[no-untyped-call]
     return made
 
@@ -52,18 +52,18 @@ class _Attention(torch.autograd.Function):
     """The library's kernels as a differentiable function."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
-        out, sums = _forth(q, k, v, scale)
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
+        out, sums = _forth(q, k, v, scale, causal)
         ctx.save_for_backward(q, k, v, out, sums)
-        ctx.scale = scale
+        ctx.settings = scale, causal
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, k, v, out, sums = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return (*_by_formula(grad, q, k, v, ctx.scale), None)
-        return (*_back(_readable(grad), q, k, v, out, sums, ctx.scale), None)
+            return (*_by_formula(grad, q, k, v, *ctx.settings), None, None)
+        return (*_back(_readable(grad), q, k, v, out, sums, *ctx.settings), None, None)
 
 
 def _flash(q: Tensor, v: Tensor) -> bool:
@@ -71,44 +71,57 @@ def _flash(q: Tensor, v: Tensor) -> bool:
     return q.dtype in HALF and q.shape[-1] == v.shape[-1]
 
 
-def _forth(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+def _forth(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> tuple[Tensor, Tensor]:
     if q.device.type == "cpu":
-        made = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, scale=scale)
+        made = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, scale=scale)
     elif _flash(q, v):
-        made = aten._scaled_dot_product_flash_attention(q, k, v, scale=scale)
+        made = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=scale)
     else:
-        made = aten._scaled_dot_product_efficient_attention(q, k, v, None, True, scale=scale)
+        made = aten._scaled_dot_product_efficient_attention(
+            q, k, v, None, True, 0.0, causal, scale=scale
+        )
     return made[0], made[1]
 
 
 def _back(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, sums: Tensor, scale: float
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    out: Tensor,
+    sums: Tensor,
+    scale: float,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     if q.device.type == "cpu":
         made = aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, q, k, v, out, sums, 0.0, False, scale=scale
+            grad, q, k, v, out, sums, 0.0, causal, scale=scale
         )
         return made[0], made[1], made[2]
     # without dropout the kernels do not read the generator's state
     state = torch.zeros((2,), dtype=torch.int64, device=q.device)
     if _flash(q, v):
         made = aten._scaled_dot_product_flash_attention_backward(
-            grad, q, k, v, out, sums, None, None, q.shape[2], k.shape[2], 0.0, False, state, state,
+            grad, q, k, v, out, sums, None, None, q.shape[2], k.shape[2], 0.0, causal, state, state,
             scale=scale,
         )  # fmt: skip
     else:
         made = aten._scaled_dot_product_efficient_attention_backward(
             grad, q, k, v, None, out, sums, state[0], state[1], 0.0, [True, True, True, False],
-            False, scale=scale,
+            causal, scale=scale,
         )  # fmt: skip
     return made[0], made[1], made[2]
 
 
 def _by_formula(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients as operations that have derivatives."""
-    weights = torch.softmax(q @ k.mT * scale, -1, dtype=torch.float32).to(q.dtype)
+    scores = q @ k.mT * scale
+    if causal:
+        seen = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        scores = scores.masked_fill(~seen, -torch.inf)
+    weights = torch.softmax(scores, -1, dtype=torch.float32).to(q.dtype)
     change = grad @ v.mT
     change = weights * (change - (change * weights).sum(-1, keepdim=True)) * scale
     return change @ k, change.mT @ q, weights.mT @ grad

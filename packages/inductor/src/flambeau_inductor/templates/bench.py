@@ -45,9 +45,10 @@ class Bench:
         if found is None:
             layout = self._layouts[name]
             shape, stride, _ = layout.static()
-            found = torch.empty_strided(shape, stride, dtype=layout.dtype, device=layout.device)
-            _fill(found)
-            self._tensors[name] = found
+            span = 1 + sum(max(n - 1, 0) * s for n, s in zip(shape, stride, strict=True))
+            memory = torch.empty(span, dtype=layout.dtype, device=layout.device)
+            _fill(memory)  # whole: elements of the tensor may share memory
+            found = self._tensors[name] = memory.as_strided(shape, stride)
         return found
 
     def call(self, step: Extern) -> Run:

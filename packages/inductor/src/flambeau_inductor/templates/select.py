@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import torch
 
@@ -22,7 +23,7 @@ from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.templates.attention import blocks_for
-from flambeau_inductor.templates.attentions import FoundAttention, find_attention
+from flambeau_inductor.templates.attentions import FoundAttention, find_attention, touching
 from flambeau_inductor.templates.backwards import FoundBackward, find_backward
 from flambeau_inductor.templates.bench import Bench, Run, in_order
 from flambeau_inductor.templates.described import operands_of
@@ -154,9 +155,15 @@ def _product(selected: Selected, found: Found, tuner: Tuner, device: str, descri
         selected.program = way.within(fused_steps(program, found, loops))
         selected.kernels[loops[0].name] = way.kernels[0]
         return
-    loop = replace(found.epilogue.loop, name=way[0].name)
+    kernel = way[0]
+    if found.reader is None:
+        read = [name for name in kernel.arguments if name != found.result]
+        points = prod(found.product.outer)
+        loop = touching(kernel.name, read, [found.result], points, found.product.dtype)
+    else:
+        loop = replace(found.epilogue.loop, name=kernel.name)
     selected.program = fused_steps(program, found, (loop,))
-    selected.kernels[loop.name] = way[0]
+    selected.kernels[loop.name] = kernel
 
 
 def _attention(
