@@ -54,3 +54,15 @@ def test_minify_says_when_nothing_fails(tmp_path, capsys):
     write_script(path, gm, [torch.ones(2)], Failure("wrong", "once"), "eager")
     assert main(["minify", str(path)]) == 1
     assert "does not fail" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["minify", "replay", "report"])
+def test_a_file_that_is_not_there_is_one_sentence(name, tmp_path, capsys):
+    assert main([name, str(tmp_path / "absent")]) in (1, 2)
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1 and "absent" in told
+
+
+def test_an_unknown_command_is_named(capsys):
+    assert main(["dance"]) == 2
+    assert "unknown command 'dance'" in capsys.readouterr().err

@@ -36,10 +36,18 @@ def test_a_fallback_is_a_graph_and_is_shown():
 def test_plain_data():
     recorder = Recorder()
     recorder.add(record(externs={"mm": 1}))
-    recorder.fall_back(StageFailure("aot", "g", KeyError("x"), ""))
+    recorder.fall_back(StageFailure("aot", "another", KeyError("x"), ""))
     data = json.loads(json.dumps(recorder.report().to_dict()))
     assert data["graphs"] == 2
     assert len(data["fallbacks"]) == 1
+
+
+def test_a_graph_that_falls_back_after_it_was_compiled_counts_once():
+    recorder = Recorder()
+    recorder.add(record(kernels=3))
+    name = recorder.report().records[0].name
+    recorder.fall_back(StageFailure("inductor", name, KeyError("x"), ""))
+    assert (recorder.report().graphs, recorder.report().kernels) == (1, 0)
 
 
 def test_two_threads_lose_nothing():

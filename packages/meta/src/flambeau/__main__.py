@@ -85,13 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] not in COMMANDS:
+        if given and not given[0].startswith("-"):
+            print(f"unknown command {given[0]!r}\n", file=sys.stderr)
         print("usage: python -m flambeau COMMAND ...\n")
         for name, command in COMMANDS.items():
             print(f"  {name:10} {command.__doc__}")
         return 0 if given in ([], ["-h"], ["--help"]) else 2
     try:
         return COMMANDS[given[0]](given[1:])
-    except FlambeauError as error:
+    except (FlambeauError, OSError) as error:  # a file that is not there, a folder not to write
         print(error, file=sys.stderr)
         return 1
 
