@@ -317,3 +317,9 @@ def test_the_program_is_left_as_it_was():
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(x, copy)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+
+
+def test_a_program_that_raises_by_itself_is_told():
+    verdict = flambeau.bisect(lambda x: x @ torch.ones(5), torch.ones(3))
+    assert not verdict
+    assert "call 1 raises without compiling" in str(verdict) and "RuntimeError" in verdict.note

@@ -35,6 +35,9 @@ class Autotune:
     def __init__(self, *backends: str | Callable[..., Any]) -> None:
         self.backends = backends or DEFAULT
 
+    def __repr__(self) -> str:
+        return f"Autotune({', '.join(map(repr, self.backends))})"
+
     def for_request(self, request: Request) -> Backend:
         """The backend with the choices of one compiled callable."""
 

@@ -72,4 +72,13 @@ def bisect(
             if found is not None:
                 verdict = blame_backend(program, found, backend, len(seen))
                 return replace(verdict, difference=found, tried=tuple(program.tried))
-        return Verdict("", tried=tuple(program.tried))
+        return Verdict("", tried=tuple(program.tried), note=_own_errors(program))
+
+
+def _own_errors(program: Program) -> str:
+    """What the program raises without being compiled, which no layer is to blame for."""
+    for number, observed in enumerate(program.expected, 1):
+        if observed.error is not None:
+            said = f"{type(observed.error).__name__}: {str(observed.error)[:200]}"
+            return f"call {number} raises without compiling, and so it does compiled: {said}"
+    return ""

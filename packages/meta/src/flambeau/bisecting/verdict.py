@@ -30,7 +30,7 @@ class Verdict:
     layer: `capture`, `aot`, `prims`, `inductor`, or `backend` for one from outside. step: what in
     it: a frame, a guard, a pass, a decomposition, a fusion, a kernel, a lowering, operations.
     name: of that step. graph, half, lines: where it is in the program. avoid: arguments of
-    `flambeau.compile` without which it goes wrong.
+    `flambeau.compile` without which it goes wrong. note: what else whoever reads it should know.
     """
 
     layer: str
@@ -42,13 +42,15 @@ class Verdict:
     lines: tuple[str, ...] = ()
     avoid: dict[str, Any] = field(default_factory=dict)
     tried: tuple[Tried, ...] = ()
+    note: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.layer)
 
     def __str__(self) -> str:
         if not self.layer:
-            return f"nothing is wrong in any layer ({len(self.tried)} compiles)"
+            told = f"nothing is wrong in any layer ({len(self.tried)} compiles)"
+            return f"{told}\n  {self.note}" if self.note else told
         where = f" in {self.graph}" if self.graph else ""
         half = f" ({self.half})" if self.half else ""
         text = [f"{self.layer}: {self.step} {self.name}".rstrip() + where + half]
@@ -74,4 +76,5 @@ class Verdict:
             "difference": None if self.difference is None else str(self.difference),
             "avoid": {key: repr(value) for key, value in self.avoid.items()},
             "tried": [str(each) for each in self.tried],
+            "note": self.note,
         }

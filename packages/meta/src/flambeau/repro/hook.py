@@ -33,6 +33,7 @@ def with_repro(
 
     by: what the user named it, or gave.
     """
+
     def watched(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         inputs = list(example_inputs)
         early = _written_early(gm, inputs, by, settings) if settings.level == 3 else None
