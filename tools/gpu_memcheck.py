@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import sys
 
-import flambeau
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+import flambeau
 
 STEPS = 6
 """Two that warm up, one that is recorded, and replays."""

@@ -11,7 +11,11 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
+from flambeau_inductor.codegen.triton import choose
+from flambeau_inductor.ir.evaluate import run_program
+from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8]
@@ -102,3 +106,41 @@ def test_a_position_outside_is_reported_before_anything_is_written(tmp_path: Pat
 def test_nothing_to_write(shape: tuple[int, int], tmp_path: Path) -> None:
     x, places = torch.randn(6, shape[1]), torch.zeros(shape[0], dtype=torch.int64)
     check(lambda x, i, s: x.index_add(0, i, s), [x, places, torch.randn(shape)], tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_of_rows_on_a_gpu_are_one_loop_of_atomic_additions(dtype: torch.dtype) -> None:
+    """By the meaning of its loops, without a GPU: gathered rows are never in memory."""
+
+    def fn(x: Tensor, source: Tensor, target: Tensor, sums: Tensor) -> Tensor:
+        gathered = torch.ops.aten.index_select.default(x, 0, source)
+        return torch.ops.aten.index_add.default(sums, 0, target, gathered)
+
+    real = [
+        torch.randn(10, 64).to(dtype),
+        torch.randint(0, 10, (30,)),
+        torch.randint(-7, 7, (30,)) % 7,
+        torch.randn(7, 64).to(dtype),
+    ]
+    seen: list[Program] = []
+
+    def stop(stage: str, work: Any) -> None:
+        if stage == "verify":
+            seen.append(work.scheduled())
+            raise StopIteration
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in real]
+        gm = flambeau_prims.lower(fx.symbolic_trace(fn), fakes)
+        with pytest.raises(StopIteration):
+            flambeau_inductor.compile(gm, fakes, options=Options(observer=stop, verify=True))
+    (program,) = seen
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    assert len(loops) == sum(isinstance(step, RunLoop | Extern) for step in program.steps)
+    adding = [loop for loop in loops if any(getattr(i, "mode", "") == "add" for i in loop.body)]
+    assert len(adding) == 1 and choose(adding[0]).dimensions[0].name == "y"
+    assert sum(b.layout.shape == (30, 64) for b in program.buffers) == 0
+    (got,) = run_program(program, real)
+    assert isinstance(got, Tensor)
+    want = fn(*(t.double() if t.is_floating_point() else t for t in real))
+    torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)

@@ -1,8 +1,9 @@
 """Writes through index tensors.
 
-In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first;
-library calls elsewhere. Invariant: where several values meet they are combined in row-major order
-by one thread, as in eager, so that sums have the same bits.
+In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
+and for sums of rows on a GPU; library calls elsewhere. Invariant: where several values meet on a
+CPU they are combined in row-major order by one thread, as in eager, so that sums have the same
+bits; on a GPU they are added in float32 in whatever order, unless an order was asked for.
 """
 
 from __future__ import annotations
@@ -76,19 +77,30 @@ def _library_put(
     rows = indices[0]
     by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
     if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
-        size = ctx.like(a.shape[0], rows)
-        wrapped = ctx.point("add", (rows, size))
-        negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
-        at = ctx.point("where", (negative, wrapped, rows), rows.dtype)
-        return single(ctx.call("aten.index_add.default", (a, 0, at, values)))
+        return _added(ctx, a, rows, values)
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _added(ctx: Context, a: Node, rows: Node, values: Node) -> Node:
+    """Rows added to those of `a` by atomic additions in float32, rounded once at the end."""
+    wide, src = (
+        node if node.dtype == torch.float32 else ctx.point("cast", (node,), torch.float32)
+        for node in (a, values)
+    )
+    shape, coordinates = addressed(ctx, wide, (rows,))
+    if values.numel == 0:
+        return ctx.point("clone", (a,))
+    part = ctx.view(src, shape, dims_of(len(shape)))
+    made = _stored(ctx, wide, part, coordinates, "add")
+    return made if a.dtype == torch.float32 else ctx.point("cast", (made,), a.dtype)
 
 
 def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
     """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
 
-    Half precision would round after each addition; the program may ask for a fixed order.
+    Sums are in float32, whatever `a` is; the program may ask for a fixed order.
     """
     by_rows = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
-    atomic = a.device.type == "cuda" and a.dtype == torch.float32 and by_rows
+    known = a.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    atomic = a.device.type == "cuda" and known and a.dtype == values.dtype and by_rows
     return atomic and not ctx.deterministic

@@ -8,6 +8,7 @@ is recorded for another.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from typing import Any
 
@@ -78,14 +79,16 @@ class CudaRecorder:
         return _pool((self._device, self.stream()))
 
     def warm(self) -> None:
-        """See `Recorder`: two calls that are known to ask for a workspace, each once a stream."""
+        """See `Recorder`: two calls that ask for a workspace, once a stream and thread, for a
+        thread has its own handle of the library."""
         place = self._device, self.stream()
-        if place in _WARM:
+        known = (*place, threading.get_ident())
+        if known in _WARM:
             return
         with torch.cuda.stream(_side_stream(place)):
             one = torch.ones((16, 16), dtype=torch.bfloat16, device=f"cuda:{self._device}")
             torch.addmm(one[0], one, one.mm(one))
-        _WARM.add(place)
+        _WARM.add(known)
 
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         """See `Recorder`."""
@@ -144,7 +147,7 @@ class CudaWatch:
 
 
 _POOLS: dict[tuple[int, int], Any] = {}
-_WARM: set[tuple[int, int]] = set()
+_WARM: set[tuple[int, int, int]] = set()
 _STREAMS: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 

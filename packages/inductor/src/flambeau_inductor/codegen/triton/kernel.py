@@ -236,12 +236,12 @@ class Writer:
 
     def _early(self) -> list[int]:
         """Where something is reduced, what can be read at once: all of it is then under way while
-        the first reduction waits."""
+        the first reduction waits. What all rows share is in a cache, and waits in no register."""
         return [
             i
             for i, instr in enumerate(self.loop.body)
             if isinstance(instr, Load)
-            and self.loop.r
+            and self.dims[i] == {"x", "r"}
             and instr.mask is None
             and not any(name.startswith("%") for name in instr.index.vars)
         ]
@@ -443,7 +443,8 @@ class Writer:
         function = STORES.get(store.mode)
         if function is None:
             raise TritonUnsupported(f"no Triton store of mode {store.mode}")
-        self._line(f"{function}({address}, {value}{mask})")
+        order = ", sem='relaxed'" if store.mode != "set" else ""  # a sum in whatever order
+        self._line(f"{function}({address}, {value}{mask}{order})")
 
     def _shape_of(self, dims: Dims) -> str:
         """The block's shape, with 1 for what is not in `dims`."""
