@@ -108,8 +108,8 @@ def _verify(work: Compilation) -> None:
 
 
 def _select(work: Compilation) -> None:
-    if work.options.max_autotune:
-        from flambeau_inductor.templates.stage import select_kernels  # few compiles need it
+    if any(b.layout.device.type == "cuda" for b in work.scheduled().buffers):
+        from flambeau_inductor.templates.stage import select_kernels  # only for programs on a GPU
 
         select_kernels(work)
 

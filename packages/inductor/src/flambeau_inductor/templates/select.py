@@ -95,7 +95,8 @@ def tf32() -> bool:
     return torch.get_float32_matmul_precision() != "highest"
 
 
-def _facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
+def facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
+    """Dtypes of all buffers, and how many elements an index of theirs may span."""
     dtypes = {b.name: b.layout.dtype for b in program.buffers}
     numels: dict[str, int] = {}
     for buffer in program.buffers:
@@ -107,7 +108,7 @@ def _facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
 
 def _product(selected: Selected, found: Found, tuner: Tuner, device: str, described: bool) -> None:
     program = selected.program
-    dtypes, numels = _facts(program)
+    dtypes, numels = facts(program)
     batch, m, n, k = found.product.sizes
     some = candidates(m, n, k, batch, found.product.dtype.itemsize, described=described)
     tiles = {t.name: t for t in some if not t.described or operands_of(found.product, t)}
@@ -171,7 +172,7 @@ def _attention(
 ) -> None:
     """The template's attention in place of the library's, if it is faster."""
     program = selected.program
-    dtypes, numels = _facts(program)
+    dtypes, numels = facts(program)
     kernels = {
         blocks.name: attention_kernel(
             found.attention, blocks, dtypes, numels, f"{found.result}_{blocks.name}"
@@ -193,10 +194,14 @@ def _attention(
     winner = tuner.choose(key, [LIBRARY, *kernels], racing)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
-        kernel = kernels[winner]
-        loop = found.told(kernel.name, found.attention.dtype)
-        selected.program = found.within(program, loop)
-        selected.kernels[kernel.name] = kernel
+        with_attention(selected, found, kernels[winner])
+
+
+def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKernel) -> None:
+    """Put `kernel` in the place of a call."""
+    loop = found.told(kernel.name, found.attention.dtype)
+    selected.program = found.within(selected.program, loop)
+    selected.kernels[kernel.name] = kernel
 
 
 def _backward(
@@ -204,7 +209,7 @@ def _backward(
 ) -> None:
     """The template's gradients of attention in place of the library's, if that is faster."""
     program = selected.program
-    dtypes, numels = _facts(program)
+    dtypes, numels = facts(program)
     ways: dict[str, tuple[TritonKernel, ...]] = {}
     for pair in backward_blocks(found.backward.forward, described):
         name = "+".join(blocks.name for blocks in pair)
@@ -226,10 +231,17 @@ def _backward(
     winner = tuner.choose(key, [LIBRARY, *ways], racing)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
-        loops = found.told(ways[winner])
-        selected.program = found.within(program, loops)
-        for loop, kernel in zip(loops, ways[winner], strict=True):
-            selected.kernels[loop.name] = kernel
+        with_backward(selected, found, ways[winner])
+
+
+def with_backward(
+    selected: Selected, found: FoundBackward, kernels: Sequence[TritonKernel]
+) -> None:
+    """Put `kernels` in the place of a call."""
+    loops = found.told(kernels)
+    selected.program = found.within(selected.program, loops)
+    for loop, kernel in zip(loops, kernels, strict=True):
+        selected.kernels[loop.name] = kernel
 
 
 def _way(
@@ -238,7 +250,7 @@ def _way(
     program: Program,
     name: str,
 ) -> tuple[TritonKernel, ...] | Split:
-    dtypes, numels = _facts(program)
+    dtypes, numels = facts(program)
     if tile.parts > 1:
         device = next(b.layout.device for b in program.buffers if b.name == found.result)
         return split_product(found, tile, dtypes, numels, name, device)
@@ -264,7 +276,7 @@ def _key(kind: str, device: str, texts: Sequence[str], sizes: Sequence[int] = ()
 
 def _tiling(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
     """Another tiling for a loop over much memory, if one is faster."""
-    dtypes, numels = _facts(selected.program)
+    dtypes, numels = facts(selected.program)
     try:
         first = choose(loop)
         tilings = {"model": first} | alternatives(loop, first, LEAST_POINTS)

@@ -1,4 +1,4 @@
-"""The stage of a compile that chooses kernels by measurement.
+"""The stage of a compile that chooses kernels, by measurement or by what is known.
 
 In: a scheduled compilation. Out: its program and `chosen_kernels`. Invariant: without a GPU in the
 program nothing is done; the budget of seconds is that of the whole graph.
@@ -13,27 +13,44 @@ from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.kernels import launch_library
-from flambeau_inductor.templates.described import CAPABILITY
-from flambeau_inductor.templates.select import select
+from flambeau_inductor.templates import defaults, described
+from flambeau_inductor.templates.select import Selected, select
 
 
 def select_kernels(work: Compilation) -> None:
-    """Race templates and tilings on the device that the program runs on."""
+    """Race templates and tilings on the device that the program runs on; without
+    `max_autotune`, take the templates that are known to be faster."""
     program = work.scheduled()
     devices = {b.layout.device for b in program.buffers if b.layout.device.type == "cuda"}
     if len(devices) != 1 or interpreting() or work.options.kernels == "cpp":
         return
     if work.options.fuel.kernels is not None:  # a loop of a template cannot be run by its meaning
         return
+    if not torch.cuda.is_available():  # a program for another machine
+        return
     index = devices.pop().index or 0
+    capability = torch.cuda.get_device_capability(index)
+    if work.options.max_autotune:
+        made = _raced(work, index, capability >= described.CAPABILITY)
+    elif capability >= defaults.CAPABILITY:
+        made = defaults.select_by_model(program)
+    else:
+        return
+    work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
+
+
+def _raced(work: Compilation, index: int, accelerated: bool) -> Selected:
+    store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
         tuner = Tuner(values, CudaClock(index), Budget(work.options.autotune_seconds))
-        described = torch.cuda.get_device_capability(index) >= CAPABILITY
-        library = launch_library(work.options, open_store(work.options.cache_dir))
-        where = machine(index)
-        made = select(program, tuner, where, described=described, library=library)
-    work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
+        return select(
+            work.scheduled(),
+            tuner,
+            machine(index),
+            described=accelerated,
+            library=launch_library(work.options, store),
+        )
 
 
 def machine(index: int) -> str:
