@@ -87,6 +87,11 @@ def test_a_block_that_fails_is_seen(tmp_path, starter):
         assert starter.stdout.readline().strip() not in ("", "0")
 
 
+def test_every_variable_of_the_environment_is_documented():
+    read = set().union(*map(reference.read_variables, reference.PACKAGES))
+    assert read == set(reference.VARIABLES)
+
+
 @pytest.mark.parametrize("package", reference.PACKAGES)
 def test_every_public_name_has_a_docstring(package):
     assert reference.undocumented(importlib.import_module(package)) == []

@@ -40,6 +40,28 @@ OPTIONS_HEAD = """\
 a named set of them. The layers alone take them as fields of their `Options`.
 """
 
+#: every variable of the environment that the packages read, with what it says
+VARIABLES = {
+    "FLAMBEAU_CACHE_DIR": "the folder of kernels and compiled graphs ([caching](caching.md))",
+    "FLAMBEAU_CACHE_SIZE": "how large that folder may become "
+    "(`500M`, `2G`, a number of bytes; 4 GiB)",
+    "FLAMBEAU_DEBUG_DIR": "a folder for every stage's product, as files "
+    "([debug folder](inductor.md#debug-folder))",
+    "FLAMBEAU_DEBUG_FUNCTION": "capture functions of this name only",
+    "FLAMBEAU_LOGS": "what is shown as it happens: `graph,fusion,code`, `all` "
+    "([artifacts](finding-out.md#what-is-going-on-inside))",
+    "FLAMBEAU_PROGRESS": "`0`: no line about long compilations; `1`: one even without a terminal",
+    "FLAMBEAU_RECORD_FAILURES": "a folder where a frame is recorded that capture fails on, for "
+    "`python -m flambeau replay`",
+    "FLAMBEAU_REPRO_AFTER": "`capture` or `aot`: what fails becomes a script "
+    "([a bug report](why-wrong.md#make-a-bug-report-of-it))",
+    "FLAMBEAU_REPRO_DIR": "where scripts go",
+    "FLAMBEAU_REPRO_LEVEL": "`1` to `4`: whether scripts are shrunk, and answers checked",
+    "FLAMBEAU_TRACE": "a folder where the run is recorded, for `python -m flambeau report` "
+    "([a run as a page](trace.md))",
+    "FLAMBEAU_VERIFY": "`1`: hold every program to the rules of the kernels' IR",
+}
+
 API_HEAD = """\
 # Reference
 
@@ -66,7 +88,17 @@ def options() -> str:
     sets = {name: ", ".join(f"`{k}={v}`" for k, v in each.items()) for name, each in MODES.items()}
     rows = [f"| `{name}` | {text or 'nothing'} |" for name, text in sets.items()]
     parts.append("## Modes\n\n| mode | sets |\n| --- | --- |\n" + "\n".join(rows) + "\n")
+    told = [f"| `{name}` | {_cell(text)} |" for name, text in VARIABLES.items()]
+    head = "## Variables of the environment\n\n| variable | what it says |\n| --- | --- |\n"
+    parts.append(head + "\n".join(told) + "\n")
     return "\n".join(parts)
+
+
+def read_variables(package: str) -> set[str]:
+    """The variables of the environment that a package's sources name."""
+    root = Path(str(importlib.import_module(package).__file__)).parent
+    texts = (path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"\bFLAMBEAU_[A-Z_]+[A-Z]\b", text)}
 
 
 def option_texts(kind: type) -> dict[str, str]:
