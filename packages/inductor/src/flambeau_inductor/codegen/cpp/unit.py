@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
+from flambeau_inductor.codegen.cpp.one_hot import one_hot
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.rewrite import narrow_indices, two_pass_variance
 from flambeau_inductor.indexing.expr import terms_of
@@ -74,7 +75,7 @@ def generate(
         dtypes = {short: dtype_of(name) for short, name in names.items()}
         key = (shape.x, shape.r, shape.body, tuple(dtypes.values()))
         if key not in written:
-            ready = narrow_indices(two_pass_variance(shape))
+            ready = narrow_indices(one_hot(two_pass_variance(shape)))
             kernel = emit_kernel(plan(ready, vector_bytes), dtypes.__getitem__, threads)
             number = numbers.setdefault(replace(kernel, buffers=()), len(numbers))
             if number == len(bodies):

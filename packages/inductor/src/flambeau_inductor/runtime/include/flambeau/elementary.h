@@ -20,29 +20,41 @@ FL_INLINE FL_F expm1_reduced(FL_F r) {
   return fma(r * r, p, r);
 }
 FL_INLINE FL_F nearest(FL_F x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
-// y 2^n, right for results that are denormal or overflow.
-FL_INLINE FL_F scale_by(FL_F y, FL_I n) {
-  FL_I half = n >> 1;
+// y 2^n for a whole n, right for results that are denormal or overflow; and x in [low, high], NaN
+// where it is NaN. AVX-512 has instructions for both.
+#if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
+FL_INLINE FL_F scale_by(FL_F y, FL_F n) {
+  return (FL_F)__builtin_ia32_scalefps512_mask(y, n, FL_F{}, -1, 4);
+}
+FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
+  FL_F c = (FL_F)__builtin_ia32_minps512_mask(FL_F{} + high, x, FL_F{}, -1, 4);
+  return (FL_F)__builtin_ia32_maxps512_mask(FL_F{} + low, c, FL_F{}, -1, 4);
+}
+#else
+FL_INLINE FL_F scale_by(FL_F y, FL_F whole) {
+  FL_I n = FL_AS(whole, i32), half = n >> 1;
   return y * power_of_two(half) * power_of_two(n - half);
 }
+FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
+  FL_F c = x > high ? FL_F{} + high : x;
+  return c < low ? FL_F{} + low : c;
+}
+#endif
 FL_INLINE FL_F exp(FL_F x) {
-  FL_F c = x > 89.0f ? FL_F{} + 89.0f : x;
-  c = c < -104.0f ? FL_F{} - 104.0f : c;
+  FL_F c = clamped(x, -104.0f, 89.0f);
   FL_F n = nearest(c * 0x1.715476p+0f);
   FL_F r = fma(n, FL_F{} - 0x1.62e4p-1f, c);
   r = fma(n, FL_F{} - 0x1.7f7d1cp-20f, r);
-  return scale_by(1.0f + expm1_reduced(r), FL_AS(n, i32));
+  return scale_by(1.0f + expm1_reduced(r), n);
 }
 FL_INLINE FL_F exp2(FL_F x) {
-  FL_F c = x > 129.0f ? FL_F{} + 129.0f : x;
-  c = c < -151.0f ? FL_F{} - 151.0f : c;
+  FL_F c = clamped(x, -151.0f, 129.0f);
   FL_F n = nearest(c), f = c - n;
   FL_F r = fma(f, FL_F{} + 0x1.62e43p-1f, f * -0x1.05c61p-29f);
-  return scale_by(1.0f + expm1_reduced(r), FL_AS(n, i32));
+  return scale_by(1.0f + expm1_reduced(r), n);
 }
 FL_INLINE FL_F expm1(FL_F x) {
-  FL_F c = x > 88.0f ? FL_F{} + 88.0f : x;
-  c = c < -30.0f ? FL_F{} - 30.0f : c;
+  FL_F c = clamped(x, -30.0f, 88.0f);
   FL_F n = nearest(c * 0x1.715476p+0f);
   FL_F r = fma(n, FL_F{} - 0x1.62e4p-1f, c);
   r = fma(n, FL_F{} - 0x1.7f7d1cp-20f, r);
