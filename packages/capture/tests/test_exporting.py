@@ -89,6 +89,37 @@ def test_a_change_of_an_object_is_an_error_that_names_it() -> None:
         fc.export(f, torch.randn(3))
 
 
+class Switch:
+    """What a program sets before it calls something, and resets afterwards."""
+
+    def __init__(self) -> None:
+        self.on, self.value = False, None
+
+
+SWITCH = Switch()
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_is_set_and_reset_is_no_change(left: bool) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        SWITCH.on, SWITCH.value = True, {"x": x}
+        try:
+            return x * 2 if SWITCH.on else x
+        finally:
+            SWITCH.value = None
+            SWITCH.on = left
+
+    try:
+        if left:
+            with pytest.raises(fc.ExportError, match="SWITCH"):
+                fc.export(f, torch.randn(3))
+            return
+        exported, x = fc.export(f, torch.randn(3)), torch.randn(3)
+        torch.testing.assert_close(exported(x), x * 2)
+    finally:
+        SWITCH.on = False
+
+
 def test_nothing_captured_is_an_error() -> None:
     with pytest.raises(fc.ExportError, match="0 graphs"):
         fc.export(lambda x: 3, 4)

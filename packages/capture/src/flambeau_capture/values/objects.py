@@ -444,6 +444,14 @@ class ObjectValue(Value):
                 writer.duplicate_top()
                 writer.set_attr_on_top(name, value)
 
+    def is_as_it_was(self) -> bool:
+        """Whether every attribute was set to the constant that it has anyway (set and reset)."""
+        own = getattr(self.real, "__dict__", {})
+        return all(
+            isinstance(value, Constant) and name in own and own[name] is value.as_python()
+            for name, value in self.written.items()
+        )
+
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
             if value is None:
