@@ -26,9 +26,10 @@ def test_breaks_come_with_line_edit_and_cost() -> None:
     torch.testing.assert_close(found.result, _two_breaks(x))
     assert len(found.break_reasons) == len(found.costs) >= 2
     lines = [str(reason.user_line) for reason in found.break_reasons]
-    slow = next(i for i, line in enumerate(lines) if "_slow_print" in line)
+    slow = [found.costs[i].run_ms for i, line in enumerate(lines) if "_slow_print" in line]
     quick = next(i for i, line in enumerate(lines) if "graph_break" in line)
-    assert found.costs[slow].run_ms >= 50 > found.costs[quick].run_ms
+    # the call of disable() and that of what it answers are two breaks: one of them waits
+    assert sum(slow) >= max(slow) >= 50 > found.costs[quick].run_ms
     assert all(cost.capture_ms > 0 for cost in found.costs)
     assert "ms in Python" in found.verbose and "  try: " in found.verbose
 

@@ -30,6 +30,17 @@ def test_the_profiler_counts_what_would_be_compiled_again() -> None:
     assert "5 calls would be compiled again" in report and "expected 'a'" in report
 
 
+def test_what_a_missed_call_calls_is_no_miss_of_its_own() -> None:
+    prof = fc.CompileProfiler()
+    net = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.ReLU())
+    compiled = fc.compile(net, backend=prof)
+    for size in (2, 3, 4, 2):
+        compiled(torch.randn(size, 1, 5, 5))
+    assert prof.graphs == 1
+    assert [(miss.function, miss.count) for miss in prof.misses] == [("forward", 2)]
+    assert "container.py" in prof.misses[0].filename
+
+
 def test_the_profiler_tells_breaks() -> None:
     prof = fc.CompileProfiler()
 

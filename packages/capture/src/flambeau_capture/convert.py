@@ -8,12 +8,13 @@ without compiling, unless it asked for an error.
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -54,6 +55,7 @@ from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.stopping import generator_level, levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import CellValue, GlobalsScope
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tensor import TensorValue
 
 Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
@@ -116,9 +118,12 @@ class Converter:
         entries = cache.entries(code)
         if _fits(entries, code, func, arguments, free):
             return None  # another thread has just made what this one came for
-        if self.observer is not None and entries:
-            self.observer(code, func, arguments, free)
-            return None
+        if self.observer is not None:
+            inside = _inside_missed(sys._getframe(1), code, cache)
+            if entries and not inside:
+                self.observer(code, func, arguments, free)
+            if entries or inside:
+                return None
         record = self._note_recompile(code, entries, func, arguments, free)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
@@ -220,6 +225,18 @@ class Converter:
         if self.options.debug:
             self.options.show(text())
         logs.emit(artifact, text)
+
+
+def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
+    """Whether a frame that has entries, none of which fits, has called the one that is met: it
+    runs as it is, and what it calls is no matter of its own."""
+    while frame is not None and (frame.f_code.co_filename == __file__ or frame.f_code is code):
+        frame = frame.f_back
+    while frame is not None:
+        if cache.entries(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _fits(
@@ -350,7 +367,8 @@ class _Conversion:
         finally:
             session.leave_contexts()
             compat.set_grad_enabled(grad_mode)
-        self.changes = tuple(_changed(effect) for effect in session.heap.effects())
+        effects = session.heap.effects()
+        self.changes = tuple(_changed(each) for each in effects if not _is_as_it_was(each))
         state = State(
             body=frame.prepared.body,
             cells=frame.cells,
@@ -504,6 +522,10 @@ def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
         return (1, 0)
 
     return key
+
+
+def _is_as_it_was(effect: Any) -> bool:
+    return isinstance(effect, ObjectValue) and effect.payload is None and effect.is_as_it_was()
 
 
 def _changed(effect: Any) -> str:

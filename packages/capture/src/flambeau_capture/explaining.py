@@ -175,7 +175,8 @@ def _cost(
     ended: float,
 ) -> BreakCost:
     """A break's window is from the end of its graph (of its conversion, if it has none) to the
-    start of the next graph, or to the end of the run."""
+    start of the next graph, to where a conversion begins that another break stops, or to the end of
+    the run."""
     before = [run for run in runs if run[0] >= frame.ended]
     next_converted = min(
         (f.ended - f.seconds for f in frames if f.ended > frame.ended), default=ended
@@ -183,8 +184,10 @@ def _cost(
     has_graph = bool(before) and before[0][0] < next_converted
     start = before[0][1] if has_graph else frame.ended
     end = min((run[0] for run in runs if run[0] >= start), default=ended)
+    stops = [f.ended - f.seconds for f in frames if f.stopped is not None]
+    end = min((began for began in stops if start <= began < end), default=end)
     inside = [f for f in frames if start <= f.ended - f.seconds and f.ended <= end]
-    capture = frame.seconds + sum(f.seconds for f in inside)
+    capture = sum(f.seconds - f.backend_seconds for f in (frame, *inside))
     run = max(0.0, end - start - sum(f.seconds for f in inside))
     return BreakCost(1e3 * capture, 1e3 * run)
 

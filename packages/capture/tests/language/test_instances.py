@@ -229,3 +229,47 @@ def test_a_cached_function_with_side_effects_has_them_once(capture):
         return results, calls
 
     assert run(capture) == run(lambda fn: fn)
+
+
+class Titles(typing.TypedDict, total=False):
+    x: torch.Tensor
+    k: int
+
+
+def test_a_typed_dict_is_a_dict(check):
+    def fn(t):
+        made = Titles(x=t, k=2)
+        return made["x"] * made["k"], made, type(made)
+
+    check(fn, torch.ones(2))
+
+
+def test_keywords_are_strings(check):
+    def fn(t, given):
+        try:
+            return t - 1, dict(**given)
+        except TypeError as error:
+            return t + 1, str(error)
+
+    check(fn, torch.ones(2), {"a": 1})
+    check(fn, torch.ones(2), {1: 2})
+
+
+def test_a_buffer_is_deleted_and_registered_again(capture, backend, same):
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", torch.zeros(2))
+
+        def forward(self, t):
+            del self.a
+            missing = hasattr(self, "a")
+            self.register_buffer("a", t + 1)
+            return t + self.a, missing
+
+    module = Module()
+    compiled = capture(module)
+    for _ in range(2):
+        same(compiled(torch.ones(2)), (torch.ones(2) * 3, False))
+        same(module.a, torch.ones(2) * 2)
+    assert len(backend) >= 1

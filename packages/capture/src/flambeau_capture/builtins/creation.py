@@ -11,6 +11,7 @@ import enum
 import functools
 import inspect
 import types
+import typing
 from typing import Any
 
 import torch
@@ -65,6 +66,8 @@ def instantiate(
         raise Break(reason, f"call of {kind.describe()}")
     if is_pure(python_class):
         return evaluate_call(tx, python_class, args, kwargs)
+    if typing.is_typeddict(python_class):  # a dict, whatever it is called
+        return instantiate(tx, ClassValue(dict), args, kwargs)
     if python_class.__module__ == "numpy":
         return _numpy_class(tx, python_class, args, kwargs)
     if isinstance(python_class, enum.EnumMeta):

@@ -149,9 +149,6 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
 
 
 def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
-    if isinstance(value, ObjectValue) and value.source is not None and not value.written:
-        if not value.shared:
-            tx.guard(value.source, "NOT_HASATTR", name)
     if isinstance(value, PyModuleValue | TensorValue) and value.source is not None:
         tx.guard(value.source, "NOT_HASATTR", name)
 

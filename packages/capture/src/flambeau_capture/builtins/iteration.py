@@ -166,6 +166,7 @@ for _original, _python in {
     itertools.groupby: calling.groupby,
     functools.reduce: iterating.reduce,
     functools.cmp_to_key: calling.cmp_to_key,
+    operator.call: calling.call,
     operator.itemgetter: calling.itemgetter,
     operator.attrgetter: calling.attrgetter,
     operator.methodcaller: calling.methodcaller,

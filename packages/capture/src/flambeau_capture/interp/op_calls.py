@@ -69,7 +69,10 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
     kwargs: dict[str, Value] = {}
     if int(instruction.arg or 0) & 1:
         for key, value in pairs_of(frame.tx, frame.pop()):
-            kwargs[constant_of(key)] = value
+            name = constant_of(key)
+            if not isinstance(name, str):
+                frame.tx.raise_error(TypeError, "keywords must be strings")
+            kwargs[name] = value
     args = unpack(frame.tx, frame.pop())
     fn, first = _callable(frame)
     frame.push(invoke(frame, fn, [*first, *args], kwargs))

@@ -13,6 +13,11 @@ from typing import Any
 _NOTHING = object()
 
 
+def call(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """operator.call, which Python has since 3.11."""
+    return fn(*args, **kwargs)
+
+
 def itemgetter(item: Any, *items: Any) -> Callable[[Any], Any]:
     if not items:
         return lambda obj: obj[item]

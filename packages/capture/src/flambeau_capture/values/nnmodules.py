@@ -92,7 +92,8 @@ class ModuleValue(ObjectValue):
             return found
         if self.source is not None and self.real is not None:
             for table in TABLES:
-                if isinstance(self.real.__dict__.get(table), dict):
+                entries = self.real.__dict__.get(table)
+                if isinstance(entries, dict) and name not in entries:  # or it was taken out since
                     tx.guard(InstanceAttr(self.source, table), "DICT_NOT_CONTAINS", name)
         tx.raise_error(
             AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
