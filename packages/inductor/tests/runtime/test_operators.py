@@ -6,7 +6,7 @@ import pytest
 import torch
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.runtime import operators
-from flambeau_inductor.runtime.operators import BINDINGS, WEIGHT, operator
+from flambeau_inductor.runtime.operators import BINDINGS, ROWS, WEIGHT, operator
 
 
 @pytest.mark.parametrize("target", BINDINGS)
@@ -62,3 +62,25 @@ def test_a_weight_with_gaps_is_closed_up_first(target: str, monkeypatch: pytest.
         assert torch.equal(got, some)
         assert got.is_contiguous() or got.t().is_contiguous()
     assert not weight[:, 4:].is_contiguous()
+
+
+def test_fused_attention_reads_transposed_operands() -> None:
+    """The library's kernel goes by rows: it takes a last stride that is not 1 for 1."""
+    forward, backward = (operator(target) for target in ROWS)
+    q, k, v, grad = (torch.randn(2, 3, 16, 16) for _ in range(4))
+    mask = torch.randn(2, 3, 16, 16)
+    turned = [t.mT.contiguous().mT for t in (q, k, v, grad, mask)]
+    assert all(t.stride(-1) == 16 for t in turned)
+    want, sums = forward(q, k, v, 0.0, False, attn_mask=mask, scale=0.5)
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    exact = torch.softmax(leaves[0] @ leaves[1].mT * 0.5 + mask, -1) @ leaves[2]
+    torch.testing.assert_close(want, exact)
+    got, _ = forward(*turned[:3], 0.0, False, attn_mask=turned[4], scale=0.5)
+    torch.testing.assert_close(got, exact)
+    wanted = backward(grad, q, k, v, want, sums, 0.0, False, attn_mask=mask, scale=0.5)
+    sides = (turned[3], *turned[:3], want.mT.contiguous().mT, sums)
+    found = backward(*sides, 0.0, False, attn_mask=turned[4], scale=0.5)
+    gradients = torch.autograd.grad(exact, leaves, grad)
+    for ours, theirs, best in zip(found, wanted, gradients, strict=True):
+        torch.testing.assert_close(ours, best)
+        torch.testing.assert_close(theirs, best)

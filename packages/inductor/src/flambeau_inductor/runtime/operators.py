@@ -77,6 +77,30 @@ def _with_dense_weight(target: str) -> Callable[..., Any]:
     return called
 
 
+# the CPU's fused attention, and how many of its first arguments it reads rows of, whatever their
+# strides say
+ROWS: Mapping[str, int] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": 3,
+    "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": 5,
+}
+
+
+def _of_rows(target: str) -> Callable[..., Any]:
+    call, count = overload_of(target), ROWS[target]
+
+    def called(*args: Any, attn_mask: torch.Tensor | None = None, **others: Any) -> Any:
+        mask = attn_mask
+        if mask is not None and mask.stride(-1) not in (0, 1):
+            mask = mask.contiguous()
+        return call(*map(_rows, args[:count]), *args[count:], attn_mask=mask, **others)
+
+    return called
+
+
+def _rows(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
 PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
     "aten.convolution.default": PackedConvolution,
     "mkldnn._convolution_pointwise.default": PackedOneDnn,
@@ -104,4 +128,6 @@ def operator(target: str) -> Callable[..., Any]:
         import_module("flambeau_inductor.runtime.recurrent")  # defines them; few programs do
     if target in WEIGHT:
         return _with_dense_weight(target)
+    if target in ROWS:
+        return _of_rows(target)
     return BINDINGS.get(target) or CROSSING.get(target) or overload_of(target)
