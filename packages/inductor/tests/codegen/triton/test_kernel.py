@@ -158,6 +158,51 @@ def test_a_row_of_halves_stays_in_registers(length: int, tmp_path: Path) -> None
     assert float(error.max()) < 2**-7  # the interpreter cuts off what does not fit
 
 
+def test_a_row_with_deep_reductions_stays_in_registers(tmp_path: Path) -> None:
+    """Layer norm's backward, of rows of 16 bits: three reductions wait for each other."""
+    rows, length = 3, 4001
+    x0, r0 = loops.x(), loops.r()
+    half, single = torch.bfloat16, torch.float32
+    at = x0 * length + r0
+    body = (
+        Load("x", at, half),
+        Point("cast", (0,), single),
+        Reduce("sum", 1, single),
+        Const(float(length), single),
+        Point("div", (2, 3), single),
+        Point("sub", (1, 4), single),
+        Point("mul", (5, 5), single),
+        Reduce("sum", 6, single),
+        Point("div", (7, 3), single),
+        Point("rsqrt", (8,), single),
+        Load("g", at, half),
+        Point("cast", (10,), single),
+        Load("w", r0, half),
+        Point("cast", (12,), single),
+        Point("mul", (11, 13), single),
+        Point("mul", (5, 9), single),
+        Point("mul", (14, 15), single),
+        Reduce("sum", 16, single),
+        Point("div", (17, 3), single),
+        Point("mul", (15, 18), single),
+        Point("sub", (14, 19), single),
+        Point("mul", (20, 9), single),
+        Point("cast", (21,), half),
+        Store("out", at, 22),
+    )
+    loop = Loop("norm", (Axis("x0", rows),), (Axis("r0", length),), body)
+    assert choose(loop).held
+    x, g, w = (torch.randn(*s).bfloat16() for s in ((rows, length), (rows, length), (length,)))
+    out = poisoned(rows, length, dtype=half)
+    run_loop(loop, {"x": x, "g": g, "w": w, "out": out}, tmp_path)
+    wide, slope = x.double(), g.double() * w.double()
+    centred = wide - wide.mean(1, keepdim=True)
+    scale = centred.square().mean(1, keepdim=True).rsqrt()
+    unit = centred * scale
+    expected = (slope - unit * (slope * unit).mean(1, keepdim=True)) * scale
+    torch.testing.assert_close(out.double(), expected, rtol=2**-7, atol=2**-7)
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_what_is_computed_again_is_the_same(held: bool, tmp_path: Path) -> None:
     loop = loops.softmax(4, 1000, torch.bfloat16)

@@ -107,6 +107,7 @@ class Writer:
     levels: list[int] = field(default_factory=list)
     eviction: str = ""
     in_registers: set[int] = field(default_factory=set)
+    unread: set[int] = field(default_factory=set)
 
     def kernel(self) -> TritonKernel:
         self._facts()
@@ -250,6 +251,7 @@ class Writer:
         """As `_passes`, of a row that stays in registers as it was read: what is computed from it
         is computed again for each reduction."""
         self._straight(self._early())
+        self.unread = set(self.in_registers)
         for i in self.in_registers:
             del self.ready[i]
         for level in range(max(self.levels, default=0) + 1):
@@ -369,8 +371,10 @@ class Writer:
             self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
             return
         if self.tiling.held and isinstance(instr, Load) and "r" in self.dims[i]:
-            value = f"fm.again(h{i})" if i in self.in_registers else self._value(i, instr)
-            self._line(f"h{i} = {value}")
+            if i not in self.unread:
+                value = f"fm.again(h{i})" if i in self.in_registers else self._value(i, instr)
+                self._line(f"h{i} = {value}")
+            self.unread.discard(i)
             self.in_registers.add(i)
             self.ready[i] = f"h{i}"
             return

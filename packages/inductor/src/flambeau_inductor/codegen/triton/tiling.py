@@ -48,6 +48,8 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
+HELD_ROW = 4096
+"""Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +168,7 @@ def _reduction(loop: Loop) -> Tiling:
     if loop.x and reduces_across(loop):
         return _outer_reduction(loop, rows, length)
     padded = next_power_of_two(length)
-    if padded == MAX_PERSISTENT and online_sums(loop) and _reads_halves_once(loop):
+    if padded == MAX_PERSISTENT and online_sums(loop) and _reads_halves(loop, 1):
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
         return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS)
     if padded >= MAX_PERSISTENT and online_sums(loop):
@@ -178,19 +180,24 @@ def _reduction(loop: Loop) -> Tiling:
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
             together //= 2
         warps = _warps(together * padded)
-        if _depth(loop) >= DEEP and together * padded <= 4096:
+        deep = _depth(loop) >= DEEP
+        if deep and together * padded <= 4096:
             warps *= 2
+        if deep and together == 1 and padded == HELD_ROW and _reads_halves(loop):
+            x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
+            return Tiling((x, r), warps, held=True)
         return Tiling((Dimension("x", loop.x, together), Dimension("r", loop.r, padded)), warps)
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
     )
 
 
-def _reads_halves_once(loop: Loop) -> bool:
-    """Whether all that differs along a row is one value of 16 bits an element."""
+def _reads_halves(loop: Loop, most: int | None = None) -> bool:
+    """Whether all that is read along a row is values of 16 bits, at most so many an element."""
     along = {axis.var for axis in loop.r}
     read = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
-    return len(read) == 1 and read[0].dtype in HALF and read[0].mask is None
+    plain = all(i.dtype in HALF and i.mask is None for i in read)
+    return plain and 0 < len(read) <= (most or len(read))
 
 
 def _depth(loop: Loop) -> int:
