@@ -236,6 +236,8 @@ def _run(models: Sequence[str], result: Row, kept: Path, chosen: argparse.Namesp
 
 
 def _outcome(row: Row, chosen: argparse.Namespace) -> str:
+    if NOT_BUILT in said(row):
+        return f"left out, {said(row).rpartition(NOT_BUILT + ': ')[2]}"
     if said(row):
         return f"FAILED {said(row)}"
     told = []

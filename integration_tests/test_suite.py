@@ -116,6 +116,7 @@ def test_a_crash_is_laid_to_the_system_that_did_it(runs, capsys):
     assert crash["steady"]["systems"]["incumbent"] == RIGHT
     assert list(found["not built"]) == ["lib/absent"]
     told = capsys.readouterr().out
+    assert "left out, it needs the network" in told
     assert "[2/3, " in told and "s left]" in told and "FAILED exit -11" in told
 
 

@@ -17,6 +17,9 @@ import torch
 from benchmarks.zoo.workload import Workload, flat
 from integration_tests.sweep.cases import Case, families
 
+#: the most parameters that a model may have; the tests' sweep leaves out more of them
+LARGEST = {"cpu": 350_000_000, "cuda": 2_000_000_000}
+
 #: what the command line of a suite calls them
 SUITES = {"hf": "transformers", "timm": "timm", "torchvision": "torchvision"}
 
@@ -32,7 +35,7 @@ def workload(name: str, device: str, training: bool) -> Workload:
 
     Raises ValueError for a name that no library has, NotBuilt for a model that it does not build.
     """
-    subject = _case(name).build()
+    subject = _case(name, LARGEST[device]).build()
     module = subject.module.to(device).train(training)
     given = {key: _moved(value, device) for key, value in subject.inputs[0].items()}
     keys = [key for key, value in given.items() if isinstance(value, torch.Tensor)]
@@ -50,7 +53,10 @@ def workload(name: str, device: str, training: bool) -> Workload:
     return work
 
 
-def _case(name: str) -> Case:
+def _case(name: str, largest: int) -> Case:
+    from integration_tests.sweep import timm_cases, transformers_cases  # as `families` does
+
+    timm_cases.LIMIT = transformers_cases.LIMIT = largest
     family, _, own = name.partition("/")
     for case in families()[family](True):
         if case.name == own:

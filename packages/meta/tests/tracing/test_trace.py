@@ -132,3 +132,13 @@ def test_a_folder_that_cannot_be_written_is_one_warning(tmp_path):
         result = flambeau.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     assert torch.equal(result, torch.full((2,), 2.0))
     assert len(told) == 1
+
+
+def test_a_process_group_names_the_rank(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 3)
+    with flambeau.trace(tmp_path):
+        flambeau.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    (part,) = tmp_path.iterdir()
+    assert part.name.startswith("rank3-")
+    assert json.loads((part / "process.json").read_text())["rank"] == "3"

@@ -36,7 +36,7 @@ class Writer:
     """Writes one process's events. After a fork the child must make its own."""
 
     def __init__(self, root: Path) -> None:
-        rank = os.environ.get("RANK", "")
+        rank = _rank()
         head = f"rank{rank}-" if rank else ""
         root.mkdir(parents=True, exist_ok=True)
         self.process = os.getpid()
@@ -84,3 +84,11 @@ class Writer:
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
+
+
+def _rank() -> str:
+    """This process's rank, where it is one of several; else nothing."""
+    own = torch.distributed
+    if own.is_available() and own.is_initialized():
+        return str(own.get_rank())
+    return os.environ.get("RANK", "")
