@@ -132,6 +132,11 @@ def replace_value(wrapper: torch.Tensor, value: torch.Tensor) -> None:
     torch._functionalize_sync(wrapper)  # type: ignore[no-untyped-call]
 
 
+def keep_value(wrapper: torch.Tensor, value: torch.Tensor) -> None:
+    """Let a functional tensor take its metadata from the value that it stands for."""
+    torch._functionalize_replace(wrapper, value)
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """A number equal for two tensors exactly if they share a storage (both being alive)."""
     return int(tensor.untyped_storage()._cdata)
@@ -277,6 +282,15 @@ def operator_named(name: str) -> Any:
 def is_higher_order(target: object) -> bool:
     """Whether something is an operator that takes functions, as `cond` does."""
     return isinstance(target, torch._ops.HigherOrderOperator)
+
+
+def is_custom_op(func: Any) -> bool:
+    """Whether an operator was made by `torch.library.custom_op`, as far as torch tells."""
+    try:
+        from torch._library.custom_ops import OPDEFS  # not a module of every torch
+    except ImportError:
+        return False
+    return func._schema.name in OPDEFS
 
 
 def is_operator_packet(target: object) -> bool:

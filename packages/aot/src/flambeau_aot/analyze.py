@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
+from flambeau_aot.input_hooks import Handle
 from flambeau_aot.joint.bind import Part
 from flambeau_aot.joint.spans import in_whole_memory
 from flambeau_aot.joint.tracer import Tracer, beside_autograd
@@ -142,6 +143,8 @@ class _Results:
         if not isinstance(result, torch.Tensor) or not is_functional(result):
             if isinstance(result, FakeTensor):
                 raise Unsupported("a fake value escaped the trace as a result")
+            if isinstance(result, Handle):
+                raise Unsupported("the handle of a hook on an input is a result")
             return Literal(result)
         if id(result) in self.by_wrapper:
             return IsInput(self.by_wrapper[id(result)])

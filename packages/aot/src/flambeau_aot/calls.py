@@ -26,6 +26,8 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.casts import CASTING, LeavesToCast
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
+from flambeau_aot.input_hooks import InputHooks
+from flambeau_aot.joint.regions import Regions
 from flambeau_aot.joint.spans import STRIDED, Spans
 from flambeau_aot.joint.values import refuse_memory
 from flambeau_aot.norms import (
@@ -39,6 +41,7 @@ from flambeau_aot.sparse import Bags, SparseUses
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
+    count_again,
     has_gaps,
     lay_out_again,
     write_keeping_strides,
@@ -79,12 +82,12 @@ REWRITES: dict[Any, Callable[..., Any]] = {
 
 # What a program may ask of an input while it is traced that its stand-in cannot answer.
 _ASKED_OF_INPUTS: dict[Any, str] = {
-    torch.Tensor.register_hook: "register_hook on an input; the hook would outlive this call",
     torch.Tensor.register_post_accumulate_grad_hook: "a hook on the gradient of an input",
     _getter("grad"): "reading .grad of an input; pass the gradient as an argument",
     _getter("grad_fn"): "reading .grad_fn of an input",
     torch.Tensor.retain_grad: "retain_grad on an input",
 }
+_DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 _IS_LEAF = _getter("is_leaf")
 _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
@@ -135,16 +138,12 @@ def _is_basic(index: Any) -> bool:
     return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
-def _nothing() -> None:
-    """Where nobody looks."""
-
-
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
     leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What
     its stand-in would answer wrongly is answered for an input here, or refused. hooked: where the
-    tensors are noted on whose gradients the program puts hooks. look: called before every call of
+    tensors are noted on whose gradients the program puts hooks. regions: told of every call of
     the program. gaps: tensors with memory between their elements, and their values. views: where
     views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
     inputs that are views made with grad disabled. sparse: where embeddings with sparse gradients
@@ -152,7 +151,8 @@ class RewriteCalls(TorchFunctionMode):
     higher_order: what is called in place of operators that take functions, by name. spans: places
     in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
     leaves. members: stand-ins of inputs that share memory which is written to. inputs:
-    for the stand-in of each other input, whether that is a view. stays_without_grad: whether the
+    for the stand-in of each other input, whether that is a view. input_hooks: where hooks on the
+    gradients of inputs are noted. stays_without_grad: whether the
     program must not enable grad, for stand-ins that do not require it and inputs that do.
     """
 
@@ -160,7 +160,7 @@ class RewriteCalls(TorchFunctionMode):
         self,
         leaves: Mapping[int, bool] | None = None,
         hooked: list[torch.Tensor] | None = None,
-        look: Callable[[], None] | None = None,
+        regions: Regions | None = None,
         gaps: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
         views: Views | None = None,
         ambiguous: frozenset[int] = frozenset(),
@@ -174,11 +174,12 @@ class RewriteCalls(TorchFunctionMode):
         stays_without_grad: bool = False,
         members: frozenset[int] = frozenset(),
         inputs: Mapping[int, bool] | None = None,
+        input_hooks: InputHooks | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
         self.hooked = [] if hooked is None else hooked
-        self.look = look or _nothing
+        self.regions = regions or Regions()
         self.gaps = list(gaps)
         self.reshaped: list[torch.Tensor] = []
         self.views = views or Views()
@@ -194,13 +195,16 @@ class RewriteCalls(TorchFunctionMode):
         self.members = members
         self.inputs = inputs or {}
         self.detached: set[int] = set()
+        self.input_hooks = input_hooks or InputHooks({})
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        self.look()
+        self.regions.look()
         self.views.refuse_stale((*args, *(kwargs or {}).values()))
         result = self._call(func, args, kwargs or {})
+        self.views.made(result)
+        self.regions.called(func, args, result)
         if torch.is_grad_enabled():
             if self.stays_without_grad:
                 raise Unsupported(
@@ -208,7 +212,6 @@ class RewriteCalls(TorchFunctionMode):
                     "with an argument that is a view, made with grad disabled, of a tensor that "
                     "requires grad; pass a clone"
                 )
-            self.views.made(result)
         return result
 
     def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -218,6 +221,11 @@ class RewriteCalls(TorchFunctionMode):
             args, kwargs = self.casts.given(args, kwargs)
         if func in STRIDED:
             args, kwargs = self.spans.counted(func, args, kwargs)
+        if func in _DIFFERENTIATE and self.input_hooks.found:
+            raise Unsupported(
+                "the program differentiates after it has put a hook on an input (register_hook); "
+                "put the hook on it outside the region"
+            )
         if is_higher_order(func):
             kept = self.higher_order.get(func.name())
             if kept is not None:
@@ -244,25 +252,48 @@ class RewriteCalls(TorchFunctionMode):
                 self.gaps.append((made, current_value(made)))
             return made
         if not isinstance(target, torch.Tensor):
-            if getattr(func, "__name__", "") in WRITE_TO_LISTS:
+            name = getattr(func, "__name__", "")
+            if name in WRITE_TO_LISTS:
+                self._refuse_writes(name, args, kwargs)
                 return write_to_list(func, args, kwargs, self._call)
             return self._user_operator(func, args, kwargs)
+        if (
+            func is torch.Tensor.register_hook
+            and id(target) in self.leaves
+            and target.requires_grad
+        ):
+            return self.input_hooks.put(target, args, kwargs)
         answer = self._of_input(func, target, args)
         if answer is not None:
             return answer
         if func is torch.Tensor.register_hook:
             self.hooked.append(target)
         name = getattr(func, "__name__", "")
-        if name.split(".")[0] == "as_strided_":
-            # A functional tensor then still counts its elements of before, and so do gradients.
-            raise Unsupported("as_strided_, in place; use as_strided, and return what it gives")
+        if name.split(".")[0] in RESHAPE_IN_PLACE:
+            self._reshape(name, target)
         if writing_operator(func) is not None:
             return self._user_operator(func, args, kwargs)
+        if self.regions.count and writes_in_place(name):
+            self.regions.refuse_unseen(target)
         if name.endswith("_") and torch.is_grad_enabled():
             self._refuse_write(name, target, args)
         if not target.is_contiguous() or base_of(target) is not target:
-            return write_keeping_strides(target, func, args, kwargs)
-        return func(*args, **kwargs)
+            result = write_keeping_strides(target, func, args, kwargs)
+        else:
+            result = func(*args, **kwargs)
+        if name.split(".")[0] == "as_strided_" and is_functional(target):
+            count_again(target)
+        return result
+
+    def _reshape(self, name: str, target: torch.Tensor) -> None:
+        """A tensor is about to be given another shape in place."""
+        if name.split(".")[0] == "as_strided_":
+            if base_of(target) is not target:
+                # Autograd would take it again by the view that it was.
+                raise Unsupported(
+                    "as_strided_, in place, of a view; use as_strided, and return what it gives"
+                )
+        self.views.reshaped(target)
 
     def _of_input(self, func: Any, target: torch.Tensor, args: tuple[Any, ...]) -> Any:
         """What is answered in place of an input's stand-in; None where it may answer itself."""
@@ -353,6 +384,14 @@ class RewriteCalls(TorchFunctionMode):
             return call_without_writing(writing, args, kwargs)
         return func(*args, **kwargs)
 
+    def _refuse_writes(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The same for an operator that writes to a list of tensors."""
+        given = [(*item,) if isinstance(item, (list, tuple)) else (item,) for item in args[1:]]
+        others = tuple(value for item in given for value in item)
+        if torch.is_grad_enabled():
+            for target in args[0] if args else kwargs["self"]:
+                self._refuse_write(name.removeprefix("_foreach_"), target, (target, *others))
+
     def _refuse_write(self, name: str, target: torch.Tensor, args: tuple[Any, ...]) -> None:
         """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
         of a tensor reshaped in place: autograd would take its views again of the new shape."""
@@ -360,9 +399,11 @@ class RewriteCalls(TorchFunctionMode):
             return
         base = base_of(target)
         if not base.requires_grad:
-            given = any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
-            if given and id(base) in self.ambiguous:
-                raise RuntimeError(_AMBIGUOUS)
+            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
+                if id(base) in self.ambiguous:
+                    raise RuntimeError(_AMBIGUOUS)
+                self.views.recorded(target)
+                self.views.refuse_stale((target,))
             return
         if id(base) in self.parts and base is not target and base.is_leaf:
             # In eager they are both views of a tensor that requires no grad.
@@ -382,7 +423,6 @@ class RewriteCalls(TorchFunctionMode):
             )
         if name in RESHAPE_IN_PLACE:
             self.reshaped.append(base)
-            self.views.reshaped(base)
         elif any(base is item for item in self.reshaped):
             raise Unsupported(
                 "a write to a tensor that requires grad and was given another shape in place; "

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import is_operator, is_operator_packet
+from flambeau_aot._torch_compat import is_custom_op, is_operator, is_operator_packet
 from flambeau_aot.errors import Unsupported
 
 NAMESPACE = "flambeau_aot_functional"
@@ -38,7 +38,9 @@ def call_without_writing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     for argument, value in zip(func._schema.arguments, args, strict=False):
         given[argument.name] = value
     tensors = [value for value in given.values() if isinstance(value, torch.Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if recorded and (func._schema.returns or not is_custom_op(func)):
+        # What `custom_op` makes writes beside autograd, as the copies below do.
         raise Unsupported(
             f"{func} writes to an argument and is given a tensor that requires grad; "
             "call it under torch.no_grad(), or give it a form that returns the new value"

@@ -226,7 +226,8 @@ class Plan:
     reshapes: inputs given another shape. begin_grad: inputs on which the program calls
     requires_grad_(). end_grad: those on which it calls detach_(). touched: inputs whose version
     counter is to be raised although nothing is copied into them. beside: inputs that share the
-    memory, and so the counter, of one that is touched or reshaped.
+    memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
+    program puts on the gradients of inputs.
     """
 
     inputs: InputPlan
@@ -243,6 +244,7 @@ class Plan:
     end_grad: tuple[int, ...] = ()
     touched: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
+    hooks: tuple[tuple[int, Any], ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
@@ -273,6 +275,7 @@ class Plan:
             or self.reshapes
             or self.begin_grad
             or self.end_grad
+            or self.hooks
             or self.touched
             or any(not update.counted for update in self.updates)
             or any(
@@ -305,4 +308,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         end_grad=tuple(moved(primal) for primal in plan.end_grad),
         touched=tuple(moved(primal) for primal in plan.touched),
         beside=tuple(moved(primal) for primal in plan.beside),
+        hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
     )

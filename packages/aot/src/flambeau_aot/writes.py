@@ -19,6 +19,7 @@ from flambeau_aot._torch_compat import (
     current_value,
     has_metadata_mutation,
     is_functional,
+    keep_value,
     raise_version,
     replace_value,
     storage_key,
@@ -33,9 +34,15 @@ WRITE_TO_LISTS = frozenset(
 _SIGNS = ("add", "sub", "mul", "truediv", "div", "and", "or", "xor", "pow", "mod", "floordiv")
 _IN_PLACE_SIGNS = frozenset(f"__i{name}__" for name in _SIGNS)
 RESHAPE_IN_PLACE = frozenset(
-    f"{name}_" for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze")
+    f"{name}_"
+    for name in ("t", "transpose", "swapdims", "swapaxes", "squeeze", "unsqueeze", "as_strided")
 )
 _NO_WRITE = frozenset(("requires_grad_", "detach_", "share_memory_"))
+
+
+def count_again(wrapper: torch.Tensor) -> None:
+    """After `as_strided_` a functional tensor goes on counting its elements of before."""
+    keep_value(wrapper, current_value(wrapper))
 
 
 def writes_in_place(name: str) -> bool:

@@ -62,6 +62,10 @@ EAGER_ALONE: dict[str, str] = {
         "a view made with grad disabled, of memory that the program writes to afterwards: the "
         "compiled program makes the view after the write, and nothing is ambiguous"
     ),
+    "gradient of another shape": (
+        "a caller writes to a result that is a view and was given another shape in place: eager "
+        "takes the view again in its shape of before; the compiled program returns no such view"
+    ),
     "detached after it was saved": (
         "eager has kept a value that is detached in place; the compiled program kept another, or "
         "computes it again, and no value is another for being detached"

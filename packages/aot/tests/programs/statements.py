@@ -195,6 +195,8 @@ PURE: dict[str, Statement] = {
     "custom operator": real("torch.ops.flambeau_aot_tests.cube({a})"),
     "detached under no_grad": real("frozen({a})"),
     "item of shape": real("{a} * {a}.shape[0]", 1),
+    "pole": real("({a} * 0.0).sqrt()"),
+    "pole of two": floats("torch.where({a} > 0, {b}, 0.0 * {a}).abs().sqrt()"),
 }  # fmt: skip
 
 VIEWS: dict[str, Statement] = {
@@ -273,6 +275,7 @@ METADATA: dict[str, Statement] = {
     "requires_grad_ in place": lambda o: None if o.x.requires_grad else f"{o.a}.requires_grad_()",
     "hook": lines("r = {a} * 1\nr.is_leaf or r.register_hook(lambda g: g * 2)"),
     "hook on value": lines("{a}.is_leaf or {a}.register_hook(lambda g: g * 0.5)"),
+    "hook that adds": lines("{a}.is_leaf or {a}.register_hook(lambda g: g + 0.125)"),
     "saved tensors hooks": lines("with halved():\n    r = {a} * {a}.sin()"),
 }  # fmt: skip
 

@@ -13,25 +13,32 @@ result of the program that nothing else reads is not kept, so that it may be wri
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import (
+    base_of,
     checkpoint_hooks_on_top,
     guard_top_hooks,
     is_operator,
+    storage_key,
     swap_top_hooks,
     top_hooks_are,
     version,
     watch_checkpoint_policy,
 )
+from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.values import guarded
 
 REGION = "checkpointed region"
 """Metadata key of a node's region while the program is traced."""
 
 POLICY = "recompute"
+
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 
 
 class Regions:
@@ -41,6 +48,8 @@ class Regions:
         self.count = 0
         self.inside: int | None = None
         self.last: fx.Node | None = None
+        self._read: set[int] = set()
+        self._data: dict[int, torch.Tensor] = {}
 
     def look(self) -> None:
         """Called before every torch function of the program: is a region entered or left?"""
@@ -51,6 +60,22 @@ class Regions:
         elif not top_hooks_are(_pack):
             guard_top_hooks(guarded)
         self.inside = self.count if self.count and top_hooks_are(_pack) else None
+
+    def called(self, func: Any, args: Sequence[Any], result: Any) -> None:
+        """Note what a function of the program has read inside of a region, and aliases that
+        autograd knows nothing of."""
+        if self.inside is not None:
+            self._read.update(storage_key(x) for x in args if isinstance(x, torch.Tensor))
+        if func == _DATA:
+            self._data[id(result)] = result
+
+    def refuse_unseen(self, target: torch.Tensor) -> None:
+        """Raise where a write to an alias would be read, unnoticed, when a region runs again."""
+        if id(base_of(target)) in self._data and storage_key(target) in self._read:
+            raise Unsupported(
+                "a write through `data` to a tensor that a checkpointed region has read, and would "
+                "read again in the backward pass; write to a clone"
+            )
 
     def leave(self) -> None:
         """No user code runs any more."""

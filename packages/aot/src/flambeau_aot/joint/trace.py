@@ -292,6 +292,7 @@ def _trace(
         reshapes=tuple(effects.reshapes),
         begin_grad=tuple(effects.begin_grad),
         end_grad=tuple(effects.end_grad),
+        hooks=effects.hooks,
         touched=tuple(effects.touched),
         beside=_beside(effects, primals),
     )
@@ -408,7 +409,7 @@ def run_program(
     calls = RewriteCalls(
         leaves,
         tracer.hooked,
-        tracer.regions.look,
+        tracer.regions,
         gaps,
         tracer.views,
         ambiguous,
@@ -422,7 +423,9 @@ def run_program(
         stays_without_grad,
         frozenset(id(part.wrapper) for part in parts if not part.requires_grad),
         {id(item.wrapper): item.is_view for item in stand_ins},
+        tracer.input_hooks,
     )
+    tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
 

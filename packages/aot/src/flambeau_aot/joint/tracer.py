@@ -31,6 +31,7 @@ from flambeau_aot._torch_compat import (
     sequence_number,
 )
 from flambeau_aot.errors import Unsupported
+from flambeau_aot.input_hooks import InputHooks
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
@@ -89,6 +90,7 @@ class Tracer(TorchDispatchMode):
         self.draws_in_backward = True
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
+        self.input_hooks = InputHooks({})
         # By name, what is called with this tracer in place of operators that take functions.
         self.higher_order: Mapping[str, Callable[..., Any]] = {}
         # Views of tensors that the program may reshape in place.

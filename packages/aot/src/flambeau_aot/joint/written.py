@@ -25,6 +25,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn
+from flambeau_aot.input_hooks import Hook
 from flambeau_aot.joint.bind import Part, WritesOverlap
 from flambeau_aot.joint.tracer import Tracer
 from flambeau_aot.plan import InputUpdate, OutputPlan, Reshape, ViewOfInput, ViewStep
@@ -58,6 +59,7 @@ class Effects:
     reshapes: list[Reshape] = field(default_factory=list)
     begin_grad: list[int] = field(default_factory=list)
     end_grad: list[int] = field(default_factory=list)
+    hooks: tuple[tuple[int, Hook], ...] = ()
     touched: list[int] = field(default_factory=list)
     finals: list[torch.Tensor] = field(default_factory=list)
 
@@ -87,6 +89,8 @@ def plan_inputs(
     parts: Sequence[Part],
 ) -> None:
     """Fill in all of `effects` but the results."""
+    places = {id(item.wrapper): index for index, item in enumerate(stand_ins)}
+    effects.hooks = tuple((places[key], hook) for key, hook in tracer.input_hooks.found)
     for index, (tensor, item) in enumerate(zip(primals, stand_ins, strict=True)):
         _plan_input(tracer, effects, index, tensor, item)
     if effects.updates and tracer.reaches_between:

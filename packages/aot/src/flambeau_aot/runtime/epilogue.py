@@ -61,6 +61,8 @@ def epilogue(plan: Plan) -> Epilogue | None:
         return None
 
     def finish(primals: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
+        for primal, hook in plan.hooks:
+            primals[primal].register_hook(_where_defined(hook))
         if silent:
             update(primals, outputs)
         if unseen:
@@ -87,6 +89,11 @@ def epilogue(plan: Plan) -> Epilogue | None:
         return values
 
     return finish
+
+
+def _where_defined(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook, not called for a gradient that nobody asked for, as in eager."""
+    return lambda grad: None if grad is None else hook(grad)
 
 
 def _nothing(primals: Sequence[torch.Tensor], outputs: Sequence[Any]) -> None:
