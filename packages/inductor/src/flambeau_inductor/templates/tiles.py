@@ -81,6 +81,7 @@ DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
     (64, 128, 128, 4, 4, 0),
     (128, 64, 128, 4, 4, 0),
     (64, 64, 128, 4, 5, 0),
+    (64, 32, 128, 4, 5, 0),
 )
 """Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
 
@@ -97,13 +98,13 @@ def candidates(
 ) -> tuple[Tile, ...]:
     """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
 
-    With `described`, as many with descriptors and the two best without.
+    With `described`, as many with descriptors and half as many without.
     """
     plain = [(*shape, 0) for shape in SHAPES]
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
     first = _best(DESCRIBED, True, (m, n, k, batch), itemsize, parts)[:most]
-    return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[:2])
+    return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[: most // 2])
 
 
 def _best(
