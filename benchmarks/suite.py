@@ -52,7 +52,10 @@ def steady(arguments: Sequence[str], systems: Sequence[str], caches: str, timeou
         return together
     found: Row = {"systems": {}, "together": together["failed"]}
     for system in systems:
-        alone = ended(["steady", *arguments, "--systems", "eager", system], caches, timeout)
+        alone = together
+        if len(systems) > 1:
+            alone = ended(["steady", *arguments, "--systems", "eager", system], caches, timeout)
+        alone = dict(alone)
         rows = alone.pop("systems", {})
         own = rows.pop(system, {"failed": alone.get("failed", "no result")})
         found = {**alone, **found, "systems": {**rows, **found["systems"], system: own}}

@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 
@@ -102,3 +104,21 @@ def test_random_numbers_go_on_as_without():
     torch.manual_seed(5)
     got = flambeau.compile(noisy, verify=True)(torch.zeros(4))
     assert torch.equal(got, want)
+
+
+def test_random_numbers_of_ones_own_are_not_called_wrong():
+    compiled = flambeau.compile(
+        lambda x: torch.nn.functional.dropout(x, 0.5) * 2, verify=True, options={"random": "philox"}
+    )
+    with pytest.warns(flambeau.FlambeauWarning, match="not checked") as told:
+        for _ in range(3):
+            compiled(torch.ones(64))
+    assert len(told) == 1 and flambeau.report(compiled).fallbacks == ()
+
+
+def test_what_draws_as_eager_does_is_checked():
+    compiled = flambeau.compile(lambda x: torch.nn.functional.dropout(x, 0.5) * 2, verify=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", flambeau.FlambeauWarning)
+        compiled(torch.ones(64))
+    assert flambeau.report(compiled).fallbacks == ()

@@ -32,6 +32,10 @@ class Choices:
     aot: flambeau_aot.Options = field(default_factory=flambeau_aot.Options)
     inductor: flambeau_inductor.Options = field(default_factory=flambeau_inductor.Options)
 
+    def comparable(self) -> Choices:
+        """The same with eager's random numbers, without which no answer can be compared."""
+        return replace(self, inductor=replace(self.inductor, random="eager"))
+
 
 def known_options() -> dict[str, str]:
     """Every option as `stage.name`, by each spelling: the full one, and `name` where unique."""

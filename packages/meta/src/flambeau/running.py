@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from flambeau._torch_compat import pytree
-from flambeau.judging import Observed, named
+from flambeau.judging import Observed, difference, named
 
 SEED = 20221202
 
@@ -27,16 +27,18 @@ def observe(
     modules: Sequence[torch.nn.Module] = (),
     *,
     backward: bool = True,
+    seed: int = SEED,
 ) -> Observed:
     """Run once on copies of the arguments.
 
     backward: results that require grad are differentiated, with cotangents that are the same in
-    every run, and the gradients of arguments and parameters are observed too.
+    every run, and the gradients of arguments and parameters are observed too. seed: of torch's
+    random numbers.
     """
     given, named_given = copied((tuple(args), dict(kwargs or {})))
     leaves = [leaf for leaf in pytree.tree_leaves((given, named_given)) if _tensor(leaf)]
     with kept_state(modules), torch.random.fork_rng(devices=_devices(leaves)):
-        torch.manual_seed(SEED)
+        torch.manual_seed(seed)
         try:
             result = fn(*given, **named_given)
             values = [(name, _held(value)) for name, value in named("output", result)]
@@ -50,6 +52,14 @@ def observe(
         except Exception as error:  # the program's own, or the compiler's: it is what is observed
             return Observed(error=error)
     return Observed(tuple(values))
+
+
+def draws(
+    fn: Callable[..., Any], args: Sequence[Any], modules: Sequence[torch.nn.Module] = ()
+) -> bool:
+    """Whether a program's results depend on torch's random numbers."""
+    one, other = (observe(fn, args, None, modules, backward=False, seed=seed) for seed in (1, 2))
+    return difference(one, other) is not None
 
 
 def in_double(

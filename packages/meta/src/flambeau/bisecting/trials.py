@@ -51,8 +51,8 @@ class Program:
             self.exact.append(in_double(self.fn, args, kwargs, self.modules))
 
     def choices(self) -> Choices:
-        """The user's options, with a cache of this bisection's own."""
-        made = choose(None, self.options)
+        """The user's options, with a cache of this bisection's own and eager's random numbers."""
+        made = choose(None, self.options).comparable()
         return replace(made, inductor=replace(made.inductor, cache_dir=self.cache_dir))
 
     def judge(self, place: int, got: Observed) -> Difference | None:

@@ -53,10 +53,10 @@ class GraphCheck:
         """Compile from nothing, raising what goes wrong."""
         gm, _ = copied_graph(gm)
         if self.backend == HALF:
-            return _half(gm, inputs, self.choices)
+            return _half(gm, inputs, self.choices.comparable())
         recorder = Recorder()
         recorder.watch.tailor = lambda options, graph, half: options  # nothing from the disk
-        request = Request(self.choices, recorder, strict=True)
+        request = Request(self.choices.comparable(), recorder, strict=True)
         made = resolve(found_backend(self.backend), request)
         compiled: Callable[..., Any] = made(gm, list(inputs))
         return compiled
