@@ -11,11 +11,13 @@ import compileall
 from importlib.util import find_spec
 
 PACKAGES = ("flambeau", "flambeau_aot", "flambeau_capture", "flambeau_inductor", "flambeau_prims")
+SHARED = ("sympy", "mpmath", "networkx", "triton")
+"""What both compilers import."""
 
 
 def as_installed() -> None:
-    """Compile the packages that a child of this process would import."""
-    for name in PACKAGES:
+    """Compile the packages that a child of this process would import, where that is not done."""
+    for name in (*PACKAGES, *SHARED):
         spec = find_spec(name)
         for folder in (spec.submodule_search_locations or ()) if spec else ():
             compileall.compile_dir(folder, quiet=2)
