@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import linecache
+import logging
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -124,7 +126,6 @@ MODULE_SETATTR = torch.nn.Module.__setattr__
 
 # -- families of callables -----------------------------------------------------------------------
 
-VARIABLE_FUNCTIONS: Any = torch._C._VariableFunctions
 TENSOR_BASE: type = torch._C.TensorBase
 
 
@@ -141,12 +142,6 @@ def operator_namespaces() -> tuple[Any, ...]:
         torch.linalg,
         torch.fft,
     )
-
-
-@functools.cache
-def variable_function_owners() -> tuple[Any, ...]:
-    """The classes whose static methods torch's functions are."""
-    return (getattr(torch.sin, "__self__", None), torch._C._VariableFunctions)
 
 
 def never_under_capture() -> tuple[Any, ...]:
@@ -518,6 +513,33 @@ def _shape_environment(mode: Any) -> Any:
         # what operators answered is kept for the process, and would keep every environment with it
         mode.cache_enabled = False
     return mode.shape_env
+
+
+class _Quiet(logging.Filter):
+    """Keeps torch from logging, traceback and all, that an operator refuses fake tensors: capture
+    takes that as an answer, and the program sees torch's error when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(self.asking, "now", False)
+
+
+_quiet = _Quiet()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet)
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """An operator is asked what it does with fake tensors; a refusal is no news on this thread."""
+    before = getattr(_quiet.asking, "now", False)
+    _quiet.asking.now = True
+    try:
+        yield
+    finally:
+        _quiet.asking.now = before
 
 
 def symbolic_kernels(mode: Any) -> contextlib.AbstractContextManager[Any]:

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import threading
 import types
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +21,13 @@ import torch
 from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
 from flambeau_capture.convert import Converter
-from flambeau_capture.errors import CaptureWarning
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
 from flambeau_capture.records import Records
+from flambeau_capture.skipping import skip_code
 from flambeau_capture.source import Scope
+from flambeau_capture.user_warnings import warn
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,7 +93,7 @@ class _LimitWarning:
                 f". The guard that failed last: {failure.guard}, expected {failure.expected}, "
                 f"got {failure.got}"
             )
-        warnings.warn(text, CaptureWarning, stacklevel=3)
+        warn(text)
 
 
 @overload
@@ -166,13 +166,29 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     if not callable(target):
         raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
     compiler = Compiler(backend, options)
-    made = compiled(target, compiler.cache)
+    made = compiled(_in_sight(target), compiler.cache)
     try:
         functools.update_wrapper(made, target)
     except AttributeError:
         functools.update_wrapper(made, type(target).__call__)
     made.__dict__["__flambeau_compiler__"] = compiler
     return made
+
+
+def _in_sight(target: Callable[..., Any]) -> Callable[..., Any]:
+    """The target, or a function that calls it, where it has no code of its own that capture would
+    look at: what torch.func.vmap answers, an optimizer's `step`, an operator."""
+    code = getattr(getattr(target, "__func__", target), "__code__", None)
+    left_alone = isinstance(code, types.CodeType) and skip_code(code)
+    if not left_alone and not isinstance(target, types.BuiltinFunctionType):
+        return target
+    name = getattr(target, "__name__", type(target).__name__)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__code__ = call.__code__.replace(co_filename=f"<call of {name}>", co_name=name)
+    return call
 
 
 def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:

@@ -11,7 +11,6 @@ import gc
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
@@ -35,7 +34,7 @@ from flambeau_capture.emit.frame import State, emit_break, emit_return
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.errors import BackendError, CaptureWarning, RecompileError
+from flambeau_capture.errors import BackendError, RecompileError
 from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
@@ -53,6 +52,7 @@ from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
 from flambeau_capture.source import Held, Local, Scope, Source
 from flambeau_capture.stopping import generator_level, levels_of
+from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import CellValue, GlobalsScope
 from flambeau_capture.values.objects import ObjectValue
@@ -187,7 +187,7 @@ class Converter:
                 raise
             conversion.outcome = "backend failed"
             self.records.backend_errors.append(error)
-            warnings.warn(f"{error}; {code.co_name} runs eagerly", CaptureWarning, stacklevel=2)
+            warn(f"{error}; {code.co_name} runs eagerly")
             return SKIP
         except SkipFrame as reason:
             reason.__traceback__ = None  # it leads to the program's frames, which are to end
@@ -202,11 +202,9 @@ class Converter:
             first = not self.records.internal_errors
             self.records.internal_errors.append(error)
             if first:
-                warnings.warn(
+                warn(
                     f"capture failed on {code.co_name} ({type(error).__name__}: {error}); it runs "
-                    f"eagerly. This is a fault of flambeau-capture.{recorded}",
-                    CaptureWarning,
-                    stacklevel=2,
+                    f"eagerly. This is a fault of flambeau-capture.{recorded}"
                 )
             return SKIP
         finally:

@@ -169,7 +169,7 @@ class GraphBuilder:
         """Compute an operation's result on fake tensors; arguments hold nodes."""
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
-        with compat.symbolic_kernels(self.fake_mode), self.fake_mode:
+        with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode:
             if op == "call_method":
                 return getattr(plain[0], target)(*plain[1:], **named)
             return target(*plain, **named)

@@ -98,3 +98,32 @@ def test_a_mapped_function_that_writes_runs_in_python(capture):
     given = x(3, 4)
     assert torch.equal(capture(run)(given), given * 6)
     assert log == ["one"]
+
+
+class Mapped(torch.nn.Module):
+    """Holds what transforms have made before, as models do."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(3))
+        self.rows = torch.func.vmap(self.one, in_dims=(0, None))
+        self.slope = torch.func.grad(lambda a: (a**3).sum())
+        self.second = torch.func.hessian(lambda a: (a**3).sum())
+        self.jacobian = torch.func.jacrev(lambda a, b: a * b, argnums=1)
+
+    def one(self, x, k):
+        return (x * self.w).sum() * k
+
+    def forward(self, x):
+        return self.rows(x, 2.0), self.slope(x), self.second(x[0]), self.jacobian(x, x)
+
+
+def test_transforms_made_before_the_call(capture, backend, same):
+    module, t = Mapped(), torch.randn(4, 3)
+    compiled = capture(module)
+    same(compiled(t), module(t))
+    same(compiled(t * 2), module(t * 2))
+    assert len(backend) == 1
+    module.slope = torch.func.grad(lambda a: (a**2).sum())
+    same(compiled(t), module(t))
+    assert len(backend) == 2

@@ -25,6 +25,7 @@ from flambeau_capture.values.callables import (
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.tensor import graph_call
+from flambeau_capture.values.transforms import transformed
 
 # Modules of Python code that capture does not interpret, by prefix, with the reason to give.
 NOT_INTERPRETED: dict[str, str] = {
@@ -90,6 +91,9 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     hidden = compat.hidden_from_others(real)
     if hidden is not None:
         return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
+    made = transformed(tx, fn)
+    if made is not None:
+        return tx.call(made, args, kwargs)
     module = real.__module__ or ""
     if module == "importlib.metadata" and real.__name__ in ("version", "packages_distributions"):
         return evaluate_call(tx, real, args, kwargs)  # what is installed stays for a process

@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import linecache
 import sys
-import warnings
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any, NoReturn
@@ -24,7 +23,6 @@ from flambeau_capture.builtins.creation import instantiate, new_object
 from flambeau_capture.bytecode.decode import UnknownOpcode
 from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
-from flambeau_capture.errors import CaptureWarning
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.identity import IdentityMap
@@ -42,6 +40,7 @@ from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
+from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.attributes import assume_special_methods
 from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.classes import ClassValue
@@ -140,7 +139,7 @@ class Session(Tracer):
     def _unreadable(self, code: CodeType, error: UnknownOpcode) -> Exception:
         if self.frames:
             return Break("FB0008", f"{error} in {code.co_name}")
-        warnings.warn(f"{code.co_name} runs eagerly: {error}", CaptureWarning, stacklevel=2)
+        warn(f"{code.co_name} runs eagerly: {error}")
         return SkipFrame(str(error))
 
     def _limit_steps(self) -> None:

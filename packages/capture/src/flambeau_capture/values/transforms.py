@@ -6,6 +6,7 @@ of the arguments is an argument of the body, so that torch can differentiate by 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from typing import Any
@@ -19,6 +20,7 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.bodies import Place, arguments, capture_body, places
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.tensor import TensorValue, record_call
 from flambeau_capture.values.vmaps import make_vmap
 
@@ -88,6 +90,33 @@ def _register(kind: str, fn: Any) -> None:
 for _kind, _fn in TRANSFORMS.items():
     _register(_kind, _fn)
 handles(torch.vmap)(make_vmap)
+
+
+@functools.cache
+def _made_elsewhere() -> dict[types.CodeType, Any]:
+    """The code of what torch's transforms answer, and the transform."""
+    makers = [*TRANSFORMS.values(), torch.vmap]
+    return {maker(_identity).__code__: maker for maker in reversed(makers)}
+
+
+def _identity(x: Any) -> Any:
+    return x
+
+
+def transformed(tx: Tracer, fn: FunctionValue) -> Value | None:
+    """What captured code would have in place of a function that a transform has made before, from
+    the variables that it encloses; None for any other function."""
+    if "func" not in fn.code.co_freevars:
+        return None
+    maker = _made_elsewhere().get(fn.code)
+    if maker is None:
+        return None
+    enclosed = {
+        name: content
+        for name, cell in zip(fn.code.co_freevars, fn.closure())
+        if (content := cell.content) is not None and name in inspect.signature(maker).parameters
+    }
+    return tx.call(tx.wrap_new(maker), [enclosed.pop("func")], enclosed)
 
 
 @handles(torch.func.jvp)
