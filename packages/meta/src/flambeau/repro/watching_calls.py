@@ -90,7 +90,7 @@ class Calls:
     def _look(self, run: Callable[..., Any], call: Call) -> None:
         reason = next(filter(None, map(_effect, self._frames())), None)
         if reason is not None:
-            self._give_up(f"calls are not run twice to be compared: {reason}")
+            self._give_up(f"calls are not run twice to be compared ({reason}); bisect may")
             return
         try:
             given, modules = (call.args, dict(call.kwargs)), modules_of(self.target)
