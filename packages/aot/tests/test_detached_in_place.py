@@ -97,11 +97,18 @@ def test_a_view_is_not_detached_in_place() -> None:
             call(torch.arange(4.0)[1:])
 
 
+def written_with_grad(x: torch.Tensor) -> Any:
+    y = x.exp()
+    x.detach_()
+    return x.add_(y), y
+
+
 @pytest.mark.parametrize(
     ("fn", "words"),
     [
         (lambda x: x.detach_().requires_grad_().sin(), "that was detached in place"),
         (lambda x: (x.detach_(), x.unsqueeze_(0))[1] * 2, "detached in place and given another"),
+        (written_with_grad, "requires grad is written"),
         (lambda x: (x.detach_(), x.grad)[1], r"reading \.grad of an input"),
     ],
 )
@@ -140,6 +147,28 @@ def test_a_caller_writes_what_requires_grad_to_a_view(place: int) -> None:
         total = (result * result).sum() + (x.sum() if x.requires_grad else 0)
         (grad,) = torch.autograd.grad(total, factor)
         outcomes.append([x.requires_grad, result._base is x, x.detach(), result.detach(), grad])
+    torch.testing.assert_close(outcomes[1], outcomes[0])
+
+
+def without_history(x: torch.Tensor) -> Any:
+    zeros = torch.zeros_like(x)
+    return zeros.as_strided_((2,), (1,)), (x.detach() * 2).view(2, 2), x.detach()[1:].clone()[None]
+
+
+@pytest.mark.parametrize("more", [True, False], ids=["beside a derivative", "alone"])
+@pytest.mark.parametrize("place", range(3))
+def test_a_caller_writes_what_requires_grad_to_a_result_without_grad(
+    place: int, more: bool
+) -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return *without_history(x), x.sin() if more else None
+
+    outcomes = []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        factor = torch.tensor(3.0, requires_grad=True)
+        result = call(torch.arange(4.0).requires_grad_())[place]
+        result.mul_(factor)
+        outcomes.append([result.detach(), *torch.autograd.grad(result.sum(), factor)])
     torch.testing.assert_close(outcomes[1], outcomes[0])
 
 

@@ -330,6 +330,12 @@ def versions(tensors: Sequence[torch.Tensor]) -> list[int]:
     return [tensor._version for tensor in tensors]
 
 
+def no_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor that is a view of nothing: one made with grad disabled must not
+    be written to afterwards."""
+    return tensor.detach() if tensor._is_view() else tensor
+
+
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor of which this one is a view, or itself."""
     return tensor if tensor._base is None else tensor._base

@@ -150,10 +150,11 @@ class RewriteCalls(TorchFunctionMode):
     are noted; None where there may be none. offsets: where inputs begin in their storage.
     higher_order: what is called in place of operators that take functions, by name. spans: places
     in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
-    leaves. members: stand-ins of inputs that share memory which is written to. inputs:
-    for the stand-in of each other input, whether that is a view. input_hooks: where hooks on the
-    gradients of inputs are noted. stays_without_grad: whether the
-    program must not enable grad, for stand-ins that do not require it and inputs that do.
+    leaves. members: stand-ins of inputs that share memory which is written to. inputs: for the
+    stand-in of each other input, whether that is a view. input_hooks: where hooks on the gradients
+    of inputs are noted. detached: where those are that the program detaches. stays_without_grad:
+    whether the program must not enable grad, for stand-ins that do not require it and inputs that
+    do.
     """
 
     def __init__(
@@ -175,6 +176,7 @@ class RewriteCalls(TorchFunctionMode):
         members: frozenset[int] = frozenset(),
         inputs: Mapping[int, bool] | None = None,
         input_hooks: InputHooks | None = None,
+        detached: set[int] | None = None,
     ) -> None:
         super().__init__()
         self.leaves = leaves or {}
@@ -194,7 +196,7 @@ class RewriteCalls(TorchFunctionMode):
         self.stays_without_grad = stays_without_grad
         self.members = members
         self.inputs = inputs or {}
-        self.detached: set[int] = set()
+        self.detached = set() if detached is None else detached
         self.input_hooks = input_hooks or InputHooks({})
 
     def __torch_function__(

@@ -85,6 +85,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         symbols=len(joint.symbols),
         sparse=joint.sparse,
         presences=joint.presences,
+        handed=tuple(sorted(joint.plan.handed - set(joint.plan.differentiable))),
     )
 
 

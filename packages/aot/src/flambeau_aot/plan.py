@@ -261,6 +261,12 @@ class Plan:
         return frozenset(primal for primal in changed if primal < self.inputs.bound)
 
     @property
+    def handed(self) -> frozenset[int]:
+        """Outputs of the graph that are results, or that results are views of."""
+        kinds = (FromGraph, ViewOfOutput)
+        return frozenset(item.output for item in self.results if isinstance(item, kinds))
+
+    @property
     def roots(self) -> frozenset[int]:
         """Outputs of the graph that are results and of which other results are views."""
         seen = {item.output for item in self.results if isinstance(item, FromGraph)}

@@ -424,6 +424,7 @@ def run_program(
         frozenset(id(part.wrapper) for part in parts if not part.requires_grad),
         {id(item.wrapper): item.is_view for item in stand_ins},
         tracer.input_hooks,
+        tracer.detached,
     )
     tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
     with torch.autograd.set_multithreading_enabled(False), calls:

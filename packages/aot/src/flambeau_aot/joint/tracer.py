@@ -91,6 +91,8 @@ class Tracer(TorchDispatchMode):
         # Tensors on whose gradients the program puts hooks.
         self.hooked: list[torch.Tensor] = []
         self.input_hooks = InputHooks({})
+        # Stand-ins of inputs that the program detaches in place.
+        self.detached: set[int] = set()
         # By name, what is called with this tracer in place of operators that take functions.
         self.higher_order: Mapping[str, Callable[..., Any]] = {}
         # Views of tensors that the program may reshape in place.

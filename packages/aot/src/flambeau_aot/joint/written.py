@@ -153,6 +153,11 @@ def _plan_input(
         effects.touched.append(index)
     if wrapper.requires_grad and not tensor.requires_grad and wrapper.grad_fn is None:
         effects.begin_grad.append(index)
+    if id(wrapper) in tracer.detached and wrapper.requires_grad:
+        raise Unsupported(
+            f"input {index} is detached in place, and then a value that requires grad is written "
+            "to it; use detach(), and write to that"
+        )
     if tensor.requires_grad and not wrapper.requires_grad:
         effects.end_grad.append(index)
         if steps:

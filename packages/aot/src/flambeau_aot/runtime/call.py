@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import pytree
+from flambeau_aot._torch_compat import no_view, pytree
 from flambeau_aot.errors import AliasingChanged, AotError
 from flambeau_aot.info import Boxed
 from flambeau_aot.plan import Plan
@@ -139,10 +139,13 @@ def inference_call(
             return build(call(primals))
         return build(finish(primals, call(primals[:bound])))
 
+    handed = plan.handed
+
     def run_shielded(*args: Any) -> Any:
         primals = bind(args)
         with torch.no_grad():
-            outputs = call(primals[:bound])
+            found = call(primals[:bound])
+        outputs = [no_view(item) if at in handed else item for at, item in enumerate(found)]
         return build(outputs if finish is None else finish(primals, outputs))
 
     return run_shielded if shield and grad_mode else run

@@ -23,6 +23,7 @@ from flambeau_aot._torch_compat import (
     CTX_NON_DIFFERENTIABLE,
     CTX_TO_SAVE,
     backward_keeps_graph,
+    no_view,
     saved_tensors_released,
     saved_where_checked,
     version,
@@ -70,6 +71,7 @@ class Crossing:
     readers_of: for each saved value, the tangents it is read for; one that is read for undefined
     ones alone may have been written to.
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
+    handed: visible outputs without a gradient that are results, or that results are views of.
     presences: what the flags say that the backward graph takes behind the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
@@ -86,6 +88,7 @@ class Crossing:
     sparse: tuple[SparseGrad, ...] = ()
     readers_of: tuple[frozenset[int], ...] = ()
     presences: tuple[Presence, ...] = ()
+    handed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,17 +163,22 @@ def _forward(
     if crossing.symbols:
         lines.append(f"    ctx.symbols = primals[-{crossing.symbols}:]")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
+    given = [f"outputs[{index}]" for index in range(crossing.visible)]
+    for index in crossing.handed:
+        given[index] = f"result{index}"
+        lines.append(f"    result{index} = no_view(outputs[{index}])")
     if constant:
-        marked = display([f"outputs[{index}]" for index in constant])
+        marked = display([given[index] for index in constant])
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
     if kept:
         lines.append(f"    ctx.held = {display([f'primals[{index}]' for index in kept])}")
         lines.append("    ctx.versions = versions(ctx.held)")
-    lines.append(f"    return {display([f'outputs[{i}]' for i in range(crossing.visible)])}")
+    lines.append(f"    return {display(given)}")
     scope: dict[str, Any] = {
         "streams": streams,
         "draws": () if higher is None else higher.draws,
         "versions": versions,
+        "no_view": no_view,
     }
     scope["graph"] = settling(graph, scope, "graph")
     return defined("forward", lines, scope)
