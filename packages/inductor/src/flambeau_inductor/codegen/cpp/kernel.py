@@ -14,6 +14,7 @@ from math import prod
 import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
+from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.passes import emit_pass, emit_tile
 from flambeau_inductor.codegen.cpp.plan import (
     THREAD_WORK,
@@ -24,12 +25,14 @@ from flambeau_inductor.codegen.cpp.plan import (
 )
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
-from flambeau_inductor.ir.loops import Part, Reduce, Store
+from flambeau_inductor.ir.loops import Load, Part, Reduce, Store, ValueId
 
 # collapse outer loops until threads have this many pieces to share
 PIECES = 64
 # points of the other axis that a transposing kernel handles at a time
 BLOCK = 64
+# lanes of the vectors whose squares are turned in registers
+SQUARES = (4, 8, 16)
 # least number of points of an axis that a thread takes as its part
 PART = 64
 # around kernels longer than this other Python threads may run
@@ -179,6 +182,9 @@ class _Nest:
         if var == self.blocked:
             if depth == self.depth_of[var]:
                 inside = f"{var} < {size} && {var} < {var}_b + {BLOCK}"
+                if turned := self._turned(var):
+                    self._squares(depth, inside, size, turned)
+                    return
                 head = f"for (long {var} = {var}_b; {inside}; ++{var})"
             else:
                 head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {BLOCK})"
@@ -199,6 +205,34 @@ class _Nest:
         with self.text.block(f"for (long {var} = {begin}; {var} < {size}; {step})"):
             exact = self.plan.exact(var)
             self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))
+
+    def _turned(self, var: str) -> list[ValueId]:
+        """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
+        plan, found = self.plan, []
+        stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
+        for position, instr in enumerate(plan.loop.body):
+            if not isinstance(instr, Load) or instr.mask is not None or instr.buffer in stored:
+                continue
+            if not plan.is_vector(position) or lane_step(instr.index, var, plan.width) != 1:
+                continue
+            exact = isinstance(self.values.step(instr.index), int)
+            if exact and self.values.dtype_of(instr.buffer) is torch.float32:
+                found.append(position)
+        return found if plan.width in SQUARES else []
+
+    def _squares(self, depth: int, inside: str, size: str, turned: list[ValueId]) -> None:
+        """The blocked axis by as many points as there are lanes, which are turned at once."""
+        var, width = self.order[depth], self.plan.width
+        inside = inside.replace(f"{var} ", f"{var}_t ")
+        head = f"for (long {var}_t = {var}_b; {inside}; {var}_t += {width})"
+        with self.text.block(head):
+            rest = f"{size} - {var}_t"
+            self.text(f"const long count = {rest} < {width} ? {rest} : {width};")
+            for value in turned:
+                self.values.turn(value, var)
+            with self.text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
+                self._after(depth)
+        self.values.turned.clear()
 
     def _parts(self, var: str, size: str) -> None:
         """The parts of a shared axis, each a multiple of the width long."""

@@ -44,6 +44,7 @@ class Values:
         self.buffers: dict[str, int] = {}
         self.stored: set[str] = set()
         self.kept: set[ValueId] = set()
+        self.turned: dict[ValueId, str] = {}
         self.width = plan.width
         self.row = {
             a.var: prod(b.size for b in plan.loop.r[k + 1 :]) for k, a in enumerate(plan.loop.r)
@@ -179,6 +180,9 @@ class Values:
         memory = self.dtype_of(instr.buffer)
         if memory is not instr.dtype:
             raise CppUnsupported(f"a load of {memory} as {instr.dtype}")
+        if value in self.turned:
+            self._declare(value, f"load{self.width}({self.turned[value]}, width<{self.width}>{{}})")
+            return
         base = self.pointer(instr.buffer)
         if not vector:
             read = f"load1({base} + {self.address(instr.index)})"
@@ -220,6 +224,19 @@ class Values:
             f"else if (some({mask}, n)) for (long l = 0; l < (long)n; ++l) "
             f"if ({mask}[l]) v{value}[l] = {each};"
         )
+
+    def turn(self, value: ValueId, var: str) -> None:
+        """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each."""
+        instr = self.plan.loop.body[value]
+        if not isinstance(instr, Load):
+            raise CppUnsupported(f"{type(instr).__name__} reads no memory")
+        # the first point's variable is not declared yet
+        ranges = {**self.plan.ranges, f"{var}_t": self.plan.ranges[var]}
+        first = to_c(instr.index.substitute({var: Var(f"{var}_t")}), ranges)
+        where = f"{self.pointer(instr.buffer)} + {first}, {self.step(instr.index)}"
+        self.text(f"alignas(64) f32 q{value}[{self.width * self.width}];")
+        self.text(f"turn{self.width}({where}, q{value}, count, n);")
+        self.turned[value] = f"q{value} + {self.width} * ({var} - {var}_t)"
 
     def _by_lanes(self, value: ValueId, each: str, other: str, mask: str | None) -> None:
         lane = held(self.dtype(value)).value

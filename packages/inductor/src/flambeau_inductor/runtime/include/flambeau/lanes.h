@@ -70,6 +70,7 @@ template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
   return r != 0;
 }
 
+#include "flambeau/turned.h"
 #include "flambeau/half_lanes.h"
 #define FL_HALF(H, w, bits) \
   template <class N> FL_INLINE FL_V(f32) FL_NAME(load)(const H* p, N n) { \

@@ -1,0 +1,45 @@
+// A square of FL_W x FL_W float32 numbers, turned on its side.
+//
+// In: FL_W; lanes.h includes this inside namespace fl. Out: turn, which writes vectors of numbers
+// that lie `step` apart, one after the other. Invariant: lanes that are not in use are zero.
+
+#if FL_W == 16
+#define FL_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define FL_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
+#elif FL_W == 8
+#define FL_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define FL_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#elif FL_W == 4
+#define FL_LOW 0, 4, 1, 5
+#define FL_HIGH 2, 6, 3, 7
+#endif
+
+// out[FL_W * k + l] = p[l * step + k] for k < count and lanes l < n.
+template <class N>
+FL_INLINE void FL_NAME(turn)(const f32* p, long step, f32* out, long count, N n) {
+#if defined(FL_LOW) && (defined(__clang__) || __GNUC__ >= 12)
+  if (count == FL_W && (long)n == FL_W) {
+    FL_V(f32) a[FL_W], b[FL_W];
+#pragma GCC unroll 16
+    for (int k = 0; k < FL_W; ++k) __builtin_memcpy(&a[k], p + k * step, sizeof a[k]);
+    // numbers of the two halves are interleaved until each row is a column
+#pragma GCC unroll 4
+    for (int s = 1; s < FL_W; s *= 2) {
+#pragma GCC unroll 8
+      for (int k = 0; k < FL_W / 2; ++k) {
+        b[2 * k] = __builtin_shufflevector(a[k], a[k + FL_W / 2], FL_LOW);
+        b[2 * k + 1] = __builtin_shufflevector(a[k], a[k + FL_W / 2], FL_HIGH);
+      }
+#pragma GCC unroll 16
+      for (int k = 0; k < FL_W; ++k) a[k] = b[k];
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < FL_W; ++k) __builtin_memcpy(out + FL_W * k, &a[k], sizeof a[k]);
+    return;
+  }
+#endif
+  for (long k = 0; k < count; ++k)
+    for (long l = 0; l < FL_W; ++l) out[FL_W * k + l] = l < (long)n ? p[l * step + k] : 0.0f;
+}
+#undef FL_LOW
+#undef FL_HIGH

@@ -1,0 +1,72 @@
+"""Squares of numbers that are turned in registers: every width, whole and partial squares."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from flambeau_inductor.codegen.cpp.kernel import emit_kernel
+from flambeau_inductor.codegen.cpp.plan import plan
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.evaluate import run_loop
+from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
+
+from .. import loops
+from . import run
+
+F32 = torch.float32
+SHAPES = [(64, 128), (16, 16), (131, 83), (300, 17), (70, 5), (20, 64)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
+    rows, columns = shape
+    loop = loops.transpose_add(rows, columns)
+    given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
+    want = given | {"out": run.poisoned(rows * columns)}
+    got = given | {"out": run.poisoned(rows * columns)}
+    run_loop(loop, want)
+    run.run_loop(loop, got, tmp_path, width)
+    assert torch.equal(got["out"], want["out"])
+
+
+def test_what_is_turned() -> None:
+    text = emit_kernel(plan(loops.transpose_add(64, 128), 64), lambda name: F32).body
+    assert "turn16(" in text
+    alone = loops.loop(
+        "column", (64,), (), [Load("in0", Var("x0") * 3, F32), Store("out", Var("x0"), 0)]
+    )
+    assert "turn" not in emit_kernel(plan(alone, 64), lambda name: F32).body
+
+
+def images(channels: int, high: int, wide: int) -> Loop:
+    """Row-major images as channels-last ones, twice; one of them written in place."""
+    n, y, x, c = (Var(f"x{k}") for k in range(4))
+    rows = n * (channels * high * wide) + c * (high * wide) + y * wide + x
+    last = n * (channels * high * wide) + (y * wide + x) * channels + c
+    body: list[Instr] = [
+        Load("in0", rows, F32),
+        Load("in1", last, F32),
+        Load("in2", rows, F32),
+        Point("add", (0, 1), F32),
+        Store("out", last, 3),
+        Point("mul", (2, 2), F32),
+        Store("in2", rows, 5),
+    ]
+    return loops.loop("images", (3, high, wide, channels), (), body)
+
+
+@pytest.mark.parametrize("sizes", [(32, 16, 16), (19, 7, 23), (48, 3, 70)])
+def test_images(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+    channels, high, wide = sizes
+    count = 3 * channels * high * wide
+    loop = images(channels, high, wide)
+    given = {name: torch.randn(count) for name in ("in0", "in1", "in2")}
+    want, got = ({k: t.clone() for k, t in given.items()} for _ in range(2))
+    want["out"], got["out"] = run.poisoned(count), run.poisoned(count)
+    run_loop(loop, want)
+    run.run_loop(loop, got, tmp_path)
+    for name in ("out", "in2"):
+        assert torch.equal(got[name], want[name])
