@@ -32,7 +32,7 @@ def select_kernels(work: Compilation) -> None:
     capability = torch.cuda.get_device_capability(index)
     if work.options.max_autotune:
         made = _raced(work, index, capability >= described.CAPABILITY)
-    elif capability >= defaults.CAPABILITY:
+    elif capability == defaults.CAPABILITY:  # others have less shared memory, or better kernels
         made = defaults.select_by_model(program)
     else:
         return
