@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import flambeau
 
-STEPS = 6
-"""Two that warm up, one that is recorded, and replays."""
+STEPS = 4
+"""Two that warm up, one that is recorded, and a replay."""
 
 
 class Small(nn.Module):
