@@ -48,15 +48,7 @@ def as_binaries(
     described = []
     for number, kernel in enumerate(kernels):
         own = variants[number * len(VARIANTS) : (number + 1) * len(VARIANTS)]
-        described.append(
-            {
-                "name": kernel.name,
-                "programs": kernel.programs,
-                "addresses": len(kernel.pointers),
-                "descriptors": [list(each) for each in kernel.descriptors],
-                "variants": dict(zip(VARIANTS, own, strict=True)),
-            }
-        )
+        described.append(kernel_of(kernel, dict(zip(VARIANTS, own, strict=True))))
     entry = launch_entry(options, open_store(options.cache_dir))
     if entry is not None:  # its folder may go away with it
         files[LIBRARY] = Path(shutil.copy(entry.folder / LAUNCH_FILE, folder / LIBRARY))
@@ -71,14 +63,33 @@ def _variant(
     compiled = build.compile_offline(
         path, kernel, 10 * capability[0] + capability[1], aligned=VARIANTS[name]
     )
+    told = variant_of(compiled, f"{kernel.name}-{name}")
+    (folder / told["file"]).write_bytes(compiled.asm["cubin"])
+    return told
+
+
+def kernel_of(kernel: TritonKernel, variants: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of a kernel besides its binaries."""
+    return {
+        "name": kernel.name,
+        "programs": kernel.programs,
+        "addresses": len(kernel.pointers),
+        "descriptors": [list(each) for each in kernel.descriptors],
+        "variants": dict(variants),
+    }
+
+
+def variant_of(compiled: Any, name: str) -> dict[str, Any]:
+    """What is told of a kernel that Triton has compiled; its binary is to be in file `name`.cubin.
+
+    Raises InductorError for a kernel that only Triton can launch.
+    """
     metadata = compiled.metadata
     if getattr(metadata, "global_scratch_size", 0) or getattr(metadata, "num_ctas", 1) != 1:
-        raise InductorError(f"{kernel.name} needs Triton to be launched")
-    file = f"{kernel.name}-{name}.cubin"
-    (folder / file).write_bytes(compiled.asm["cubin"])
+        raise InductorError(f"{name} needs Triton to be launched")
     entry = entry_of(compiled.asm["ptx"])
     return {
-        "file": file,
+        "file": f"{name}.cubin",
         "name": metadata.name,
         "entry": entry,
         "parameters": parameters_of(entry),

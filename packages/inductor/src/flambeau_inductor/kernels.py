@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from flambeau_prims import NotYetSymbolic
 
+from flambeau_inductor import kept_binaries
 from flambeau_inductor.cache import Entry, key, open_store, processor, versions
 from flambeau_inductor.cache import Store as CacheStore
 from flambeau_inductor.codegen import cpp, triton
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.compilation import Built, Compilation, KernelText
-from flambeau_inductor.errors import InductorError
+from flambeau_inductor.errors import CacheWarning, InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
@@ -151,9 +152,9 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         entry = store.entry(wanted, make)
         path = entry.folder / "kernels.py"
         index = None if builder.interpreting() else devices[0].index or 0
-        functions, kept = _triton_functions(path, source.kernels, index, work.options, store)
         described = [asdict(kernel) for kernel in source.kernels]
         part = Part("triton", {"kernels.py": path}, {"kernels": described})
+        functions, kept = load_triton(part, index, work.options)
         return Built(functions, entry.hit, (store, entry.lease, *kept), part, entry.fault)
 
     devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
@@ -169,28 +170,27 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
 
 
-def _triton_functions(
-    path: Path,
-    kernels: Sequence[TritonKernel],
-    gpu: int | None,
-    options: Options,
-    store: CacheStore,
-) -> Loaded:
-    """The functions of a module of Triton kernels; `gpu` is None under Triton's interpreter."""
+def load_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
+    """The functions of an artifact's Triton kernels; `gpu` is None under Triton's interpreter."""
     from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
 
+    path, store = part.files["kernels.py"], open_store(options.cache_dir)
     if gpu is None:
-        return dict(builder.build(path, kernels)), ()
+        return dict(builder.build(path, kernels_of(part))), ()
     with torch.cuda.device(gpu):
-        made = builder.build(path, kernels, launch_library(options, store))
-        return {name: launcher.queue for name, launcher in made.items()}, (made,)
-
-
-def load_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
-    """The functions of an artifact's Triton kernels."""
-    store, path = open_store(options.cache_dir), part.files["kernels.py"]
-    functions, kept = _triton_functions(path, kernels_of(part), gpu, options, store)
-    return functions, (store, *kept)
+        found = kept_binaries.load(part, store) if options.kept_binaries else None
+        if found is not None:
+            return found
+        entry = launch_entry(options, store)
+        library = None if entry is None else entry.folder / LAUNCH_FILE
+        made = builder.build(
+            path, kernels_of(part), None if library is None else load_library(library)
+        )
+        if options.kept_binaries and library is not None:
+            fault = kept_binaries.keep(part, made, library.read_bytes(), store)
+            if fault:
+                warnings.warn(f"binaries are not kept: {fault}", CacheWarning, stacklevel=2)
+        return {name: launcher.queue for name, launcher in made.items()}, (made, store)
 
 
 def kernels_of(part: Part) -> list[TritonKernel]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
+from flambeau_inductor.cache import open_store
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import LOADERS, Loaded, Loader, Part
 
@@ -16,7 +19,15 @@ def loaders(options: Options) -> Mapping[str, Loader]:
     """The runtime's loaders, and those that build."""
 
     def from_triton(part: Part, gpu: int | None) -> Loaded:
-        from flambeau_inductor.kernels import load_triton  # graphs of a CPU do without all of it
+        if gpu is not None and options.kept_binaries:
+            # graphs of a CPU do without all of it, and a warm start without the compiler
+            from flambeau_inductor import kept_binaries
+
+            with torch.cuda.device(gpu):
+                found = kept_binaries.load(part, open_store(options.cache_dir))
+            if found is not None:
+                return found
+        from flambeau_inductor.kernels import load_triton
 
         return load_triton(part, gpu, options)
 

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
-from flambeau_inductor import Options
+from flambeau_inductor import Options, kept_binaries
 from flambeau_inductor.binaries import as_binaries
-from flambeau_inductor.codegen.triton import generate_module
+from flambeau_inductor.cache import Store
+from flambeau_inductor.codegen.triton import TritonKernel, generate_module
+from flambeau_inductor.codegen.triton.build import compile_offline
 from flambeau_inductor.runtime.artifact import Part
+from flambeau_inductor.runtime.gpu_binaries import LIBRARY
+from flambeau_inductor.runtime.gpu_launch import Launcher
 
 from tests.codegen import loops
 from tests.codegen.triton.compile_classes import dtypes_of
@@ -39,8 +45,30 @@ def main(folder: Path, capability: str) -> None:
         json.loads(json.dumps({"kernels": [asdict(kernel) for kernel in kernels]})),
     )
     binaries = as_binaries(part, (int(capability[0]), int(capability[1])), folder, Options(), 2)
-    files = {name: str(path) for name, path in binaries.files.items()}
-    print(json.dumps({"loader": binaries.loader, "files": files, "data": dict(binaries.data)}))
+    keep_them(part, kernels, binaries.files[LIBRARY], folder, int(capability))
+    print(json.dumps({"made": described(binaries), "triton": described(part)}))
+
+
+def described(part: Part) -> dict[str, object]:
+    """A part as JSON."""
+    files = {name: str(path) for name, path in part.files.items()}
+    return {"loader": part.loader, "files": files, "data": dict(part.data)}
+
+
+def keep_them(
+    part: Part, kernels: Sequence[TritonKernel], library: Path, folder: Path, capability: int
+) -> None:
+    """Put them into the store in `folder`/store, as after a build on a GPU."""
+
+    def launcher(kernel: TritonKernel) -> Launcher:
+        def prepare(aligned: bool) -> Any:
+            return compile_offline(part.files["kernels.py"], kernel, capability, aligned=aligned)
+
+        return Launcher(kernel.name, kernel.programs, len(kernel.pointers), (), prepare, None)
+
+    torch.cuda.get_device_capability = lambda device=None: divmod(capability, 10)
+    launchers = {kernel.name: launcher(kernel) for kernel in kernels}
+    assert kept_binaries.keep(part, launchers, library.read_bytes(), Store(folder / "store")) == ""
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import subprocess
@@ -13,17 +12,15 @@ from typing import Any
 
 import pytest
 import torch
+from flambeau_inductor import kept_binaries
+from flambeau_inductor.cache import Store
+from flambeau_inductor.codegen.triton import build
 from flambeau_inductor.runtime.artifact import LOADERS, CannotLoad, Part
 from flambeau_inductor.runtime.gpu_binaries import LIBRARY, MOST_SHARED, launchers_of
 
+from tests.runtime.driver import Driver
+
 PACKAGE = Path(__file__).parents[2]
-UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
-LAUNCH = ctypes.CFUNCTYPE(
-    ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
-)
-ENCODE = ctypes.CFUNCTYPE(
-    ctypes.c_int, POINTER, ctypes.c_int, UINT, *(POINTER,) * 5, *(ctypes.c_int,) * 4
-)
 
 
 def run(arguments: Sequence[str]) -> str:
@@ -38,52 +35,27 @@ def run(arguments: Sequence[str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("binaries")
     module = "tests.runtime.make_binaries"
     found: dict[str, Any] = json.loads(run(["-m", module, str(folder), "90"]).splitlines()[-1])
+    return {**found, "store": Store(folder / "store")}
+
+
+@pytest.fixture
+def made(both: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = both["made"]
     return found
 
 
 @pytest.fixture
 def part(made: dict[str, Any]) -> Part:
+    return part_of(made)
+
+
+def part_of(made: dict[str, Any]) -> Part:
     files = {name: Path(path) for name, path in made["files"].items()}
     return Part(made["loader"], files, made["data"])
-
-
-class Driver:
-    """A driver that writes down what it is told; launches of the native part included."""
-
-    def __init__(self) -> None:
-        self.loaded: list[tuple[bytes, str, int]] = []
-        self.launched: list[tuple[Any, ...]] = []
-        self.encoded: list[tuple[int, int]] = []
-        self._launch, self._encode = LAUNCH(self._on_launch), ENCODE(self._on_encode)
-
-    def load(self, image: bytes, name: str, shared: int) -> int:
-        self.loaded.append((image, name, shared))
-        return 1000 + len(self.loaded)
-
-    def launch(
-        self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
-    ) -> None:
-        self.launched.append(("python", function, grid, block, shared, stream, tuple(given)))
-
-    def entry(self) -> int:
-        return ctypes.cast(self._launch, POINTER).value or 0
-
-    def encoder(self) -> int:
-        return ctypes.cast(self._encode, POINTER).value or 0
-
-    def _on_launch(self, function: int, *rest: Any) -> int:
-        grid, _, _, block, _, _, shared, stream, parameters, _ = rest
-        first = [ctypes.cast(parameters[k], ctypes.POINTER(ctypes.c_uint64))[0] for k in range(2)]
-        self.launched.append(("native", function, grid, block, shared, stream, tuple(first)))
-        return 0
-
-    def _on_encode(self, place: int, kind: int, rank: int, address: int, *rest: Any) -> int:
-        self.encoded.append((rank, address))
-        return 0
 
 
 def addresses(kernel: dict[str, Any], start: int = 4096) -> list[int]:
@@ -161,13 +133,73 @@ def test_another_gpu_is_refused(part: Part, monkeypatch: pytest.MonkeyPatch) -> 
         load(part, 0)
 
 
+def test_what_was_built_once_is_kept(both: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warm start: aligned buffers by the binaries, others by what Triton compiles then."""
+    part, driver, compiled = part_of(both["triton"]), Driver(), []
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    found = kept_binaries.load(part, both["store"], driver)
+    assert found is not None
+    functions, _kept = found
+
+    class Compiled:
+        function, packed_metadata = 0x55, ()
+
+        def run(self, *given: Any) -> None:
+            compiled.append(given)
+
+    def compile_unaligned(path: Path, kernel: Any) -> Compiled:
+        assert path.read_text() == part.files["kernels.py"].read_text()
+        return Compiled()
+
+    monkeypatch.setattr(build, "compile_unaligned", compile_unaligned)
+    for kernel in both["made"]["data"]["kernels"]:
+        functions[kernel["name"]](77, *addresses(kernel))
+        how, function, grid, block, _, stream, first = driver.launched[-1]
+        variant = kernel["variants"]["aligned"]
+        image = driver.loaded[function - 1001][0]
+        assert image == Path(both["made"]["files"][variant["file"]]).read_bytes()
+        assert (how, grid, block, stream) == (
+            "native", kernel["programs"], 32 * variant["warps"], 77
+        )  # fmt: skip
+        assert list(first) == addresses(kernel)[:2] and not compiled
+        functions[kernel["name"]](5, *addresses(kernel, 4098))
+        (given,) = compiled
+        assert given[:5] == (kernel["programs"], 1, 1, 5, 0x55)
+        passed = given[9:]
+        count = kernel["addresses"]
+        assert list(passed[:count]) == addresses(kernel, 4098)
+        (known,) = (k for k in part.data["kernels"] if k["name"] == kernel["name"])
+        nones = len(kernel["descriptors"])
+        assert passed[count : count + nones] == (None,) * nones
+        assert passed[count + nones :] == tuple(value for _, value in known["constants"])
+        compiled.clear()
+
+
+@pytest.mark.parametrize("what", ["capability", "kernels", "text"])
+def test_what_was_built_for_something_else_is_not_taken(
+    both: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    part = part_of(both["triton"])
+    capability = (8, 0) if what == "capability" else (9, 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    if what == "text":
+        (tmp_path / "kernels.py").write_text(part.files["kernels.py"].read_text() + "\n# more\n")
+        part = Part("triton", {"kernels.py": tmp_path / "kernels.py"}, part.data)
+    elif what == "kernels":
+        first, *rest = part.data["kernels"]
+        part = Part(
+            "triton", part.files, {"kernels": [{**first, "warps": first["warps"] * 2}, *rest]}
+        )
+    assert kept_binaries.load(part, both["store"], Driver()) is None
+
+
 def test_loading_imports_nothing_of_the_compiler(made: dict[str, Any]) -> None:
     script = """
 import json, sys
 from pathlib import Path
 from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.runtime.gpu_binaries import launchers_of
-from tests.runtime.test_gpu_binaries import Driver
+from tests.runtime.driver import Driver
 made = json.loads(sys.argv[1])
 files = {name: Path(path) for name, path in made["files"].items()}
 functions, kept = launchers_of(Part(made["loader"], files, made["data"]), Driver())

@@ -8,7 +8,7 @@ only on the compute capability that it was made for.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -61,6 +61,15 @@ class CudaDriver:
         status = getattr(self._library, name)(*given)
         if status:
             raise OSError(f"{name} failed (error {status} of the CUDA driver)")
+
+    def attach(self, gpu: int) -> None:
+        """Give this thread the context that torch uses on a GPU, if it has none yet."""
+        context, device = _POINTER(), ctypes.c_int()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        if not context.value:
+            self._call("cuDeviceGet", ctypes.byref(device), gpu)
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._call("cuCtxSetCurrent", context)
 
     def load(self, image: bytes, name: str, shared: int) -> int:
         """See `Driver`. The binary stays loaded as long as the process."""
@@ -133,8 +142,14 @@ def load_binaries(part: Part, gpu: int | None) -> Loaded:
         if here != wanted:
             found = f"this GPU has {dotted(here)}"
             raise CannotLoad(f"its kernels are for compute capability {dotted(wanted)}, {found}")
-        torch.cuda.current_stream().synchronize()  # the driver wants a context
-        return launchers_of(part, _cuda())
+        return launchers_of(part, cuda_driver(gpu or 0))
+
+
+def cuda_driver(gpu: int) -> CudaDriver:
+    """The driver, ready for the GPU that is the current one."""
+    driver = _cuda()
+    driver.attach(gpu)
+    return driver
 
 
 @lru_cache(maxsize=1)
@@ -142,7 +157,11 @@ def _cuda() -> CudaDriver:
     return CudaDriver()
 
 
-def launchers_of(part: Part, driver: Driver) -> Loaded:
+Other = Callable[[str], Any]
+"""What gives the compiled kernel of a name for buffers that the part has no binary for."""
+
+
+def launchers_of(part: Part, driver: Driver, other: Other | None = None) -> Loaded:
     """Functions and the launchers that own them."""
     library = load_library(part.files[LIBRARY]) if LIBRARY in part.files else None
     launchers = {
@@ -150,8 +169,8 @@ def launchers_of(part: Part, driver: Driver) -> Loaded:
             kernel["name"],
             kernel["programs"],
             kernel["addresses"],
-            (),
-            _prepare(part, kernel, driver),
+            tuple(kernel.get("constants", ())),
+            _prepare(part, kernel, driver, other),
             library,
             driver.entry,
             descriptors=tuple(_descriptor(each) for each in kernel["descriptors"]),
@@ -162,9 +181,12 @@ def launchers_of(part: Part, driver: Driver) -> Loaded:
     return {name: each.queue for name, each in launchers.items()}, (launchers,)
 
 
-def _prepare(part: Part, kernel: Mapping[str, Any], driver: Driver) -> Any:
-    def prepare(aligned: bool) -> Binary:
-        made = kernel["variants"]["aligned" if aligned else "any"]
+def _prepare(part: Part, kernel: Mapping[str, Any], driver: Driver, other: Other | None) -> Any:
+    def prepare(aligned: bool) -> Any:
+        name = "aligned" if aligned else "any"
+        if other is not None and name not in kernel["variants"]:
+            return other(kernel["name"])
+        made = kernel["variants"][name]
         metadata = SimpleNamespace(
             num_warps=made["warps"], shared=made["shared"], tensordesc_meta=made["descriptors"]
         )

@@ -115,6 +115,12 @@ def compile_offline(
     return _compile(function, kernel, aligned=aligned, target=GPUTarget("cuda", capability, 32))
 
 
+def compile_unaligned(path: Path, kernel: TritonKernel) -> Any:
+    """Triton's compiled kernel for the current device and any buffers."""
+    function = getattr(import_kernels(path), kernel.name)
+    return _compile(function, kernel, aligned=False, target=None)
+
+
 def interpreting() -> bool:
     """Whether Triton's interpreter is on (`TRITON_INTERPRET=1`)."""
     return os.environ.get("TRITON_INTERPRET") == "1"

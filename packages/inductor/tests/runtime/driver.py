@@ -1,0 +1,50 @@
+"""A CUDA driver that writes down what it is told, launches of the native part included."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
+LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
+)
+ENCODE = ctypes.CFUNCTYPE(
+    ctypes.c_int, POINTER, ctypes.c_int, UINT, *(POINTER,) * 5, *(ctypes.c_int,) * 4
+)
+
+
+class Driver:
+    """See `flambeau_inductor.runtime.gpu_binaries.Driver`."""
+
+    def __init__(self) -> None:
+        self.loaded: list[tuple[bytes, str, int]] = []
+        self.launched: list[tuple[Any, ...]] = []
+        self.encoded: list[tuple[int, int]] = []
+        self._launch, self._encode = LAUNCH(self._on_launch), ENCODE(self._on_encode)
+
+    def load(self, image: bytes, name: str, shared: int) -> int:
+        self.loaded.append((image, name, shared))
+        return 1000 + len(self.loaded)
+
+    def launch(
+        self, function: int, grid: int, block: int, shared: int, stream: int, given: Sequence[int]
+    ) -> None:
+        self.launched.append(("python", function, grid, block, shared, stream, tuple(given)))
+
+    def entry(self) -> int:
+        return ctypes.cast(self._launch, POINTER).value or 0
+
+    def encoder(self) -> int:
+        return ctypes.cast(self._encode, POINTER).value or 0
+
+    def _on_launch(self, function: int, *rest: Any) -> int:
+        grid, _, _, block, _, _, shared, stream, parameters, _ = rest
+        first = [ctypes.cast(parameters[k], ctypes.POINTER(ctypes.c_uint64))[0] for k in range(2)]
+        self.launched.append(("native", function, grid, block, shared, stream, tuple(first)))
+        return 0
+
+    def _on_encode(self, place: int, kind: int, rank: int, address: int, *rest: Any) -> int:
+        self.encoded.append((rank, address))
+        return 0
