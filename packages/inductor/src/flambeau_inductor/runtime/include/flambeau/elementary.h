@@ -20,12 +20,13 @@ FL_INLINE FL_F expm1_reduced(FL_F r) {
   return fma(r * r, p, r);
 }
 FL_INLINE FL_F nearest(FL_F x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
-// y 2^n for a whole n, right for results that are denormal or overflow; and x in [low, high], NaN
-// where it is NaN. AVX-512 has instructions for both.
+// y 2^n for a whole n, right for results that are denormal or overflow; the same where they are
+// not; and x in [low, high], NaN where it is NaN. AVX-512 has instructions for them.
 #if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
 FL_INLINE FL_F scale_by(FL_F y, FL_F n) {
   return (FL_F)__builtin_ia32_scalefps512_mask(y, n, FL_F{}, -1, 4);
 }
+FL_INLINE FL_F scale_normal(FL_F y, FL_F n) { return scale_by(y, n); }
 FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
   FL_F c = (FL_F)__builtin_ia32_minps512_mask(FL_F{} + high, x, FL_F{}, -1, 4);
   return (FL_F)__builtin_ia32_maxps512_mask(FL_F{} + low, c, FL_F{}, -1, 4);
@@ -35,6 +36,7 @@ FL_INLINE FL_F scale_by(FL_F y, FL_F whole) {
   FL_I n = FL_AS(whole, i32), half = n >> 1;
   return y * power_of_two(half) * power_of_two(n - half);
 }
+FL_INLINE FL_F scale_normal(FL_F y, FL_F n) { return y * power_of_two(FL_AS(n, i32)); }
 FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
   FL_F c = x > high ? FL_F{} + high : x;
   return c < low ? FL_F{} + low : c;
@@ -128,7 +130,7 @@ FL_INLINE FL_F erf(FL_F x) {
   p = fma(p, z, FL_F{} - 0x1.812740p-2f);
   p = fma(p, z, FL_F{} + 0x1.06eba8p-3f);
   FL_F small = fma(a, p, a);
-  FL_F t = a > 4.0f ? FL_F{} + 4.0f : a;
+  FL_F t = clamped(a, 0.0f, 4.0f);
   FL_F q = fma(t, FL_F{} + 0x1.8ee30cp-17f, FL_F{} - 0x1.596668p-12f);
   q = fma(q, t, FL_F{} + 0x1.e0f410p-9f);
   q = fma(q, t, FL_F{} - 0x1.86412ep-6f);
@@ -139,7 +141,7 @@ FL_INLINE FL_F erf(FL_F x) {
   FL_F n = nearest(e * 0x1.715476p+0f);
   FL_F r = fma(n, FL_F{} - 0x1.62e4p-1f, e);
   r = fma(n, FL_F{} - 0x1.7f7d1cp-20f, r);
-  FL_F tail = (1.0f + expm1_reduced(r)) * power_of_two(FL_AS(n, i32));
+  FL_F tail = scale_normal(1.0f + expm1_reduced(r), n);
   return with_sign(a > 0.9375f ? 1.0f - tail : small, x);
 }
 
