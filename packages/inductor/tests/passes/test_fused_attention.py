@@ -114,6 +114,27 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
         torch.testing.assert_close(mine.double(), right, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_functional_transforms_take_it(causal: bool) -> None:
+    q, k, v = (t.detach() for t in operands(3, 2, 20, 16))
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return attended(q, k.mT, v, 0.25, causal).sin().sum()
+
+    def exact(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        return out.sin().sum()
+
+    for got, right in zip(
+        torch.func.grad(loss, (0, 1, 2))(q, k, v),
+        torch.func.grad(exact, (0, 1, 2))(q.double(), k.double(), v.double()),
+        strict=True,
+    ):
+        torch.testing.assert_close(got.double(), right, rtol=1e-4, atol=1e-5)
+    each = torch.func.vmap(lambda q, k, v: attended(q, k.mT, v, 0.25, causal))(q, k, v)
+    torch.testing.assert_close(each, attended(q, k.mT, v, 0.25, causal), rtol=1e-5, atol=1e-5)
+
+
 def with_a_mask(mask: Callable[[Tensor], Tensor], value: float = -math.inf) -> Fn:
     """Scores of which those are replaced where the mask holds."""
 

@@ -38,8 +38,8 @@ def attended(q: Tensor, turned: Tensor, v: Tensor, scale: float, causal: bool = 
 
 def _apply(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
     given = (_readable(q), _readable(k), _readable(v), scale, causal)
-    made: Tensor = _Attention.apply(*given)  # type: ignore[no-untyped-call]
-    return made
+    made: tuple[Tensor, Tensor] = _Attention.apply(*given)  # type: ignore[no-untyped-call]
+    return made[0]
 
 
 def _readable(x: Tensor) -> Tensor:
@@ -49,17 +49,28 @@ def _readable(x: Tensor) -> Tensor:
 
 
 class _Attention(torch.autograd.Function):
-    """The library's kernels as a differentiable function."""
+    """The library's kernels as a differentiable function, which `torch.func` takes too."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool) -> Tensor:
-        out, sums = _forth(q, k, v, scale, causal)
+    def forward(  # type: ignore[override]
+        q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
+    ) -> tuple[Tensor, Tensor]:
+        return _forth(q, k, v, scale, causal)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        q, k, v, *settings = inputs
+        out, sums = output
+        ctx.mark_non_differentiable(sums)
         ctx.save_for_backward(q, k, v, out, sums)
-        ctx.settings = scale, causal
-        return out
+        ctx.settings = settings
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(  # type: ignore[override]
+        ctx: Any, grad: Tensor, _: Tensor
+    ) -> tuple[Tensor | None, ...]:
         q, k, v, out, sums = ctx.saved_tensors
         if torch.is_grad_enabled():
             return (*_by_formula(grad, q, k, v, *ctx.settings), None, None)
