@@ -142,7 +142,8 @@ def load_binaries(part: Part, gpu: int | None) -> Loaded:
         if here != wanted:
             found = f"this GPU has {dotted(here)}"
             raise CannotLoad(f"its kernels are for compute capability {dotted(wanted)}, {found}")
-        return launchers_of(part, cuda_driver(gpu or 0))
+        torch.cuda.current_stream().synchronize()  # the driver wants a context
+        return launchers_of(part, _cuda())
 
 
 def cuda_driver(gpu: int) -> CudaDriver:
