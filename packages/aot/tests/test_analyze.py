@@ -188,8 +188,6 @@ def test_transposed_inputs(fn, same_as_eager):
         pytest.skip("the program itself needs contiguous inputs")
     if fn is views_of_input:
         pytest.skip("the program itself needs contiguous inputs")
-    if fn is dropped:
-        pytest.skip("functional bernoulli fills a transposed mask in another order than eager")
     same_as_eager(fn, torch.randn(6, 4).t(), torch.randn(6, 4).t().requires_grad_())
 
 

@@ -134,6 +134,17 @@ def test_what_is_refused(fn: Callable[..., Any], words: str) -> None:
         aot.aot_function(fn, aot.run_as_is)(torch.ones(3, requires_grad=True) * 2)
 
 
+def test_a_hook_on_a_view_that_is_written_to_is_refused() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        x.register_hook(lambda grad: grad * 0.5)
+        x[0] = 2.0
+        return x
+
+    view = (torch.ones(3, 3, requires_grad=True) * 2).t()
+    with pytest.raises(aot.Unsupported, match="is a view and is written to"):
+        aot.aot_function(fn, aot.run_as_is)(view)
+
+
 def test_a_hook_on_a_part_of_written_memory_is_refused() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
         y.register_hook(SEEN.append)

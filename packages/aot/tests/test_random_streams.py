@@ -90,3 +90,39 @@ def test_a_mask_that_only_the_backward_part_reads_is_drawn_once(partition: Any) 
         assert torch.equal(one, other)
     (entry,) = compiled.compiled.values()
     assert not any(_draws(n.target) for n in entry.backward.graph.nodes)
+
+
+LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
+    lambda x: x.transpose(0, 1),
+    lambda x: x.transpose(0, 2),
+    lambda x: (x * 1).permute(1, 2, 0).sin(),
+    lambda x: x.unsqueeze(0).contiguous(memory_format=torch.channels_last),
+    lambda x: x[:, ::2],
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x: F.dropout(x, 0.3),
+        lambda x: F.alpha_dropout(x, 0.3),
+        lambda x: x * x.detach().clone().bernoulli_(0.4),
+        lambda x: x + torch.bernoulli(x.detach(), 0.5),
+    ],
+    ids=["dropout", "alpha dropout", "in place", "by a probability"],
+)
+def test_masks_are_drawn_in_the_order_of_eager(
+    drop: Callable[[torch.Tensor], torch.Tensor], layout: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return drop(layout(x))
+
+    seen = []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        x = torch.arange(1.0, 121.0).view(4, 5, 6).requires_grad_()
+        torch.manual_seed(3)
+        result = call(x)
+        result.cos().sum().backward()
+        seen.append((result.detach(), x.grad, result.stride(), torch.get_rng_state()))
+    torch.testing.assert_close(seen[1], seen[0])

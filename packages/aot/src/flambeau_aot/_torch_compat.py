@@ -67,6 +67,11 @@ def beside_tracing() -> Iterator[None]:
             torch._enable_functionalization(reapply_views=True)
 
 
+def beside_modes() -> Any:
+    """Context in which no dispatch mode sees an operator."""
+    return torch.utils._python_dispatch._disable_current_modes()
+
+
 def flattens(value: object) -> bool:
     """Whether a value is a tensor subclass that consists of other tensors."""
     return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)

@@ -66,6 +66,12 @@ def conj(x: torch.Tensor) -> torch.Tensor:
     return torch.conj(x) if x.is_complex() else x
 
 
+def bernoulli(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`torch.bernoulli` by a probability draws in the order of dimensions; `bernoulli_`, which
+    has the same functional form, in that of memory."""
+    return torch.bernoulli(x.contiguous(), *args, **kwargs)
+
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
@@ -75,6 +81,8 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
+    torch.bernoulli: bernoulli,
+    torch.Tensor.bernoulli: bernoulli,
     torch.conj: conj,
     torch.Tensor.conj: conj,
 }

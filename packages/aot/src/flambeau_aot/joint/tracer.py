@@ -33,6 +33,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.input_hooks import InputHooks
 from flambeau_aot.joint.cotangents import Dependence
+from flambeau_aot.joint.draws import inverse, memory_order
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.regions import REGION, Regions
@@ -187,6 +188,14 @@ class Tracer(TorchDispatchMode):
         return result
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.ops.aten.bernoulli.p:
+            order = memory_order(args[0], getattr(args[0], "fake_device", args[0].device))
+            if order is not None:
+                permute = torch.ops.aten.permute.default
+                inside = self._run(permute, (args[0], order), {})
+                return self._run(
+                    permute, (self._run(func, (inside, *args[1:]), kwargs), inverse(order)), {}
+                )
         rule = self.decompositions.get(func)
         if rule is not None:
             result = self._decompose(func, rule, args, kwargs)

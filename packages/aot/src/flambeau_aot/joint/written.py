@@ -100,6 +100,12 @@ def plan_inputs(
         )
     _plan_parts(tracer, effects, parts)
     _refuse_overlapping_writes(effects, primals)
+    written = {update.primal for update in effects.updates if update.differentiable}
+    if any(place in written and stand_ins[place].is_view for place, _ in effects.hooks):
+        raise Unsupported(
+            "register_hook on an input that is a view and is written to, where the gradient of the "
+            "value before goes another way; put the hook on what it is a view of"
+        )
 
 
 def _plan_input(
