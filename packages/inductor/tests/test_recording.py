@@ -92,8 +92,8 @@ def test_memory_that_is_handed_on_counts_once() -> None:
 
 
 def test_the_table_names_operators_that_exist() -> None:
-    import flambeau_inductor.runtime.recurrent
-    import flambeau_prims  # noqa: F401  both register their operators
+    import flambeau_inductor.runtime.recurrent  # noqa: F401  registers its operators
+    import flambeau_prims  # noqa: F401  so does this
     from flambeau_inductor._torch_compat import overload_of
 
     for target in QUEUE_ONLY:
