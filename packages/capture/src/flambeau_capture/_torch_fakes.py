@@ -171,7 +171,7 @@ def _unwatched(rule: Callable[..., Any], wrapped: Any) -> Callable[..., Any]:
         if COMPILER not in sys.modules:
             return wrapped(*args, **kwargs)
         if wrapped.__dict__.get(UNWATCHED) is run:
-            del wrapped.__dict__[UNWATCHED]  # torch puts its own there
+            wrapped.__dict__.pop(UNWATCHED, None)  # torch puts its own there
         return rule(*args, **kwargs)
 
     run.__dict__["_torchdynamo_disable"] = True  # should the compiler look at it before that
