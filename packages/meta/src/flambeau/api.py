@@ -7,6 +7,7 @@ once, before anything is captured.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar, overload
@@ -22,11 +23,10 @@ from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.copies import make_copyable
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
-from flambeau.repro.hook import with_repro
-from flambeau.repro.settings import Settings
-from flambeau.repro.watching_calls import watched_calls
 from flambeau.runs import told_of_runs
-from flambeau.verifying import CALLS, verified
+
+AFTER = "FLAMBEAU_REPRO_AFTER"
+"""Said again in `flambeau.repro.settings`, which a first call without it does not import."""
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
@@ -103,10 +103,17 @@ def compile(
         chosen = backend.for_request(request)
     if mode == "never-slower":
         chosen = never_slower(backend, request)
-    settings = Settings.from_environment()
-    if settings is not None:
-        chosen = with_repro(chosen, backend, choices, settings)
+    settings = None
+    if os.environ.get(AFTER):
+        from flambeau.repro import hook, watching_calls  # tools, which a first call need not import
+        from flambeau.repro.settings import Settings
+
+        settings = Settings.from_environment()
+        if settings is not None:
+            chosen = hook.with_repro(chosen, backend, choices, settings)
     if verify:
+        from flambeau.verifying import CALLS, verified  # as above
+
         calls = CALLS if verify is True else int(verify)
         chosen = verified(chosen, backend, choices, recorder, calls)
     chosen = told_of_runs(chosen, recorder.watch)
@@ -119,7 +126,7 @@ def compile(
         compiled = decorate(target)
         make_copyable(compiled, target, recipe)
         if settings is not None and settings.looks_at_calls:
-            compiled = watched_calls(compiled, target, settings.place)
+            compiled = watching_calls.watched_calls(compiled, target, settings.place)
         remember(compiled, recorder)
         return compiled
 

@@ -55,7 +55,23 @@ def test_nothing_is_written_unless_it_is_asked_for(folder):
     assert not folder.exists()
 
 
+def test_a_program_without_tools_does_not_import_them():
+    program = (
+        "import sys, torch, flambeau; flambeau.compile(torch.sin, backend='eager')(torch.ones(2));"
+        "print([n for n in sys.modules if n.startswith(('flambeau.repro', 'flambeau.page'))])"
+    )
+    clean = {k: v for k, v in os.environ.items() if k != "FLAMBEAU_REPRO_AFTER"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=clean
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_settings():
+    from flambeau import api
+    from flambeau.repro import settings
+
+    assert api.AFTER == settings.AFTER
     assert Settings.from_environment({}) is None
     found = Settings.from_environment({"FLAMBEAU_REPRO_AFTER": "aot", "FLAMBEAU_REPRO_LEVEL": "4"})
     assert (found.after, found.level) == ("aot", 4)
