@@ -86,7 +86,7 @@ class CudaRecorder:
         if known in _WARM:
             return
         with torch.cuda.stream(_side_stream(place)):
-            one = torch.ones((16, 16), dtype=torch.bfloat16, device=f"cuda:{self._device}")
+            one = torch.ones((16, 16), dtype=torch.float16, device=f"cuda:{self._device}")
             torch.addmm(one[0], one, one.mm(one))
         _WARM.add(known)
 
