@@ -262,3 +262,19 @@ def test_an_alias_to_which_what_it_is_an_alias_of_was_written() -> None:
     assert fn(torch.randn(3, requires_grad=True)).requires_grad
     with pytest.raises(aot.Unsupported, match="a result is an alias"):
         aot.aot_function(fn, aot.run_as_is)(torch.randn(3, requires_grad=True))
+
+
+def test_views_of_one_alias() -> None:
+    def fn(x):
+        alias = x.data
+        return alias.t(), alias[1:]
+
+    with pytest.raises(aot.Unsupported, match="views of one alias by `data`"):
+        aot.aot_function(fn, aot.run_as_is)(square())
+
+    def apart(x):
+        return x.data.t(), x.data[1:]
+
+    one, other = aot.aot_function(apart, aot.run_as_is)(square())
+    one.mul_(2)
+    assert (one._version, other._version) == (1, 0)

@@ -68,6 +68,7 @@ def analyze(
     found = _Results(tracer, effects, stand_ins, parts, results)
     effects.results.extend(found.plan(place, item) for place, item in enumerate(results))
     _refuse_lost_bases(effects, results)
+    _refuse_shared_aliases(effects, results)
     _refuse_views_across(effects, primals)
     refuse_new_leaves(effects, primals, stand_ins, parts)
     if found.leaves:
@@ -94,6 +95,23 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
                     "a result is a view of another result that is itself an alias (detach, data) "
                     "or was given another shape in place; return one of the two"
                 )
+
+
+def _refuse_shared_aliases(effects: Effects, results: Sequence[Any]) -> None:
+    """Views of one alias by `Tensor.data` share its version counter; each is made again of an alias
+    of its own."""
+    views = [
+        result
+        for result, plan in zip(results, effects.results, strict=True)
+        if isinstance(plan, (ViewOfInput, ViewOfOutput))
+        and plan.steps
+        and plan.steps[0].func is beside_autograd
+    ]
+    if any(_related(one, two) for at, one in enumerate(views) for two in views[:at]):
+        raise Unsupported(
+            "several results are views of one alias by `data`; take them of the tensor itself, or "
+            "of `detach()`"
+        )
 
 
 def _refuse_views_across(effects: Effects, primals: Sequence[torch.Tensor]) -> None:
