@@ -239,6 +239,7 @@ def test_a_guard_that_is_missing(monkeypatch):
     assert "scaled" in verdict.name
     assert verdict.difference.place.startswith("call 4")
     assert verdict.lines[-1] == "it takes call 1 and then call 4"  # four calls become two
+    assert "write_calls" in str(verdict)
 
 
 def two_graphs(x):

@@ -77,7 +77,8 @@ def _guard(entries: Entries, afresh: Entries, fewest: str) -> Verdict:
     told = f"of {used}: an entry was used for a call that it does not fit"
     lines = tuple(f"a new entry would also guard {guard}" for guard in dict.fromkeys(lacks))
     lines = (lines or _places(entries, used)) + ((fewest,) if fewest else ())
-    return Verdict("capture", step="guards", name=told, lines=lines)
+    note = "a script of the two calls: flambeau.repro.write_calls(path, fn, [Call(args), ...])"
+    return Verdict("capture", step="guards", name=told, lines=lines, note=note)
 
 
 def _places(entries: Entries, name: str) -> tuple[str, ...]:

@@ -61,6 +61,8 @@ class Verdict:
             text.append(f"  until it is mended: flambeau.compile(..., {given})")
             if "Fuel(" in given:
                 text.append("    (from flambeau_inductor import Fuel)")
+        if self.note:
+            text.append(f"  {self.note}")
         text += ["  tried:", *(f"    {each}" for each in self.tried)]
         return "\n".join(text)
 
