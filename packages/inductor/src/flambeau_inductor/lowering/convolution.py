@@ -41,6 +41,7 @@ IMAGE = 4
 ONEDNN = "mkldnn._convolution_pointwise.default"
 
 LEAST_MULTIPLICATIONS = 1 << 21
+LEAST_OF_POINTS = 1 << 23
 LEAST_POINTS = 32
 """What less than this takes is not the multiplications."""
 
@@ -106,14 +107,16 @@ def _sooner_by_onednn(
         return False
     points, columns = prod(result.shape) // max(result.shape[1], 1), result.shape[1]
     terms = prod(w.shape[1:])
-    if points < LEAST_POINTS or points * columns * terms < LEAST_MULTIPLICATIONS or terms > PART:
+    single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
+    least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
+    if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
         return False
     image = torch.empty_strided(a.shape, ctx.graph.stride_of(a), dtype=a.dtype)
     weight = torch.empty_strided(w.shape, ctx.graph.stride_of(w), dtype=w.dtype)
     row = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
     if convolved_by_onednn(image, weight, row, stride, padding, dilation, groups):
         return False
-    return prod(w.shape[2:]) > 1 or ctx.choices.onednn_products((points, terms, columns))
+    return not single or ctx.choices.onednn_products((points, terms, columns))
 
 
 def _is_product(a: Node, w: Node, image: Meta, geometry: Sequence[Any]) -> bool:
