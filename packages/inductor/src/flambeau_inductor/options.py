@@ -85,7 +85,7 @@ class Options:
     kernel to clear others. None: a thirty-second of the machine's memory."""
 
     random: Random = "eager"
-    """Whose random numbers: those that eager would draw, by library calls, or ("philox") the
+    """Whose random numbers: those that eager would draw, in its order, or ("philox") the
     primitives' own, computed inside kernels from one drawn seed (dropout without a pass over memory
     for its mask). The caller's decompositions follow it: see `flambeau_prims.decompositions`."""
 
