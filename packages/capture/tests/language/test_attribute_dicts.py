@@ -6,6 +6,7 @@ import random
 import threading
 import types
 
+import pytest
 import torch
 
 
@@ -188,3 +189,47 @@ def test_methods_of_classes_in_c(check):
         return t + 1, text.translate(table), found, ordered, dict.fromkeys("ab", 1)
 
     check(fn, torch.ones(2), "banana")
+
+
+class Shared:
+    state = {}
+
+    def __init__(self):
+        self.__dict__ = Shared.state
+
+
+def through_another(t, one, other):
+    one.n += 1
+    one.t = t
+    return t * other.n + other.t
+
+
+def through_the_dict(t, one, other):
+    one.n += 1
+    return t * Shared.state["n"]
+
+
+def into_the_dict(t, one, other):
+    Shared.state["n"] += 1
+    vars(other).setdefault("m", 4)
+    return t * one.n + one.m
+
+
+@pytest.mark.parametrize("fn", [through_another, through_the_dict, into_the_dict])
+def test_objects_that_share_their_attributes(capture, same, fn):
+    results = []
+    for run in (fn, capture(fn)):
+        Shared.state.clear()
+        Shared.state["n"] = 1
+        one, other = Shared(), Shared()
+        results.append([run(torch.ones(2), one, other) for _ in range(3)] + [one.n, other.n])
+    same(results[1], results[0])
+
+
+def test_a_dict_that_is_the_attributes_of_an_object(capture):
+    def fn(t, one, entries):
+        entries["k"] = t
+        return one.k + 1
+
+    one = Space()
+    assert torch.equal(capture(fn)(torch.ones(2), one, one.__dict__), torch.ones(2) + 1)

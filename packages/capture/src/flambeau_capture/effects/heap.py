@@ -27,6 +27,7 @@ class Heap:
     def __init__(self) -> None:
         self._values: dict[int, tuple[Any, Any]] = {}
         self._changed: dict[int, Replayable] = {}
+        self._attributes: dict[int, tuple[Any, Any]] = {}  # dicts of instances, and whose
         self.version = 0
         self._writes = 0
         self.answers: dict[Any, Any] = {}  # of cached functions, so that they stay one object
@@ -39,6 +40,16 @@ class Heap:
     def know(self, obj: Any, value: Any) -> None:
         """Let a value stand for an object, which is kept alive so that its id stays its own."""
         self._values[id(obj)] = (obj, value)
+
+    def take_attributes(self, attributes: dict[str, Any], owner: Any) -> bool:
+        """Let an object's value stand for the dict of its attributes; False where another object
+        shares the dict, or the program has met the dict itself."""
+        holder = self._attributes.setdefault(id(attributes), (attributes, owner))
+        return holder[1] is owner and id(attributes) not in self._values
+
+    def are_attributes(self, obj: dict[Any, Any]) -> bool:
+        """Whether a dict holds the attributes of an object that has a value."""
+        return id(obj) in self._attributes
 
     def changed(self, value: Replayable | None = None) -> None:
         """Something in the interpreted state changed; a value given is to be replayed."""
@@ -76,5 +87,6 @@ class Heap:
     def forget(self) -> None:
         """Hold nothing any more."""
         self._values.clear()
+        self._attributes.clear()
         self._changed.clear()
         self.answers.clear()

@@ -21,6 +21,7 @@ from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
 from flambeau_capture.values.lists import DequeValue, ExistingList, ListValue
+from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if, wraps_type
 from flambeau_capture.values.sequences import Pending, existing_sequence
 from flambeau_capture.values.sets import SetValue
@@ -84,6 +85,8 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
     known = _known(tx, obj, source)
     if known is not None:
         return known
+    if tx.heap.are_attributes(obj):
+        return OpaqueValue(obj, source)
     tx.guard(source, "TYPE_MATCH", type(obj))
     if type(obj) is dict and len(obj) > LARGE:
         large = LargeDict(obj, source)

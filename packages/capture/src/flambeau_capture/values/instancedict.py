@@ -94,6 +94,12 @@ class InstanceDict(Value):
             for key, value in [*pairs, *((Constant(k), v) for k, v in kwargs.items())]:
                 self.set_item(tx, key, value)
             return Constant(None)
+        if name == "setdefault":
+            found = self.owner.instance_get(tx, args[0].as_python())
+            if found is None:
+                found = args[1] if len(args) > 1 else Constant(None)
+                self.set_item(tx, args[0], found)
+            return found
         if name == "pop":
             found = self.owner.instance_get(tx, args[0].as_python())
             if found is not None:

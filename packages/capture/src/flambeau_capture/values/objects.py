@@ -548,6 +548,9 @@ def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     payload = wrap_payload(tx, obj, source)
     if payload is NotImplemented:
         return OpaqueValue(obj, source)
+    attributes = instance_dict(obj)
+    if attributes is not obj and not tx.heap.take_attributes(attributes, obj):
+        return OpaqueValue(obj, source)  # another value stands for the same attributes
     made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
     if isinstance(obj, dict) and shares_dict(obj):
         tx.guard(source, "CALL", shares_dict, "is its own __dict__")
