@@ -50,6 +50,10 @@ LISTED: dict[tuple[str, str], str] = {
         "a value that was saved, and a view of it, are written to; autograd names the one that "
         "its backward pass meets first, and what is saved is the partition's choice"
     ),
+    ("ambiguous view", "written after it was saved"): (
+        "eager has kept a view that must not be written to (one of several by split), the compiled "
+        "program the whole that it is a view of, and the caller has written to that"
+    ),
     ("shapes of an index", "gradient of another shape"): (
         "a fake index_put takes values of any shape; the derivative's rule then notices"
     ),
