@@ -117,6 +117,19 @@ def test_what_is_refused_beside_it(fn: Callable[..., Any], words: str) -> None:
         aot.aot_function(fn, aot.run_as_is)(torch.arange(3.0).requires_grad_() * 2)
 
 
+def test_an_input_with_another_one_as_a_view_is_not_detached() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        x.detach_()
+        return y * 2
+
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    x = torch.arange(3.0).requires_grad_() * 2
+    with pytest.raises(aot.Unsupported, match="of which another one is a view"):
+        compiled(x, x[1:])
+    assert compiled(x, (x * 1)[1:]).requires_grad
+    assert not x.requires_grad
+
+
 def test_a_second_derivative_is_refused() -> None:
     x = torch.arange(3.0).requires_grad_() * 2
     y = aot.aot_function(lambda x: (x.exp(), x.detach_())[0], aot.run_as_is)(x)

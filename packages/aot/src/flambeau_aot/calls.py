@@ -335,8 +335,8 @@ class RewriteCalls(TorchFunctionMode):
         """`detach_` of an input: whether it is a view, as eager asks, its stand-in cannot say."""
         if id(target) not in self.inputs:
             raise Unsupported(
-                "detach_ on an argument that shares memory with another one which is written to; "
-                "use detach()"
+                "detach_ on an argument of which another one is a view, or that shares memory with "
+                "another one which is written to; use detach()"
             )
         if self.inputs[id(target)]:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")

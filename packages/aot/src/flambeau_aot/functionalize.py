@@ -43,7 +43,7 @@ class StandIn:
     written to by then. memory: a second wrapper of the same memory that is never reshaped.
     is_leaf: whether the input is one. ambiguous: whether it is a view made with grad disabled.
     of_leaf: whether it is a view of a leaf. cast_once: whether autocast remembers its cast.
-    is_view: whether it is a view of another tensor.
+    is_view: whether it is a view of another tensor. has_views: whether another input is one of it.
     """
 
     value: torch.Tensor
@@ -58,6 +58,7 @@ class StandIn:
     of_leaf: bool = False
     cast_once: bool = False
     is_view: bool = False
+    has_views: bool = False
 
 
 def stand_in(
@@ -68,9 +69,10 @@ def stand_in(
     of_leaf: bool = False,
     cast_once: bool = False,
     is_view: bool = False,
+    has_views: bool = False,
 ) -> StandIn:
     """Make the stand-in of one input from its fake value."""
-    said = (is_leaf, ambiguous, of_leaf, cast_once, is_view)
+    said = (is_leaf, ambiguous, of_leaf, cast_once, is_view, has_views)
     if not requires_grad:
         wrapper = functional_tensor(value)
         key, memory = storage_key(wrapper), wrapper.data

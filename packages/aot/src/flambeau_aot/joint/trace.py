@@ -235,6 +235,7 @@ def _trace(
     ]
     nodes.extend(tracer.symbol(number) for number in numbers)
     tracer.stack_lines = program.lines_from_stack
+    viewed = {id(base_of(tensor)) for tensor in primals if base_of(tensor) is not tensor}
     stand_ins = [
         stand_in(
             value,
@@ -244,6 +245,7 @@ def _trace(
             is_view_of_leaf(tensor),
             tensor.is_leaf and base_of(tensor) is tensor,
             base_of(tensor) is not tensor,
+            id(tensor) in viewed,
         )
         for value, tensor in zip(values, primals, strict=True)
     ]
@@ -422,7 +424,7 @@ def run_program(
         frozenset(id(item.wrapper) for item in stand_ins if item.is_leaf and not item.cast_once),
         stays_without_grad,
         frozenset(id(part.wrapper) for part in parts if not part.requires_grad),
-        {id(item.wrapper): item.is_view for item in stand_ins},
+        {id(item.wrapper): item.is_view for item in stand_ins if not item.has_views},
         tracer.input_hooks,
         tracer.detached,
     )

@@ -68,7 +68,8 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
     if raised:
         beside = raised.union(plan.beside)
         checks.append(lambda args, primals: _no_other_beside(raised, beside, primals))
-    begin = [primal for primal in plan.begin_grad if primal < plan.inputs.bound]
+    changed = (*plan.begin_grad, *plan.end_grad)
+    begin = [primal for primal in changed if primal < plan.inputs.bound]
     if begin:
         checks.append(lambda args, primals: _no_view_of(begin, primals))
     return checks
