@@ -273,3 +273,37 @@ def test_a_buffer_is_deleted_and_registered_again(capture, backend, same):
         same(compiled(torch.ones(2)), (torch.ones(2) * 3, False))
         same(module.a, torch.ones(2) * 2)
     assert len(backend) >= 1
+
+
+def tree_map(fn, tree, *others):
+    if isinstance(tree, dict):
+        return type(tree)((k, tree_map(fn, tree[k], *[o[k] for o in others])) for k in tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(tree_map(fn, *parts) for parts in zip(tree, *others)))
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(tree_map(fn, *parts) for parts in zip(tree, *others))
+    return fn(tree, *others) if torch.is_tensor(tree) else tree
+
+
+def test_only_named_tuples_have_fields(check):
+    def fn(tree):
+        mapped = tree_map(lambda a, b: a + b, tree, tree_map(lambda a: a * 2, tree))
+        return mapped, hasattr(tree, "_fields"), hasattr(torch.ones(2, 2).max(0), "_fields")
+
+    t = torch.ones(2)
+    check(fn, (t, 3))
+    check(fn, Row(t, None))
+    check(fn, {"a": t, "b": [t, (t, 3)], "c": Row(t, None)})
+
+
+def test_containers_of_two_things(check):
+    def fn(t):
+        found = []
+        for kind in (tuple, list, set, frozenset):
+            try:
+                found.append(kind(t, t))
+            except TypeError as error:
+                found.append(str(error))
+        return t + 1, found
+
+    check(fn, torch.ones(2))

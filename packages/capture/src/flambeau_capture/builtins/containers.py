@@ -19,26 +19,36 @@ from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tuples import TupleValue
 
 
+def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:
+    """The items that a container begins with."""
+    name = kind.__name__
+    if kwargs:
+        tx.raise_error(TypeError, f"{name}() takes no keyword arguments")
+    if len(args) > 1:
+        tx.raise_error(TypeError, f"{name} expected at most 1 argument, got {len(args)}")
+    return unpack(tx, args[0]) if args else []
+
+
 @handles(list)
 def _list(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return ListValue(unpack(tx, args[0]) if args else [])
+    return ListValue(_items(tx, list, args, kwargs))
 
 
 @handles(tuple)
 def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if args and isinstance(args[0], TupleValue) and args[0].cls is tuple:
+    if len(args) == 1 and isinstance(args[0], TupleValue) and args[0].cls is tuple:
         return args[0]
-    return TupleValue(unpack(tx, args[0]) if args else [])
+    return TupleValue(_items(tx, tuple, args, kwargs))
 
 
 @handles(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SetValue(unpack(tx, args[0]) if args else [], set, tx=tx)
+    return SetValue(_items(tx, set, args, kwargs), set, tx=tx)
 
 
 @handles(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SetValue(unpack(tx, args[0]) if args else [], frozenset, tx=tx)
+    return SetValue(_items(tx, frozenset, args, kwargs), frozenset, tx=tx)
 
 
 def _dict_of(kind: type) -> None:

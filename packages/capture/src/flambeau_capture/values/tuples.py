@@ -75,7 +75,7 @@ class TupleValue(SequenceValue):
             return self.item(names.index(name))
         if name == "__class__":
             return tx.wrap_new(self._class)
-        if name == "_fields":
+        if name == "_fields" and hasattr(self._class, name):
             return tx.wrap_new(names)
         from flambeau_capture.values.attributes import class_attribute, find_in_class
 
