@@ -39,6 +39,11 @@ def lane_step(expr: Expr, var: str, width: int) -> int | None:
     return None
 
 
+def whole_blocks(expr: Expr, var: str, width: int) -> bool:
+    """Whether a block of lanes lies on one side of zero: `expr < 0` is the same for all of them."""
+    return lane_step(expr, var, width) == 1 and _divisible(expr, var, width, width)
+
+
 def _divisible(expr: Expr, var: str, width: int, by: int) -> bool:
     """Whether `expr` is a multiple of `by` at the first lane of every block."""
     terms, constant = terms_of(expr)

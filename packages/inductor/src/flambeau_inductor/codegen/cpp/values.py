@@ -13,7 +13,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held, literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
-from flambeau_inductor.codegen.cpp.lanes import lane_step
+from flambeau_inductor.codegen.cpp.lanes import lane_step, whole_blocks
 from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
@@ -219,11 +219,28 @@ class Values:
             self._by_lanes(value, each, other, mask)
             return
         self.text(f"{kind} v{value} = splat{self.width}(({held(instr.dtype).value}){other});")
+        if (test := self._same_for_all(instr.mask)) is not None:
+            self.text(f"if ({test}) v{value} = {whole};")
+            return
         self.text(f"if (every({mask}, n)) v{value} = {whole};")
         self.text(
             f"else if (some({mask}, n)) for (long l = 0; l < (long)n; ++l) "
             f"if ({mask}[l]) v{value}[l] = {each};"
         )
+
+    def _same_for_all(self, mask: ValueId) -> str | None:
+        """A mask that no vector is cut by, as a condition on its first lane."""
+        instr = self.plan.loop.body[mask]
+        if not isinstance(instr, Point) or instr.op not in ("lt", "ge") or not self.plan.vector:
+            return None
+        place, bound = (self.plan.loop.body[a] for a in instr.args)
+        if not isinstance(place, IndexValue) or not isinstance(bound, Const):
+            return None
+        if any(v.startswith("%") for v in place.index.vars) or not isinstance(bound.value, int):
+            return None
+        if not whole_blocks(place.index - bound.value, self.plan.vector, self.width):
+            return None
+        return f"{self.address(place.index)} {'<' if instr.op == 'lt' else '>='} {bound.value}L"
 
     def turn(self, value: ValueId, var: str) -> None:
         """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each."""
