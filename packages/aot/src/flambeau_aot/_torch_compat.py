@@ -385,6 +385,14 @@ def made_without_grad(tensor: torch.Tensor) -> bool:
     return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE)
 
 
+def one_of_several(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of several views that one operator gave, as by `split`."""
+    if not tensor._is_view():
+        return False
+    autograd = torch._C._autograd  # type: ignore[attr-defined]
+    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+
+
 def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The leaves that a backward pass from these tensors would accumulate gradients in."""
     found: list[torch.Tensor] = []

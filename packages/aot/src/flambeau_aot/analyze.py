@@ -21,6 +21,7 @@ from flambeau_aot._torch_compat import (
     is_functional,
     leaves_reached,
     made_without_grad,
+    one_of_several,
     share_version_counter,
     storage_key,
 )
@@ -340,7 +341,7 @@ def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
         return False
     if not result.requires_grad:
         # Eager refuses to write to it what requires grad.
-        return tracer.grad_mode and made_without_grad(result)
+        return tracer.grad_mode and (made_without_grad(result) or one_of_several(result))
     if not in_graph(base):
         raise Unsupported(
             "a result is a view, made with grad disabled, of a leaf made inside the program"

@@ -171,15 +171,26 @@ def training_call(
     build = _structure(plan)
     bound = plan.inputs.bound
 
+    changed = {*plan.end_grad, *(primal for primal, _ in plan.hooks)}
+    apart = [i for i in changed if i < bound and crossing.grads[i] is None]
+
+    def given(primals: Sequence[Any]) -> list[Any]:
+        """The graph's inputs: one that is hooked or detached, and has no gradient here, has no
+        edge from here either."""
+        inputs = list(primals[:bound])
+        for place in apart:
+            inputs[place] = inputs[place].detach()
+        return inputs
+
     def run(*args: Any) -> Any:
         primals = bind(args)
-        outputs = apply(*primals)
+        outputs = apply(*(given(primals) if apart else primals))
         return build(outputs if finish is None else finish(primals, outputs))
 
     def run_merged(*args: Any) -> Any:
         primals = bind(args)
         with torch.enable_grad():
-            outputs = apply(*primals[:bound])
+            outputs = apply(*given(primals))
         return build(outputs if finish is None else finish(primals, outputs))
 
     return run_merged if plan.inputs.merged or not plan.grad_mode else run
