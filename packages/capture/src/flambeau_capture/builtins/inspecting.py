@@ -206,11 +206,9 @@ def _module_call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(callable)
 def _callable(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     value = args[0]
-    if isinstance(value, ObjectValue):
-        return Constant(find_in_class(value.cls, "__call__") is not None)
     if isinstance(value, OpaqueValue):
         return Constant(callable(value.real))
-    return Constant(hasattr(value.cls, "__call__"))  # noqa: B004 - of the class
+    return Constant(find_in_class(value.cls, "__call__") is not None)
 
 
 @handles(id)

@@ -41,7 +41,7 @@ from flambeau_capture.options import Options
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.user_warnings import warn
-from flambeau_capture.values.attributes import assume_special_methods
+from flambeau_capture.values.attributes import assume_special_methods, lacks
 from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
@@ -297,6 +297,9 @@ class Session(Tracer):
         return scope
 
     def get_attr(self, obj: Value, name: str) -> Value:
+        missing = lacks(obj, name)
+        if missing is not None:
+            self.raise_error(AttributeError, missing)
         return obj.get_attr(self, name)
 
     def binary(self, symbol: str, left: Value, right: Value) -> Value:

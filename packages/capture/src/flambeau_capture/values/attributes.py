@@ -14,12 +14,15 @@ import struct
 import types
 from typing import Any
 
+import torch
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held
 from flambeau_capture.values.base import (
     Tracer,
     Value,
 )
+from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.trust import trusted_class
 
@@ -73,6 +76,29 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
         if name in owner.__dict__:
             return owner, owner.__dict__[name]
     return None
+
+
+#: Built-in classes whose instances have no attributes but those that the class gives them.
+_PLAIN = frozenset(
+    {list, tuple, dict, set, frozenset, slice, collections.deque, collections.defaultdict}
+)
+#: What classes have by `type`, and instances do not.
+_OF_CLASSES = frozenset(vars(type)) - frozenset(vars(object))
+
+
+def lacks(value: Value, name: str) -> str | None:
+    """What Python says where an instance of a built-in class has no attribute of a name."""
+    if isinstance(value, Constant):
+        return None
+    kind = value.cls
+    plain = kind in _PLAIN or (issubclass(kind, tuple) and not kind.__dictoffset__)
+    if not plain and not (name in _OF_CLASSES and issubclass(kind, torch.Tensor)):
+        return None
+    if find_in_class(kind, name) is not None:
+        return None
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    shown = kind.__name__ if kind.__flags__ & _HEAP_TYPE else f"{module}{kind.__name__}"
+    return f"'{shown}' object has no attribute '{name}'"
 
 
 def property_lacks(python_class: type, name: str, part: str) -> str:

@@ -324,6 +324,8 @@ class FunctionValue(Value):
             return tx.wrap(found, Attr(self.base(), name))
         if name in ("__doc__", "__module__", "__annotations__"):
             return _new_function_part(self, tx, name)
+        if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
+            return BoundMethod(self, name)
         tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
