@@ -91,6 +91,16 @@ def test_a_hook_is_not_called_for_a_gradient_that_nobody_asks_for() -> None:
         assert SEEN == []
 
 
+def test_results_of_a_leaf_made_inside_require_grad_beside_a_hook() -> None:
+    def fn(x: torch.Tensor, y: torch.Tensor) -> Any:
+        x.register_hook(SEEN.append)
+        leaf = y.detach().clone().requires_grad_()
+        return leaf * 2
+
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        assert call(torch.ones(3, requires_grad=True) * 2, torch.ones(3)).requires_grad
+
+
 def reads_a_value(x: torch.Tensor) -> Any:
     y = x.sin()
     x.register_hook(lambda grad: grad * y)

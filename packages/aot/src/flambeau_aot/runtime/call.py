@@ -173,6 +173,8 @@ def training_call(
 
     changed = {*plan.end_grad, *(primal for primal, _ in plan.hooks)}
     apart = [i for i in changed if i < bound and crossing.grads[i] is None]
+    if all(place is None for place in crossing.grads[:bound]):
+        apart = []  # results require grad because an input does
 
     def given(primals: Sequence[Any]) -> list[Any]:
         """The graph's inputs: one that is hooked or detached, and has no gradient here, has no
