@@ -7,7 +7,7 @@ Invariant: what the stand-in of an input would answer otherwise than the input i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
@@ -30,6 +30,7 @@ from flambeau_aot.input_hooks import InputHooks
 from flambeau_aot.joint.regions import Regions
 from flambeau_aot.joint.spans import STRIDED, Spans
 from flambeau_aot.joint.values import refuse_memory
+from flambeau_aot.known_inputs import KnownInputs
 from flambeau_aot.norms import (
     batch_norm,
     functional_batch_norm,
@@ -149,63 +150,46 @@ def _is_basic(index: Any) -> bool:
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
-    leaves: for each stand-in, whether the input it stands for is a leaf that requires grad. What
-    its stand-in would answer wrongly is answered for an input here, or refused. hooked: where the
-    tensors are noted on whose gradients the program puts hooks. regions: told of every call of
-    the program. gaps: tensors with memory between their elements, and their values. views: where
-    views are noted, so that one of a shape that is gone is not used. ambiguous: stand-ins of
-    inputs that are views made with grad disabled. sparse: where embeddings with sparse gradients
-    are noted; None where there may be none. offsets: where inputs begin in their storage.
-    higher_order: what is called in place of operators that take functions, by name. spans: places
-    in memory that several inputs share. views_of_leaves: stand-ins of inputs that are views of
-    leaves. members: stand-ins of inputs that share memory which is written to. inputs: for the
-    stand-in of each other input, whether that is a view. input_hooks: where hooks on the gradients
-    of inputs are noted. detached: where those are that the program detaches. stays_without_grad:
-    whether the program must not enable grad, for stand-ins that do not require it and inputs that
-    do.
+    known: what the inputs are that stand-ins stand for; what a stand-in would answer wrongly is
+    answered for its input here, or refused. hooked: where the tensors are noted on whose gradients
+    the program puts hooks. regions: told of every call of the program. views: where views are
+    noted, so that one of a shape that is gone is not used. sparse: where embeddings with sparse
+    gradients are noted; None where there may be none. higher_order: what is called in place of
+    operators that take functions, by name. spans: places in memory that several inputs share.
+    input_hooks: where hooks on the gradients of inputs are noted. detached: where those are that
+    the program detaches. stays_without_grad: whether the program must not enable grad, for
+    stand-ins that do not require it and inputs that do.
     """
 
     def __init__(
         self,
-        leaves: Mapping[int, bool] | None = None,
-        hooked: list[torch.Tensor] | None = None,
-        regions: Regions | None = None,
-        gaps: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
-        views: Views | None = None,
-        ambiguous: frozenset[int] = frozenset(),
-        sparse: SparseUses | None = None,
-        offsets: Mapping[int, Any] | None = None,
-        higher_order: Mapping[str, Callable[..., Any]] | None = None,
-        spans: Spans | None = None,
-        views_of_leaves: frozenset[int] = frozenset(),
-        casts: LeavesToCast | None = None,
-        parts: frozenset[int] = frozenset(),
-        stays_without_grad: bool = False,
-        members: frozenset[int] = frozenset(),
-        inputs: Mapping[int, bool] | None = None,
-        input_hooks: InputHooks | None = None,
-        detached: set[int] | None = None,
+        known: KnownInputs,
+        *,
+        hooked: list[torch.Tensor],
+        regions: Regions,
+        views: Views,
+        sparse: SparseUses | None,
+        higher_order: Mapping[str, Callable[..., Any]],
+        spans: Spans,
+        casts: LeavesToCast,
+        stays_without_grad: bool,
+        input_hooks: InputHooks,
+        detached: set[int],
     ) -> None:
         super().__init__()
-        self.leaves = leaves or {}
-        self.hooked = [] if hooked is None else hooked
-        self.regions = regions or Regions()
-        self.gaps = list(gaps)
+        self.known = known
+        self.gaps = list(known.gaps)
         self.reshaped: list[torch.Tensor] = []
-        self.views = views or Views()
-        self.ambiguous = ambiguous
+        self.hooked = hooked
+        self.regions = regions
+        self.views = views
         self.sparse = sparse
-        self.offsets = offsets or {}
-        self.higher_order = higher_order or {}
-        self.spans = spans or Spans({})
-        self.views_of_leaves = views_of_leaves
-        self.casts = casts or LeavesToCast(())
-        self.parts = parts
+        self.higher_order = higher_order
+        self.spans = spans
+        self.casts = casts
         self.stays_without_grad = stays_without_grad
-        self.members = members
-        self.inputs = inputs or {}
-        self.detached = set() if detached is None else detached
-        self.input_hooks = input_hooks or InputHooks({})
+        self.input_hooks = input_hooks
+        self.detached = detached
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -269,7 +253,7 @@ class RewriteCalls(TorchFunctionMode):
             return self._user_operator(func, args, kwargs)
         if (
             func is torch.Tensor.register_hook
-            and id(target) in self.leaves
+            and id(target) in self.known.leaves
             and target.requires_grad
         ):
             return self.input_hooks.put(target, args, kwargs)
@@ -309,36 +293,40 @@ class RewriteCalls(TorchFunctionMode):
         """What is answered in place of an input's stand-in; None where it may answer itself."""
         if func is torch.Tensor.retain_grad:
             raise Unsupported("retain_grad inside the program; return the value instead")
-        if id(target) in self.members and func in _BEGIN_GRAD and True in (args[1:] or (True,)):
+        if (
+            id(target) in self.known.sharing
+            and func in _BEGIN_GRAD
+            and True in (args[1:] or (True,))
+        ):
             raise Unsupported(
                 "an argument that shares memory with another one which is written to begins to "
                 "require grad (requires_grad_); call it before the region, or pass a clone"
             )
         if id(target) in self.detached and func in _BEGIN_GRAD:
             raise Unsupported("requires_grad_ on an input that was detached in place; use detach()")
-        if id(target) in self.leaves:
+        if id(target) in self.known.leaves:
             if func in _ASKED_OF_INPUTS and target.requires_grad:
                 raise Unsupported(_ASKED_OF_INPUTS[func])
             if func is torch.Tensor.detach_:
                 self._detach(target)
             if id(target) in self.detached and func == _GRAD:
                 raise Unsupported(_ASKED_OF_INPUTS[_GRAD])
-            if func == _IS_LEAF and self.leaves[id(target)]:
+            if func == _IS_LEAF and self.known.leaves[id(target)]:
                 return True
-            if func is torch.Tensor.storage_offset and id(target) in self.offsets:
-                return self.offsets[id(target)]
+            if func is torch.Tensor.storage_offset and id(target) in self.known.offsets:
+                return self.known.offsets[id(target)]
         if func is torch.Tensor.storage_offset and self.spans.starts:
             return target.storage_offset() + self.spans.start(target)
         return None
 
     def _detach(self, target: torch.Tensor) -> None:
         """`detach_` of an input: whether it is a view, as eager asks, its stand-in cannot say."""
-        if id(target) not in self.inputs:
+        if id(target) not in self.known.is_view:
             raise Unsupported(
                 "detach_ on an argument of which another one is a view, or that shares memory with "
                 "another one which is written to; use detach()"
             )
-        if self.inputs[id(target)]:
+        if self.known.is_view[id(target)]:
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         self.detached.add(id(target))
 
@@ -353,7 +341,7 @@ class RewriteCalls(TorchFunctionMode):
         refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
         refused = refused or (not flat and (offsets is None or rows.dim() != 1))
         refused = refused or (factors is not None and mode != "sum")
-        if self.sparse is None or id(weight) not in self.leaves or refused:
+        if self.sparse is None or id(weight) not in self.known.leaves or refused:
             raise Unsupported(
                 "embedding_bag with sparse=True, and max_norm, scale_grad_by_freq, a weight that "
                 "is no parameter or input, weights of samples that are no sum, or a second "
@@ -377,7 +365,7 @@ class RewriteCalls(TorchFunctionMode):
         given = signature(functional.embedding).bind(*args, **kwargs).arguments
         weight = given["weight"]
         refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
-        if self.sparse is None or id(weight) not in self.leaves or refused:
+        if self.sparse is None or id(weight) not in self.known.leaves or refused:
             raise Unsupported(
                 "embedding with sparse=True, and max_norm, scale_grad_by_freq, a weight that is no "
                 "parameter or input, or a second derivative; use sparse=False, or let it run "
@@ -410,23 +398,23 @@ class RewriteCalls(TorchFunctionMode):
         base = base_of(target)
         if not base.requires_grad:
             if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
-                if id(base) in self.ambiguous:
+                if id(base) in self.known.ambiguous:
                     raise RuntimeError(_AMBIGUOUS)
                 self.views.recorded(target)
                 self.views.refuse_stale((target,))
             return
-        if id(base) in self.parts and base is not target and base.is_leaf:
+        if id(base) in self.known.viewing_leaves and base is not target and base.is_leaf:
             # In eager they are both views of a tensor that requires no grad.
             raise Unsupported(
                 "a write to a view of an input that is a view itself and began to require grad "
                 "(requires_grad_); write to it before, or to a clone"
             )
-        if id(base) in self.ambiguous:
+        if id(base) in self.known.ambiguous:
             raise RuntimeError(_AMBIGUOUS)
-        if self.leaves.get(id(base)) or id(base) in self.views_of_leaves:
+        if self.known.leaves.get(id(base)) or id(base) in self.known.views_of_leaves:
             if name == "__setitem__" and _is_basic(args[1]):
                 target.detach()[args[1]]  # an index out of bounds is noticed first
-            leaf = self.leaves.get(id(base)) and base is target
+            leaf = self.known.leaves.get(id(base)) and base is target
             what = "a leaf" if leaf else "a view of a leaf"
             raise RuntimeError(
                 f"{what} Variable that requires grad is being used in an in-place operation."

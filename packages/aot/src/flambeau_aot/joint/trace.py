@@ -21,9 +21,7 @@ from torch import fx
 
 from flambeau_aot._torch_compat import (
     base_of,
-    engine_gradients,
     environment_of,
-    functional_tensor,
     functionalization,
     is_view_of_leaf,
     made_without_grad,
@@ -35,15 +33,15 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.analyze import analyze
 from flambeau_aot.calls import RewriteCalls
 from flambeau_aot.casts import LeavesToCast
-from flambeau_aot.errors import AotError, NotYetSymbolic, TraceError, Unsupported
+from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
-from flambeau_aot.joint.cotangents import Dependence
+from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
-from flambeau_aot.joint.values import NoMemory
 from flambeau_aot.joint.written import Effects
+from flambeau_aot.known_inputs import known_inputs
 from flambeau_aot.merging import hides_grad
 from flambeau_aot.plan import (
     InputPlan,
@@ -57,17 +55,13 @@ from flambeau_aot.plan import (
 )
 from flambeau_aot.program import Program
 from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized, symbols_of
-from flambeau_aot.sparse import SparseUses, gathered, moved, nodes_of
-from flambeau_aot.writes import has_gaps
-
-BACKWARD = "recorded in the backward pass"
-"""Metadata key of the operators that the backward pass is recorded with."""
+from flambeau_aot.sparse import SparseUses, moved
 
 _T = TypeVar("_T")
 
 HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
-__all__ = ["FRESH", "HigherOrderCalls", "Joint", "in_backward", "run_program", "trace"]
+__all__ = ["FRESH", "HigherOrderCalls", "Joint", "run_program", "trace"]
 
 
 @dataclass(frozen=True)
@@ -117,11 +111,6 @@ class Joint:
         return bool(self.tangents)
 
 
-def in_backward(node: fx.Node) -> bool:
-    """Whether an operator was recorded in the backward pass, where eager reads what it has kept."""
-    return BACKWARD in node.meta
-
-
 def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
     """Nothing draws on fake values: what changed was set by the program, or by another thread.
 
@@ -135,24 +124,6 @@ def _refuse_seeding(seed: int, state: torch.Tensor) -> None:
             "the program sets the state of the random generator (manual_seed, set_rng_state), "
             "which no graph does; set it before the compiled region"
         )
-
-
-REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
-"""What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
-
-
-_INVALID = "returned an invalid gradient"
-"""What the engine says of a derivative that gives a gradient of another shape or dtype."""
-
-_WRITTEN_TO = (
-    "modified by an inplace operation",
-    "has been detached in-place",
-    "another view of its base has been modified inplace",
-)
-
-
-class _NeedsAccumulation(Exception):
-    """The program has such a checkpoint; trace it again, accumulating."""
 
 
 def trace(
@@ -190,7 +161,7 @@ def trace(
                     )
                     _refuse_seeding(seed, state)
                     return joint
-                except _NeedsAccumulation:
+                except NeedsAccumulation:
                     accumulate = True
                 except WritesOverlap as found:
                     if found.storage in overlapping:
@@ -269,15 +240,10 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
-    ahead = set(tracer.graph.nodes)
     with _python_forms(bool(numbers)):
-        found = _backward(
+        found = backward_part(
             tracer, effects, differentiable, stand_ins, accumulate, sparse, all_defined
         )
-    grads = found.grads
-    for node in tracer.graph.nodes:
-        if node not in ahead and node.op == "call_function":
-            node.meta[BACKWARD] = True
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
@@ -304,7 +270,7 @@ def _trace(
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
         tangents=found.tangents,
         outputs=outputs,
-        grads=_among(grads, count, [None] * extra, [*(None for _ in numbers), *found.rows]),
+        grads=_among(found.grads, count, [None] * extra, [*(None for _ in numbers), *found.rows]),
         sparse=moved(found.sparse, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
@@ -400,131 +366,25 @@ def run_program(
         parts = parts_of(plan, stand_ins)
     args = arguments(plan, stand_ins, parts, count, program.symbolic)
     static = [item.wrapper for item in stand_ins[: plan.static]]
-    leaves = {id(item.wrapper): item.is_leaf and item.leaf is not None for item in stand_ins}
-    leaves |= {id(part.wrapper): False for part in parts if not part.member.whole}
-    gaps = [(item.wrapper, item.value) for item in stand_ins if has_gaps(item.value)]
-    ambiguous = frozenset(id(item.wrapper) for item in stand_ins if item.ambiguous)
-    offsets = {id(item.wrapper): item.value.storage_offset() for item in stand_ins}
     starts = {
         stand_ins[part.base].storage: part.merged.offset for part in parts if not part.merged.own
     }
     calls = RewriteCalls(
-        leaves,
-        tracer.hooked,
-        tracer.regions,
-        gaps,
-        tracer.views,
-        ambiguous,
-        sparse,
-        offsets,
-        {name: partial(call, tracer) for name, call in tracer.higher_order.items()},
-        Spans(starts, tracer.placed),
-        frozenset(id(item.wrapper) for item in stand_ins if item.of_leaf),
-        LeavesToCast(stand_ins),
-        frozenset(id(item.wrapper) for item in stand_ins if item.is_leaf and not item.cast_once),
-        stays_without_grad,
-        frozenset(id(part.wrapper) for part in parts if not part.requires_grad),
-        {id(item.wrapper): item.is_view for item in stand_ins if not item.has_views},
-        tracer.input_hooks,
-        tracer.detached,
+        known_inputs(stand_ins, parts),
+        hooked=tracer.hooked,
+        regions=tracer.regions,
+        views=tracer.views,
+        sparse=sparse,
+        higher_order={name: partial(call, tracer) for name, call in tracer.higher_order.items()},
+        spans=Spans(starts, tracer.placed),
+        casts=LeavesToCast(stand_ins),
+        stays_without_grad=stays_without_grad,
+        input_hooks=tracer.input_hooks,
+        detached=tracer.detached,
     )
     tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
     with torch.autograd.set_multithreading_enabled(False), calls:
         return program.run(static, args, tracer)
-
-
-@dataclass(frozen=True)
-class _Backward:
-    """What the backward pass is, by the fields of `Joint`, for the stand-ins."""
-
-    tangents: tuple[fx.Node, ...]
-    grads: Sequence[fx.Node | None]
-    rows: Sequence[fx.Node] = ()
-    sparse: tuple[SparseGrad, ...] = ()
-    presences: tuple[Presence, ...] = ()
-    grads_of: Sequence[frozenset[int]] = ()
-
-
-def _backward(
-    tracer: Tracer,
-    effects: Effects,
-    differentiable: tuple[int, ...],
-    stand_ins: Sequence[StandIn],
-    accumulate: bool,
-    sparse: SparseUses,
-    all_defined: bool,
-) -> _Backward:
-    if not differentiable:
-        return _Backward((), [None] * len(stand_ins))
-    wrappers: list[torch.Tensor] = []
-    values: list[torch.Tensor] = []
-    nodes: list[fx.Node] = []
-    for order, index in enumerate(differentiable):
-        returned = effects.returned[index]
-        assert returned.wrapper is not None
-        value = tracer.fakes.tangent_like(returned.value)
-        nodes.append(tracer.placeholder(f"tangent_{order}", value))
-        values.append(value)
-        wrappers.append(returned.wrapper)
-    tangents = [functional_tensor(value) for value in values]
-    wanted = [(place, item.leaf) for place, item in enumerate(stand_ins) if item.leaf is not None]
-    dependence: Dependence | None = None
-    if not all_defined and len(values) > 1:
-        dependence = tracer.watch_cotangents()
-        dependence.begin(wrappers, values, tracer.hooked)
-    with (
-        functionalization(),
-        tracer,
-        torch.enable_grad(),
-        torch.autograd.set_multithreading_enabled(False),
-    ):
-        grads = _gradients(tracer, wrappers, [leaf for _, leaf in wanted], tangents, accumulate)
-        by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
-        for (place, _), grad in zip(wanted, grads, strict=True):
-            by_primal[place] = grad
-        with torch.no_grad():
-            found = gathered(sparse.uses, stand_ins, by_primal)
-        grad_nodes, rows = nodes_of(found, tracer.node_of)
-    known = _Backward(tuple(nodes), grad_nodes, rows, found.sparse)
-    if dependence is None:
-        return known
-    tracer.dependence = None
-    grads_of = [dependence.of(None if n is None else n.meta["val"]) for n in grad_nodes]
-    return replace(known, presences=dependence.presences, grads_of=grads_of)
-
-
-def _gradients(
-    tracer: Tracer,
-    outputs: Sequence[torch.Tensor],
-    leaves: Sequence[torch.Tensor],
-    tangents: Sequence[torch.Tensor],
-    accumulate: bool,
-) -> Sequence[torch.Tensor | None]:
-    """What the engine makes of these cotangents; an error of its is explained."""
-    try:
-        if accumulate:
-            tracer.draws_in_backward = False
-            torch.autograd.backward(outputs, tangents)
-            return [leaf.grad for leaf in leaves]
-        with NoMemory():
-            return engine_gradients(outputs, leaves, tangents)
-    except AotError:
-        raise
-    except RuntimeError as error:
-        if REENTRANT in str(error) and not accumulate:
-            raise _NeedsAccumulation from error
-        if any(words in str(error) for words in _WRITTEN_TO):
-            raise Unsupported(
-                "a value that the backward pass needs is written to in place after it was "
-                "saved, and the backward pass would raise; write to a clone, or use the "
-                f"operator that returns the new value ({str(error).split('; expected')[0]})"
-            ) from error
-        if _INVALID in str(error):
-            raise Unsupported(
-                f"the backward part raises, as it does in eager where it is run: {error}; "
-                "detach that result, or mend the operator's arguments"
-            ) from error
-        raise TraceError(f"the backward part cannot be traced: {error}") from error
 
 
 def _offsets_relied_on(

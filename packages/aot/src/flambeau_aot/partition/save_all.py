@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from torch import fx
 
-from flambeau_aot.joint.trace import Joint, in_backward
+from flambeau_aot.joint.differentiate import in_backward
+from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
 from flambeau_aot.partition.problem import mark_of
 from flambeau_aot.partition.split import backward_only, forward_part

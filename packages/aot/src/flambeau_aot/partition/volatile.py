@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 
 from torch import fx
 
-from flambeau_aot.joint.trace import FRESH, Joint, in_backward
+from flambeau_aot.joint.differentiate import in_backward
+from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.plan import FromGraph, ViewOfOutput
 
 IsView = Callable[[fx.Node], bool]
