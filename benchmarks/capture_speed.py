@@ -98,7 +98,7 @@ def measure(name: str, training: bool, repeats: int) -> dict[str, Any]:
 def profile(name: str, training: bool, top: int) -> None:
     """Where the time of one capture goes, by function. CPython's frame hook is off under a
     profiler, so that it is the conversion that is profiled, from its inside."""
-    from flambeau_capture.convert import Converter  # the package is loaded when it is measured
+    from flambeau_capture.converter import Converter  # the package is loaded when it is measured
 
     module, given = SUBJECTS[name](training)
     _flambeau(torch.nn.Linear(2, 2))(torch.ones(2, 2))

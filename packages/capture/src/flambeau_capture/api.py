@@ -20,7 +20,7 @@ import torch
 
 from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
-from flambeau_capture.convert import Converter
+from flambeau_capture.converter import Converter
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options

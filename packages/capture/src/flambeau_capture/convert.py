@@ -1,267 +1,52 @@
-"""From a frame to an entry: interpret, compile the graph, write the new code, gather the guards.
+"""One frame's conversion: interpret, compile the graph, write the new code, gather the guards.
 
-In: a code object with the state it is entered in. Out: an `Entry` of the frame cache, or a word
-that the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would
-without compiling, unless it asked for an error.
+In: a code object with the state it is entered in. Out: an `Entry` of the frame cache. Invariant:
+what cannot be done leaves as an exception, and nothing of the program has been changed by then.
 """
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from types import CodeType, FrameType, FunctionType
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture import logs, recording
-from flambeau_capture._native import SKIP, Entry, disabled, stance
+from flambeau_capture import logs
+from flambeau_capture._native import Entry, disabled
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.builtins.derivatives import leaving_leaf
-from flambeau_capture.builtins.packed import is_packed_call
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
-from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.emit.frame import State, emit_break, emit_return
-from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume
-from flambeau_capture.errors import BackendError, RecompileError
+from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import GraphInput, user_lines
-from flambeau_capture.identity import IdentityMap
-from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
-from flambeau_capture.options import Options
-from flambeau_capture.records import (
-    EntryRecord,
-    FrameRecord,
-    GraphRecord,
-    RecompileRecord,
-    Records,
-)
+from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord
 from flambeau_capture.shapes import Shapes
-from flambeau_capture.skipping import runs_uncaptured, skip_code, third_party
-from flambeau_capture.source import Held, Local, Scope, Source
+from flambeau_capture.skipping import third_party
+from flambeau_capture.source import Held, Local, Source
 from flambeau_capture.stopping import generator_level, levels_of
-from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.functions import CellValue, GlobalsScope
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tensor import TensorValue
 
-Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
-Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
-"""Is told of each call that no entry fits, in place of a conversion."""
+if TYPE_CHECKING:
+    from flambeau_capture.converter import Converter
+
 MAX_RESTARTS = 50
 
 
-class Converter:
-    """The `convert` of one compiled callable's frame cache."""
-
-    def __init__(self, backend: Backend, backend_name: str, options: Options) -> None:
-        self.backend = backend
-        self.backend_name = backend_name
-        self.options = options
-        self.names = Names(self)
-        self.records = Records()
-        self.bodies: IdentityMap[CodeType, Prepared] = IdentityMap()
-        self.user_names = self.names.user_names
-        self.observer: Observer | None = None
-        self.dynamics = Dynamics(options.dynamic, backend)
-        self._lock = threading.Lock()
-
-    def __call__(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        cache: Any,
-    ) -> Any:
-        if runs_uncaptured(code):
-            return Entry(emit_original(code, disabled), None)
-        names = self.names
-        if names.runs_natively(code) or (skip_code(code) and not names.is_resumption(code)):
-            return SKIP
-        if self._left_out(code):
-            return SKIP
-        if compat.foreign_modes():
-            return None  # under a transform or a mode tensors are not what they seem
-        if is_packed_call(func, arguments):
-            return None
-        if not self._lock.acquire(blocking=False):
-            return None  # another thread compiles: nobody waits for the code that it may run
-        try:
-            with _garbage_waits(), compat.own_saved_tensors():
-                return self._meet(code, func, arguments, free, cache)
-        finally:
-            self._lock.release()
-
-    def _meet(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        cache: Any,
-    ) -> Any:
-        """A call that no entry of the cache fitted."""
-        entries = cache.entries(code)
-        if _fits(entries, code, func, arguments, free):
-            return None  # another thread has just made what this one came for
-        if self.observer is not None:
-            inside = _inside_missed(sys._getframe(1), code, cache)
-            if entries and not inside:
-                self.observer(code, func, arguments, free)
-            if entries or inside:
-                return None
-        record = self._note_recompile(code, entries, func, arguments, free)
-        if entries and "fail_on_recompile" in (stance(), cache.mode):
-            raise RecompileError(str(record or f"{code.co_name} is compiled again"))
-        return self._convert(code, func, arguments, free)
-
-    def _note_recompile(
-        self,
-        code: CodeType,
-        entries: Sequence[Entry],
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-    ) -> RecompileRecord | None:
-        """Say why none of a frame's entries fits it."""
-        scope = Scope.of(code, func, arguments, free)
-        made = {id(guards): number for number, guards in enumerate(self.records.guards)}
-        known = [entry.info for entry in entries if entry.info is not None]
-        known.sort(key=lambda guards: -made.get(id(guards), -1))
-        found = [failure for info in known if (failure := info.explain(scope)) is not None]
-        if not found:
-            return None
-        name = self.user_names.get(code, code.co_name)
-        record = RecompileRecord(name, code.co_filename, code.co_firstlineno, tuple(found))
-        self.records.recompiles.append(record)
-        self.tell("recompile", record)
-        logs.emit("recompiles", lambda: str(record))
-        return record
-
-    def _left_out(self, code: CodeType) -> bool:
-        """Whether `debug_function` names another function."""
-        only = self.options.debug_function
-        return only is not None and self.user_names.get(code, code.co_name) != only
-
-    def _record_failure(
-        self,
-        code: CodeType,
-        func: FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-        error: Exception,
-    ) -> str:
-        """Where the frame was recorded, as a sentence; nothing where nobody asked for it."""
-        folder = self.options.record_failures
-        if folder is None:
-            return ""
-        try:
-            path = recording.record(folder, code, func, arguments, free, error)
-        except OSError as refused:
-            return f" Its frame could not be recorded: {refused}."
-        return f" Its frame is recorded: flambeau_capture.replay({path!r})."
-
-    def _convert(
-        self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
-    ) -> Any:
-        started = time.perf_counter()
-        conversion = _Conversion(self, code, func, arguments, free)
-        try:
-            return conversion.run()
-        except (Unsupported, BackendError) as error:
-            if isinstance(error, Unsupported) or self.options.nopython:
-                raise
-            conversion.outcome = "backend failed"
-            self.records.backend_errors.append(error)
-            warn(f"{error}; {code.co_name} runs eagerly")
-            return SKIP
-        except SkipFrame as reason:
-            reason.__traceback__ = None  # it leads to the program's frames, which are to end
-            conversion.outcome = str(reason)
-            self.records.skipped.append((code.co_name, str(reason)))
-            return SKIP
-        except Exception as error:
-            conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
-            recorded = self._record_failure(code, func, arguments, free, error)
-            if self.options.raise_internal_errors:
-                raise
-            first = not self.records.internal_errors
-            self.records.internal_errors.append(error)
-            if first:
-                warn(
-                    f"capture failed on {code.co_name} ({type(error).__name__}: {error}); it runs "
-                    f"eagerly. This is a fault of flambeau-capture.{recorded}"
-                )
-            return SKIP
-        finally:
-            record = conversion.record(time.perf_counter() - started)
-            self.records.frames.append(record)
-            self.tell("frame", record)
-            logs.emit("frames", lambda: str(record))
-
-    def tell(self, kind: str, record: object) -> None:
-        """Tell who watches what has come about."""
-        if self.options.watch is not None:
-            self.options.watch(kind, record)
-
-    def show(self, artifact: str, text: Callable[[], str]) -> None:
-        """Print what `debug` asks for, and log it for who listens to the artifact."""
-        if self.options.debug:
-            self.options.show(text())
-        logs.emit(artifact, text)
-
-
-def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:
-    """Whether a frame that has entries, none of which fits, has called the one that is met: it
-    runs as it is, and what it calls is no matter of its own."""
-    while frame is not None and (frame.f_code.co_filename == __file__ or frame.f_code is code):
-        frame = frame.f_back
-    while frame is not None:
-        if cache.entries(frame.f_code):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _fits(
-    entries: Sequence[Entry],
-    code: CodeType,
-    func: FunctionType,
-    arguments: dict[str, Any],
-    free: dict[str, Any],
-) -> bool:
-    """Whether an entry's guards hold for a frame."""
-    scope = Scope.of(code, func, arguments, free)
-    return any(entry.info is not None and entry.info.check(scope) for entry in entries)
-
-
-@contextmanager
-def _garbage_waits() -> Iterator[None]:
-    """Capture makes many objects that live on: to collect among them costs more than it frees."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-class _Conversion:
+class Conversion:
     """One frame's conversion."""
 
     def __init__(
@@ -448,7 +233,7 @@ class _Conversion:
 class _GraphCompiler:
     """Finishes the graph, gives it to the backend, and names what comes back."""
 
-    def __init__(self, conversion: _Conversion, session: Session) -> None:
+    def __init__(self, conversion: Conversion, session: Session) -> None:
         self.conversion = conversion
         self.session = session
         self.number: int | None = None
