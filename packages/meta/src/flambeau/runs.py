@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau.backends.request import Backend, in_place_of
 from flambeau.watching import Watch
+from flambeau.wrapping import Backend, in_place_of
 
 MOST_RUNS = 20
 """Runs of each graph that listeners are told of: a long run stays as fast as it was."""

@@ -15,7 +15,6 @@ from typing import Any
 from torch import fx
 
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
 from flambeau.errors import StageFailure, WrongAnswer, warn
 from flambeau.graph_copy import copied_graph
@@ -24,6 +23,7 @@ from flambeau.records import Recorder
 from flambeau.repro.check import GraphCheck, compared
 from flambeau.repro.shrink import first_bad_node
 from flambeau.running import copied, draws
+from flambeau.wrapping import Backend, in_place_of
 
 CALLS = 3
 """Calls of each graph that are checked, unless another number is asked for."""

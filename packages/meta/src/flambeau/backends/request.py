@@ -6,30 +6,14 @@ Invariant: a backend keeps no state outside of its request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import fx
 
 from flambeau.choices import Choices
 from flambeau.records import Recorder
+from flambeau.wrapping import Backend
 
-Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
-"""`backend(gm, example_inputs)`: a callable that takes the inputs and returns a tuple."""
-
-
-#: what capture asks a backend for, which a class may have as well as an instance
-ASKED = ("observe", "supports_symbols")
-
-
-def in_place_of(original: Backend, backend: Backend) -> Backend:
-    """A backend that stands around another one: it goes by its name, with its attributes."""
-    made: Any = backend
-    made.__name__ = getattr(original, "__name__", type(original).__name__)
-    made.__dict__.update(getattr(original, "__dict__", {}))
-    made.__dict__.update({k: getattr(original, k) for k in ASKED if hasattr(original, k)})
-    return backend
+__all__ = ["Backend", "Factory", "Request"]
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ from torch import fx
 from torch.nn.parallel import DistributedDataParallel
 
 from flambeau import _torch_compat as compat
-from flambeau.backends.request import in_place_of
 from flambeau.distributed.ranks import compare_ranks
-
-Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+from flambeau.wrapping import Backend, in_place_of
 
 
 @dataclass(frozen=True)

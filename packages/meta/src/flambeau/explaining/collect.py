@@ -13,10 +13,10 @@ from typing import Any
 
 from torch import fx
 
-from flambeau.backends.request import Backend, in_place_of
 from flambeau.products import HalfFacts, facts_of
 from flambeau.runs import Run, timed
 from flambeau.watching import StageProduct
+from flambeau.wrapping import Backend, in_place_of
 
 
 class Collector:

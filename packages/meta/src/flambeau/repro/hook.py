@@ -16,7 +16,6 @@ from torch import fx
 
 from flambeau.backends.composed import classify
 from flambeau.backends.fallback import graph_name
-from flambeau.backends.request import Backend, in_place_of
 from flambeau.choices import Choices
 from flambeau.errors import warn
 from flambeau.repro.check import HALF, Failure, GraphCheck
@@ -24,6 +23,7 @@ from flambeau.repro.script import Script, write_script
 from flambeau.repro.settings import Settings
 from flambeau.repro.shrink import shrink
 from flambeau.running import copied
+from flambeau.wrapping import Backend, in_place_of
 
 
 def with_repro(
