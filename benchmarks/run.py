@@ -176,7 +176,9 @@ def main() -> int:
             cases.append(case)
             show(f"[{position}/{len(wanted)}] ", case)
             if a.json:
-                write(a.json, {"cases": cases})
+                done = {(c["name"], c["mode"]) for c in cases}
+                later = [c for key, c in known.items() if key not in done]
+                write(a.json, {"cases": [*cases, *later]})
         overhead = run_case(["overhead", "--device", a.device, "--mode", a.mode], caches, a.timeout)
     result = {
         "command": " ".join(["python", "benchmarks/run.py", *sys.argv[1:]]),
