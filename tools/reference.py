@@ -88,9 +88,9 @@ def options() -> str:
     sets = {name: ", ".join(f"`{k}={v}`" for k, v in each.items()) for name, each in MODES.items()}
     rows = [f"| `{name}` | {text or 'nothing'} |" for name, text in sets.items()]
     parts.append("## Modes\n\n| mode | sets |\n| --- | --- |\n" + "\n".join(rows) + "\n")
-    told = [f"| `{name}` | {_cell(text)} |" for name, text in VARIABLES.items()]
+    variables = [f"| `{name}` | {_cell(text)} |" for name, text in VARIABLES.items()]
     head = "## Variables of the environment\n\n| variable | what it says |\n| --- | --- |\n"
-    parts.append(head + "\n".join(told) + "\n")
+    parts.append(head + "\n".join(variables) + "\n")
     return "\n".join(parts)
 
 
