@@ -16,12 +16,10 @@ from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-import torch
-from torch import fx
-
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs, recording
 from flambeau_capture._native import SKIP, Entry, disabled, stance
+from flambeau_capture.backends import Backend
 from flambeau_capture.breaks import SkipFrame, Unsupported
 from flambeau_capture.builtins.packed import is_packed_call
 from flambeau_capture.convert import Conversion
@@ -37,7 +35,6 @@ from flambeau_capture.skipping import runs_uncaptured, skip_code
 from flambeau_capture.source import Scope
 from flambeau_capture.user_warnings import warn
 
-Backend = Callable[[fx.GraphModule, list[torch.Tensor]], Callable[..., Any]]
 Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
 """Is told of each call that no entry fits, in place of a conversion."""
 
