@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from flambeau_capture._torch_compat.light_fakes import asked_of_compiler, is_answered
 
 COMPARED = """
 import sys
@@ -120,3 +125,56 @@ def test_it_gives_what_torchs_own_mode_gives() -> None:
 
 def test_fixed_sizes_do_not_load_the_compiler_and_open_ones_still_work() -> None:
     assert run(OPEN) == "same"
+
+
+def imports(torch: Any) -> Any:
+    import torch._dynamo.config
+    from torch._dynamo.source import AttrSource, ConstantSource
+
+    return torch._dynamo.config.fake_tensor_cache_enabled, AttrSource, ConstantSource
+
+
+def reads_inside(torch: Any) -> Any:
+    def inside() -> Any:
+        return torch._dynamo.source.EphemeralSource("x")
+
+    return inside
+
+
+def test_what_a_method_asks_is_found_in_its_code() -> None:
+    assert set(asked_of_compiler(imports.__code__)) == {
+        "config.",
+        "config.fake_tensor_cache_enabled",
+        "source.AttrSource",
+        "source.ConstantSource",
+    }
+    assert set(asked_of_compiler(reads_inside.__code__)) == {"source.EphemeralSource"}
+    assert is_answered(imports.__code__) and is_answered(reads_inside.__code__)
+
+
+def another_setting(torch: Any) -> Any:
+    return torch._dynamo.config.suppress_errors
+
+
+def another_module(torch: Any) -> Any:
+    import torch._dynamo.eval_frame
+
+    return torch
+
+
+def another_name(torch: Any) -> Any:
+    def inside() -> Any:
+        from torch._dynamo.source import AttrSource, GlobalSource
+
+        return AttrSource, GlobalSource
+
+    return inside
+
+
+def the_whole(torch: Any) -> Any:
+    return torch._dynamo
+
+
+@pytest.mark.parametrize("method", [another_setting, another_module, another_name, the_whole])
+def test_a_method_that_asks_for_more_is_not_answered(method: Callable[..., Any]) -> None:
+    assert not is_answered(method.__code__)

@@ -1,0 +1,91 @@
+"""Fake tensors: how they are made, and what is said where an operator cannot take them.
+
+In: real tensors. Out: fake ones, and the errors that mean "no answer without data". Invariant:
+nothing here decides about a symbol. Tried on torch 2.11, 2.13 and 2.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from flambeau_capture._torch_compat.light_fakes import is_loaded, light_fake_mode
+
+
+def new_fake_mode() -> Any:
+    """A mode for one capture. Imported late: it is many modules."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    made = None if is_loaded() else light_fake_mode()
+    return (made or FakeTensorMode)(allow_non_fake_inputs=False)
+
+
+def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
+    """A fake tensor like a real one. Torch reads `.grad` for it, also where that warns: the program
+    has not asked, and may have made an error of warnings."""
+    if tensor.is_leaf or not tensor.requires_grad:
+        fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+        return fake
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
+        made: torch.Tensor = mode.from_tensor(tensor, static_shapes=True)
+    return made
+
+
+@functools.cache
+def data_dependent_errors() -> tuple[type[Exception], ...]:
+    """What the fake mode raises where a result depends on data."""
+    from torch._subclasses import fake_tensor
+
+    return (fake_tensor.DataDependentOutputException,)
+
+
+@functools.cache
+def dynamic_shape_errors() -> tuple[type[Exception], ...]:
+    from torch._subclasses import fake_tensor
+
+    return (fake_tensor.DynamicOutputShapeException,)
+
+
+@functools.cache
+def unsupported_fake_errors() -> tuple[type[Exception], ...]:
+    from torch._subclasses import fake_tensor
+
+    return (
+        fake_tensor.UnsupportedFakeTensorException,
+        fake_tensor.UnsupportedOperatorException,
+    )
+
+
+class _Quiet(logging.Filter):
+    """Keeps torch from logging, traceback and all, that an operator refuses fake tensors: capture
+    takes that as an answer, and the program sees torch's error when it runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asking = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not getattr(self.asking, "now", False)
+
+
+_quiet = _Quiet()
+logging.getLogger("torch._subclasses.fake_tensor").addFilter(_quiet)
+
+
+@contextlib.contextmanager
+def asking() -> Iterator[None]:
+    """An operator is asked what it does with fake tensors; a refusal is no news on this thread."""
+    before = getattr(_quiet.asking, "now", False)
+    _quiet.asking.now = True
+    try:
+        yield
+    finally:
+        _quiet.asking.now = before

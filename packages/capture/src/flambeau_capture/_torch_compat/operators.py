@@ -1,0 +1,129 @@
+"""Families of callables that capture knows as a whole: operators, questions that have one answer,
+calls without effect.
+
+In: nothing. Out: torch's callables. Invariant: a name that a release lacks is left out. Tried on
+torch 2.11, 2.13 and 2.14.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def labels() -> tuple[Any, ...]:
+    """Context managers that name a region for profilers."""
+    return (torch.profiler.record_function, torch.autograd.profiler.record_function)
+
+
+@functools.cache
+def device_constructors() -> frozenset[Any]:
+    """Functions that make tensors on the default device."""
+    from torch.utils._device import _device_constructors
+
+    return frozenset(_device_constructors())
+
+
+CPU_AUTOCAST: Any = getattr(torch.cpu.amp, "autocast")  # noqa: B009 - not in its __all__
+SCRIPTING_QUESTIONS: tuple[Any, ...] = tuple(
+    getattr(torch.jit, name) for name in ("is_scripting", "is_tracing")
+)
+
+TENSOR_BASE: type = torch._C.TensorBase
+
+
+@functools.cache
+def operator_namespaces() -> tuple[Any, ...]:
+    """Where every callable is an operator on tensors."""
+    return (
+        torch._C._VariableFunctions,
+        torch._C._nn,
+        *(getattr(torch._C, name) for name in ("_special", "_linalg", "_fft")),
+        torch.nn.functional,
+        torch.functional,
+        torch.special,
+        torch.linalg,
+        torch.fft,
+    )
+
+
+def never_under_capture() -> tuple[Any, ...]:
+    """Questions whose answer under capture is no."""
+    found = (
+        getattr(torch._jit_internal, "is_scripting", None),
+        getattr(torch._C, "_get_tracing_state", None) and None,
+        torch.overrides.has_torch_function,
+        getattr(torch._C, "_has_torch_function", None),
+        getattr(torch._C, "_has_torch_function_unary", None),
+        getattr(torch._C, "_has_torch_function_variadic", None),
+        getattr(torch.overrides, "has_torch_function_unary", None),
+        getattr(torch.overrides, "has_torch_function_variadic", None),
+        getattr(torch.compiler, "is_exporting", None),
+        getattr(torch._C, "_is_torch_function_enabled", None) and None,
+    )
+    return tuple(fn for fn in found if fn is not None)
+
+
+def nothing_under_capture() -> tuple[Any, ...]:
+    """Calls without effect under capture: usage logging, tracing state."""
+    return (torch._C._log_api_usage_once, torch._C._get_tracing_state)
+
+
+def state_questions() -> tuple[Any, ...]:
+    """Questions about the build and the state of this thread, beside the public ones."""
+    names = ("_is_autocast_available", "_get_privateuse1_backend_name", "_get_cudnn_enabled")
+    found = [getattr(torch._C, name, None) for name in names]
+    return tuple(fn for fn in found if fn is not None)
+
+
+def index_operator() -> Any:
+    """aten's `index`, which takes a list of tensors."""
+    return torch.ops.aten.index.Tensor
+
+
+def zero_under_capture() -> tuple[Any, ...]:
+    """Sizes of stacks of modes: a frame with modes in force is not captured."""
+    names = ("_len_torch_dispatch_stack", "_len_torch_function_stack")
+    found = [getattr(torch._C, name, None) for name in names]
+    return tuple(fn for fn in found if fn is not None)
+
+
+SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
+is_all_true: Any = torch._is_all_true
+CHECKED_BY_GRAPH = str(Path("torch", "distributions", "distribution.py"))
+
+
+#: groups tensors by device and dtype; in C
+GROUP_TENSORS: Any = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
+
+
+def conditionals() -> tuple[Any, ...]:
+    """torch.cond under its other names."""
+    from torch._higher_order_ops import cond
+
+    return tuple({cond, getattr(cond, "__wrapped__", cond)})
+
+
+def loops() -> tuple[Any, ...]:
+    """`while_loop`."""
+    from torch._higher_order_ops import while_loop
+
+    return (while_loop,)
+
+
+def associative_scans() -> tuple[Any, ...]:
+    """`associative_scan`, where torch has it."""
+    try:
+        from torch._higher_order_ops.associative_scan import associative_scan
+    except ImportError:
+        return ()
+    return (associative_scan,)
+
+
+def function_applies() -> tuple[Any, ...]:
+    """`torch.autograd.Function.apply`, as the function that its class method is made of."""
+    found: Any = torch.autograd.Function.__dict__["apply"]
+    return (found.__func__,)

@@ -1,0 +1,167 @@
+"""The state of a thread, and of a tensor, that guards read and graphs may change.
+
+In: a tensor, or nothing. Out: plain data, and the functions that set it. Invariant: a question has
+no side effect. Tried on torch 2.11, 2.13 and 2.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+set_grad_enabled = torch._C._set_grad_enabled
+enter_autocast = torch.amp.autocast_mode._enter_autocast
+exit_autocast = torch.amp.autocast_mode._exit_autocast
+enter_inference = torch.autograd.grad_mode._enter_inference_mode
+exit_inference = torch.autograd.grad_mode._exit_inference_mode
+is_size = torch.Size
+
+PLAIN_KEYS = frozenset(
+    (
+        "CPU",
+        "CUDA",
+        "Meta",
+        "ADInplaceOrView",
+        "AutogradCPU",
+        "AutogradCUDA",
+        "AutogradMeta",
+        "AutocastCPU",
+        "AutocastCUDA",
+        "Conjugate",
+        "Negative",
+    )
+)
+
+
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The tensor's own dispatch keys, as one number."""
+    keys: int = torch._C._dispatch_keys(tensor).raw_repr()
+    return keys
+
+
+@functools.cache
+def is_plain_dense(keys: int) -> bool:
+    """Whether only dense tensors of the usual devices, wrapped in nothing, have these keys."""
+    text = str(torch._C.DispatchKeySet.from_raw_repr(keys))
+    names = text.removeprefix("DispatchKeySet(").removesuffix(")").split(", ")
+    return PLAIN_KEYS.issuperset(names)
+
+
+def is_plain_strided(tensor: torch.Tensor) -> bool:
+    """Whether sizes and strides are all that there is to a tensor's layout."""
+    return tensor.layout is torch.strided and is_plain_dense(dispatch_keys(tensor))
+
+
+def implementation_address(tensor: torch.Tensor) -> int:
+    """The address of the C++ object behind a tensor."""
+    address: int = tensor._cdata
+    return address
+
+
+def in_plain_state(function: Callable[[], T]) -> T:
+    """What the function returns on a thread of its own, where no mode of torch is on: modes, and
+    all that they change, are the thread's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def dispatch_key_sets() -> tuple[int, int]:
+    """Keys that this thread adds to, and takes from, those of every tensor."""
+    return (
+        torch._C._dispatch_tls_local_include_set().raw_repr(),
+        torch._C._dispatch_tls_local_exclude_set().raw_repr(),
+    )
+
+
+def torch_function_state() -> int:
+    """0: __torch_function__ works; 1: not for subclasses; 2: not at all."""
+    if torch._C._is_torch_function_all_disabled():
+        return 2
+    return 0 if torch._C._is_torch_function_enabled() else 1
+
+
+def torch_function_set(state: int) -> AbstractContextManager[Any]:
+    """The state for the extent of a block; 0 is what it is without any."""
+    if state == 0:
+        return nullcontext()
+    return (
+        torch._C.DisableTorchFunctionSubclass() if state == 1 else torch._C.DisableTorchFunction()
+    )
+
+
+def torch_function_modes() -> tuple[Any, ...]:
+    """The modes on this thread's stack; a default device is one, known by its device."""
+    from torch.utils._device import DeviceContext
+
+    modes = [
+        torch._C._get_function_stack_at(i) for i in range(torch._C._len_torch_function_stack())
+    ]
+    return tuple((DeviceContext, m.device) if type(m) is DeviceContext else m for m in modes)
+
+
+def deterministic_algorithms() -> tuple[bool, bool]:
+    return (
+        torch._C._get_deterministic_algorithms(),
+        torch._C._get_deterministic_algorithms_warn_only(),
+    )
+
+
+def library_path(name: str) -> str:
+    """The file of one of torch's shared libraries."""
+    return str(Path(torch.__file__).parent / "lib" / f"lib{name}.so")
+
+
+# Functions without side effects that return a small number, by the name the linker knows them by:
+# (library, symbol). A name that a release lacks is not an error: the state is asked from Python.
+STATE_SYMBOLS: dict[str, tuple[str, str]] = {
+    "grad_mode": ("c10", "_ZN3c108GradMode10is_enabledEv"),
+    "inference_mode": ("c10", "_ZN3c1013InferenceMode10is_enabledEv"),
+    "default_dtype": ("c10", "_ZN3c1031get_default_dtype_as_scalartypeEv"),
+    "torch_function": (
+        "torch_cpu",
+        "_ZN2at4impl22PythonTorchFunctionTLS18get_disabled_stateEv",
+    ),
+    "torch_function_modes": ("torch_cpu", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv"),
+    "autocast_enabled": (
+        "torch_cpu",
+        "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+    ),
+    "autocast_dtype": ("torch_cpu", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE"),
+    "autocast_cache": ("torch_cpu", "_ZN2at8autocast25is_autocast_cache_enabledEv"),
+    "context": ("torch_cpu", "_ZN2at13globalContextEv"),
+    "deterministic": ("torch_cpu", "_ZNK2at7Context23deterministicAlgorithmsEv"),
+    "deterministic_warn_only": (
+        "torch_cpu",
+        "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv",
+    ),
+}
+# The thread's dispatch key sets: two words.
+KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
+
+
+def foreign_modes() -> bool:
+    """Whether a transform of functorch, a dispatch mode or a function mode is in force."""
+    functorch = torch._C._functorch.maybe_current_level() is not None
+    return bool(
+        functorch or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    )
+
+
+def own_saved_tensors() -> AbstractContextManager[Any]:
+    """Keep the hooks that the program has on saved tensors from seeing those of capture."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is None:
+        return contextlib.nullcontext()
+    return torch.autograd.graph.saved_tensors_hooks(_as_it_is, _as_it_is)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

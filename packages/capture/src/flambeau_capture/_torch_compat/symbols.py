@@ -1,0 +1,193 @@
+"""Symbols: sizes and numbers that a graph leaves open.
+
+In: a fake mode, tensors and numbers. Out: symbols, and what was assumed of them. Invariant: all of
+torch's is imported at first use; the shape environment brings sympy with it. Tried on torch 2.11,
+2.13 and 2.14.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+class _Name(str):
+    """A name that is an attribute in some releases and a method in others."""
+
+    def __call__(self) -> str:
+        return str(self)
+
+
+@functools.cache
+def _source_class() -> type:
+    from torch._guards import Source
+
+    class Named(Source):  # type: ignore[misc]
+        _flambeau_name: _Name
+
+        def __init__(self, name: str) -> None:
+            object.__setattr__(self, "_flambeau_name", _Name(name))
+
+        @property
+        def name(self) -> Any:
+            return self._flambeau_name
+
+        def __hash__(self) -> int:
+            return hash(self._flambeau_name)
+
+        def __eq__(self, other: object) -> bool:
+            return type(other) is type(self) and other.name == self.name
+
+    return Named
+
+
+@functools.cache
+def _environment_class() -> Any:
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    class Environment(ShapeEnv):
+        """One that decides nothing new once its conditions have become guards."""
+
+        closed = False
+
+        def _check_frozen(self, expr: Any, concrete_val: Any) -> None:
+            # torch asks this before it assumes anything (2.11 to 2.14), and only logs if frozen
+            if self.closed:
+                raise RuntimeError(
+                    f"guards are taken: {expr} cannot be assumed to be {concrete_val} any more"
+                )
+            super()._check_frozen(expr, concrete_val)
+
+    return Environment
+
+
+def _shape_environment(mode: Any) -> Any:
+    """The environment of a fake mode; one without gets one that has sizes of inputs alone."""
+    if mode.shape_env is None:
+        mode.shape_env = _environment_class()(
+            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+        )
+        mode.static_shapes = False
+        # what operators answered is kept for the process, and would keep every environment with it
+        mode.cache_enabled = False
+    return mode.shape_env
+
+
+def symbolic_kernels(mode: Any) -> contextlib.AbstractContextManager[Any]:
+    """Operators are asked for their results by kernels that take symbols, where they have any."""
+    if mode.shape_env is None:
+        return contextlib.nullcontext()
+    return torch._C._EnablePythonDispatcher()  # type: ignore[no-any-return]
+
+
+def close_environment(mode: Any) -> None:
+    """Nothing that is not known yet can be decided about the symbols of a fake mode any more."""
+    if mode.shape_env is not None:
+        mode.shape_env.closed = True
+
+
+def reopen_environment(fake: Any) -> None:
+    """The sizes of a fake tensor may be decided about again: nobody has made guards for good."""
+    environment = fake.fake_mode.shape_env
+    if environment is not None:
+        environment.closed = False
+
+
+def forget_environments() -> None:
+    """Empty the tables of answers that torch keeps by environment for the life of the process."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    for method in vars(ShapeEnv).values():
+        clear = getattr(method, "cache_clear", None)
+        if clear is not None:
+            clear()
+
+
+def to_symbolic_fake(mode: Any, tensor: torch.Tensor, dims: Any) -> torch.Tensor:
+    """A fake tensor whose sizes in `dims` (a mapping to bounds) are symbols."""
+    from torch.fx.experimental import symbolic_shapes
+
+    _shape_environment(mode)
+    kinds = symbolic_shapes.DimDynamic
+    rank = tensor.dim()
+    context: Any = symbolic_shapes.StatelessSymbolicContext(
+        dynamic_sizes=[kinds.DYNAMIC if i in dims else kinds.STATIC for i in range(rank)],
+        constraint_sizes=[None] * rank,
+    )
+    fake: torch.Tensor = mode.from_tensor(tensor, static_shapes=False, symbolic_context=context)
+    for dim, (least, most) in dims.items():
+        size = fake.shape[dim]
+        within = (least is None or least <= tensor.size(dim)) and (
+            most is None or tensor.size(dim) <= most
+        )
+        if isinstance(size, torch.SymInt) and within and (least, most) != (None, None):
+            symbolic_shapes.constrain_range(size, min=least, max=most)
+    return fake
+
+
+def symbolic_number(mode: Any, value: int | float, name: str) -> Any:
+    """A symbol for an integer or a float."""
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+
+    environment = _shape_environment(mode)
+    source = _source_class()(name)
+    symbol = environment.create_unspecified_symbol(
+        value, source=source, dynamic_dim=DimDynamic.DYNAMIC
+    )
+    make = environment.create_symintnode
+    if isinstance(value, float):
+        make = environment.create_symfloatnode
+    return make(symbol, hint=value, source=source)
+
+
+def symbolic_integer(mode: Any, symbol: Any, value: int) -> Any:
+    """The integer that a symbol of a size is."""
+    return mode.shape_env.create_symintnode(symbol, hint=value)
+
+
+def expression(number: Any) -> Any:
+    """The symbolic expression that a number was made as."""
+    return number.node._expr
+
+
+def hint(number: Any) -> Any:
+    """The value that a symbolic number has in this capture."""
+    return number.node.hint
+
+
+@dataclass(frozen=True)
+class ShapeConditions:
+    """What an environment has assumed: conditions, symbols that equal expressions, and ranges."""
+
+    guards: tuple[Any, ...]
+    equal: tuple[tuple[Any, Any], ...]
+    ranges: tuple[tuple[Any, int | None, int | None], ...]
+
+
+def shape_conditions(mode: Any) -> ShapeConditions:
+    """The assumptions of a fake mode's environment."""
+    environment = mode.shape_env
+    return ShapeConditions(
+        tuple(guard.expr for guard in environment.guards),
+        tuple(environment.replacements.items()),
+        tuple(
+            (
+                symbol,
+                int(bounds.lower) if bounds.lower.is_Integer else None,
+                int(bounds.upper) if bounds.upper.is_Integer else None,
+            )
+            for symbol, bounds in environment.var_to_range.items()
+        ),
+    )
+
+
+def same(one: Any, other: Any) -> Any:
+    """The condition that two symbolic expressions are equal."""
+    from torch.utils._sympy import functions  # the expressions are of its classes
+
+    module: Any = functions
+    return module.sympy.Eq(one, other)
