@@ -104,17 +104,18 @@ def measure(shape: tuple[int, int, int]) -> Row:
     rows = slice(0, 256)
     exact = more(x[rows].double(), w.double(), bias.double())
     off = float((got[rows].double() - exact).norm() / exact.norm())
-    best, tile = _best(plain)
-    together, _ = _best(fused)
+    seconds, tile = best(plain)
+    together, _ = best(fused)
     flops = 2 * m * n * k
     library = plain.seconds[LIBRARY]
     return Row(
-        shape, flops / library / 1e12, flops / best / 1e12, tile,
-        library / best, fused.seconds[LIBRARY] / together, off, dict(plain.failed),
+        shape, flops / library / 1e12, flops / seconds / 1e12, tile,
+        library / seconds, fused.seconds[LIBRARY] / together, off, dict(plain.failed),
     )  # fmt: skip
 
 
-def _best(found: Outcome) -> tuple[float, str]:
+def best(found: Outcome) -> tuple[float, str]:
+    """The template's best seconds, and with which tile."""
     return min((s, name) for name, s in found.seconds.items() if name != LIBRARY)
 
 

@@ -29,10 +29,21 @@ from flambeau_inductor.templates.flash_backward import (
     queries_kernel,
 )
 from flambeau_inductor.templates.matmul import partial_kernel
-from flambeau_inductor.templates.product import Matrix
+from flambeau_inductor.templates.product import Matrix, Window
 
 BF16, F32 = torch.bfloat16, torch.float32
-BEFORE = ("large", "middle", "ragged", "float", "parts", "heads64", "heads128")
+BEFORE = (
+    "large",
+    "middle",
+    "ragged",
+    "float",
+    "parts",
+    "heads64",
+    "heads128",
+    "windows",
+    "windows_few",
+    "windows_float",
+)
 """Kernels that are also for devices before sm_90."""
 M, N, K = 512, 768, 1024
 
@@ -62,6 +73,36 @@ def products() -> list[TritonKernel]:
     tile = Tile(64, 64, 64, 4, 4, parts=4)
     numels = dict.fromkeys(dtypes, 1 << 20)
     return [*found, partial_kernel(product, tile, "sums", dtypes, numels, "parts")]
+
+
+def convolutions() -> list[TritonKernel]:
+    """3 x 3 over 64 channels, plain and with described weights; over 3; of float32 by 5 x 5."""
+    found = []
+    for name, tile, dtype, channels, size in (
+        ("windows", Tile(128, 64, 64, 4, 4), BF16, 64, 3),
+        ("windows_wide", Tile(128, 256, 64, 8, 3, described=True), BF16, 64, 3),
+        ("windows_few", Tile(64, 64, 32, 4, 4), BF16, 3, 7),
+        ("windows_float", Tile(64, 64, 32, 4, 3), F32, 40, 5),
+    ):
+        images, wide, out = 4, 56, 256
+        window = Window(
+            channels, (wide, wide), (wide, wide), (size, size), (1, 1), (size // 2, size // 2),
+            (1, 1), (wide * wide * channels, 1, wide * channels, channels),
+            (1, size * channels, channels),
+        )  # fmt: skip
+        rows, k = images * wide * wide, size * size * channels
+        product = Product(
+            Matrix("a", (0, 0, 0)), Matrix("b", (0, 1, k)), (1, rows, out, k), dtype,
+            tf32=True, window=window,
+        )  # fmt: skip
+        at = Var("x0") * out + Var("x1")
+        body = (Load("p", at, dtype), Load("more", at, dtype), Point("add", (0, 1), dtype))
+        loop = Loop("after", (Axis("x0", rows), Axis("x1", out)), (), (*body, Store("out", at, 2)))
+        dtypes = dict.fromkeys(("a", "b", "p", "more", "out"), dtype)
+        numels = dict.fromkeys(dtypes, 1 << 24)
+        epilogue = epilogue_of(loop, "p", (1, rows, out))
+        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+    return found
 
 
 def attentions() -> list[TritonKernel]:
@@ -126,7 +167,7 @@ def main(capabilities: list[int]) -> None:
     """Compile all for all capabilities."""
     report = []
     with tempfile.TemporaryDirectory() as folder:
-        for kernel in [*products(), *attentions(), *gradients()]:
+        for kernel in [*products(), *convolutions(), *attentions(), *gradients()]:
             path = Path(folder) / f"{kernel.name}.py"
             path.write_text(f"{HEADER}\n\n{kernel.source}")
             for capability in capabilities:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor.runtime.gpu_descriptors import Descriptor, fits
-from flambeau_inductor.templates.product import Matrix, Product
+from flambeau_inductor.templates.product import Matrix, Product, Window
 from flambeau_inductor.templates.tiles import Tile
 
 CAPABILITY = (9, 0)
@@ -27,10 +27,11 @@ DTYPES = frozenset({torch.bfloat16, torch.float16})
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """`along` is the first row or column of the tile, as text; `inner_first` says that the inner
-    dimension is the outer one of the memory, and `turned` what makes the block rows by inner (or
-    inner by columns)."""
+    """`name` is that of the block in the kernel. `along` is the first row or column of the tile, as
+    text; `inner_first` says that the inner dimension is the outer one of the memory, and `turned`
+    what makes the block rows by inner (or inner by columns)."""
 
+    name: str
     matrix: Matrix
     sizes: tuple[int, int]
     stride: int
@@ -58,16 +59,27 @@ class Operand:
 
 
 def operands_of(product: Product, tile: Tile) -> tuple[Operand, ...]:
-    """Both operands; empty where one of them cannot be described."""
+    """Both operands; empty where one of them cannot be described. Of a convolution the weights."""
     if product.dtype not in DTYPES:
         return ()
     batch, m, n, k = product.sizes
-    zero, row, inner = product.a.strides
-    a = _operand(product.a, (batch, m, k), (zero, row, inner), tile, (tile.rows, "row_tile"), False)
     zero, inner, column = product.b.strides
     sizes, strides = (batch, n, k), (zero, column, inner)
-    b = _operand(product.b, sizes, strides, tile, (tile.columns, "column_tile"), True)
+    if product.window is not None and not _in_order(product.window, tile):
+        return ()
+    b = _operand(product.b, sizes, strides, tile, (tile.columns, "column_tile"), "b")
+    if product.window is not None:
+        return () if b is None else (b,)
+    zero, row, inner = product.a.strides
+    a = _operand(product.a, (batch, m, k), (zero, row, inner), tile, (tile.rows, "row_tile"), "a")
     return () if a is None or b is None else (a, b)
+
+
+def _in_order(window: Window, tile: Tile) -> bool:
+    """Whether the steps of the inner dimension are runs of the weights' memory."""
+    channel, down, across = window.taps
+    dense = (1, window.channels * window.kernel[1], window.channels)
+    return (channel, down, across) == dense and window.channels % tile.depth == 0
 
 
 def _operand(
@@ -76,13 +88,14 @@ def _operand(
     strides: tuple[int, int, int],
     tile: Tile,
     along: tuple[int, str],
-    down: bool,
+    block_of: str,
 ) -> Operand | None:
-    """`sizes` and `strides`: batch, rows (or columns), inner; `down`: the inner dimension is to be
-    the first of the block."""
+    """`sizes` and `strides`: batch, rows (or columns), inner. `block_of`: the inner dimension is
+    the first of the block in `b`."""
+    down = block_of == "b"
     (batch, length, k), (apart, step, inner) = sizes, strides
-    width, name = along
-    first = f"{name} * {'XBLOCK' if down else 'YBLOCK'}"
+    width, tiles = along
+    first = f"{tiles} * {'XBLOCK' if down else 'YBLOCK'}"
     if inner == 1:
         outer, stride, block, shape = length, step, (width, tile.depth), (batch * length, k)
     elif step == 1:
@@ -95,6 +108,6 @@ def _operand(
         return None
     turned = "" if (inner == 1) != down else ".T"
     more = outer if batch > 1 else 0
-    made = Operand(matrix, shape, stride, block, first, inner != 1, turned, more)
+    made = Operand(block_of, matrix, shape, stride, block, first, inner != 1, turned, more)
     told = Descriptor(0, matrix.offset, shape, (stride, 1), block, "bf16")
     return made if fits(told) else None

@@ -9,7 +9,8 @@ Programs walk over tiles in groups of rows, so that those that run together shar
 (P. Tillet's tutorial calls it grouped ordering). With several parts a program sums its share of
 the inner dimension into float32 memory; a loop adds the parts up and does the rest.
 A described tile is read through tensor descriptors where the kernel has them (DESCRIPTORS), else
-through pointers; outside of a matrix a descriptor reads zeros.
+through pointers; outside of a matrix a descriptor reads zeros. Where the rows of the left operand
+are windows of images the product is a convolution.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from flambeau_inductor.ir.loops import Axis, IndexValue, Instr, Load, Store
 from flambeau_inductor.templates.described import Operand, operands_of
 from flambeau_inductor.templates.epilogue import Epilogue
 from flambeau_inductor.templates.product import Product
+from flambeau_inductor.templates.reads import masked, reads_of
 from flambeau_inductor.templates.tiles import Tile
 
 GROUP = 8
@@ -136,59 +138,36 @@ class ProductWriter(Writer):
 
     def _inner(self, product: Product, tile: Tile, operands: tuple[Operand, ...]) -> None:
         """`total`: the sum of the products, in float32."""
-        k, base = product.sizes[3], self.indent
-        share = -(-k // (tile.depth * tile.parts)) * tile.depth
-        before, inside = self._by_pointers(product, tile, share)
+        base = self.indent
+        share = tile.share(product.padded(tile.depth))
+        described = {each.name: (number, each) for number, each in enumerate(operands)}
+        reads = dict(zip("ab", reads_of(product, tile, self.names), strict=True))
         dot = f"total = tl.dot(a, b, total, input_precision={self._precision(product)!r})"
         self._line("total = tl.zeros([YBLOCK, XBLOCK], tl.float32)")
-        if operands:
-            self._line(f"if not {WITH_DESCRIPTORS}:")
-            self._lines([f"    {line}" for line in before])
-        else:
-            self._lines(before)
+        self._line("inner = tl.arange(0, KBLOCK)")
+        for name, each in reads.items():
+            if name in described:
+                self._line(f"if not {WITH_DESCRIPTORS}:")
+                self._lines([f"    {line}" for line in each.before])
+            else:
+                self._lines(each.before)
         if tile.parts == 1:
             self._line(f"for step in range(0, {share}, KBLOCK):")
         else:  # parts take turns: what they read at a time lies side by side
             whole, stride = share * tile.parts, f"{tile.parts} * KBLOCK"
             self._line(f"for step in range(part * KBLOCK, {whole}, {stride}):")
         self.indent = base + "    "
-        if operands:
-            self._line(f"if {WITH_DESCRIPTORS}:")
-            for position, (name, each) in enumerate(zip("ab", operands, strict=True)):
-                self._line(f"    {name} = d{position}.load({each.at})" + each.turned)
-            self._line("else:")
-            self._lines([f"    {line}" for line in inside])
-        else:
-            self._lines(inside)
+        for name, each in reads.items():
+            if name in described:
+                number, operand = described[name]
+                self._line(f"if {WITH_DESCRIPTORS}:")
+                self._line(f"    {name} = d{number}.load({operand.at})" + operand.turned)
+                self._line("else:")
+                self._lines([f"    {line}" for line in each.inside])
+            else:
+                self._lines(each.inside)
         self._line(dot)
         self.indent = base
-
-    def _by_pointers(self, product: Product, tile: Tile, share: int) -> tuple[list[str], list[str]]:
-        """What reads `a` and `b`: lines before the loop over the inner dimension, and within."""
-        _, m, n, k = product.sizes
-        row_mask = f"(rows < {m})[:, None]" if m % tile.rows else ""
-        column_mask = f"(columns < {n})[None, :]" if n % tile.columns else ""
-        ragged = share * tile.parts != k
-        a, b = product.a, product.b
-        left = f"inner < {k} - step"
-        a_masks = [text for text in (row_mask, f"({left})[None, :]" if ragged else "") if text]
-        b_masks = [text for text in (column_mask, f"({left})[:, None]" if ragged else "") if text]
-        at = "inner" if tile.parts == 1 else "(part * KBLOCK + inner)"
-        step = "KBLOCK" if tile.parts == 1 else f"{tile.parts} * KBLOCK"
-        before = [
-            "inner = tl.arange(0, KBLOCK)",
-            f"a_at = {self.names[a.buffer]} + {a.offset} + product * {a.strides[0]}"
-            f" + (rows * {a.strides[1]})[:, None] + ({at} * {a.strides[2]})[None, :]",
-            f"b_at = {self.names[b.buffer]} + {b.offset} + product * {b.strides[0]}"
-            f" + ({at} * {b.strides[1]})[:, None] + (columns * {b.strides[2]})[None, :]",
-        ]
-        inside = [
-            f"a = tl.load(a_at{_masked(a_masks)})",
-            f"b = tl.load(b_at{_masked(b_masks)})",
-            f"a_at += {step} * {a.strides[2]}",
-            f"b_at += {step} * {b.strides[1]}",
-        ]
-        return before, inside
 
     def _precision(self, product: Product) -> str:
         return "tf32" if product.tf32 else "ieee"
@@ -203,7 +182,7 @@ class ProductWriter(Writer):
                 f"{self.names[added.buffer]} + {added.offset} + product * {added.strides[0]}"
                 f" + yindex * {added.strides[1]} + xindex * {added.strides[2]}"
             )
-            self._line(f"added = tl.load({address}{_masked(masks)}).to(tl.float32)")
+            self._line(f"added = tl.load({address}{masked(masks)}).to(tl.float32)")
             scale = "" if product.beta == 1 else f" * {float(product.beta)!r}"
             text = f"{text} + added{scale}"
         self._line(f"product_value = ({text}).to({register(product.dtype)})")
@@ -265,7 +244,3 @@ class PartWriter(ProductWriter):
         if isinstance(instr, Load) and instr.buffer == self.epilogue.result:
             return "total"
         return super()._value(i, instr)
-
-
-def _masked(masks: list[str]) -> str:
-    return f", {' & '.join(masks)}, other=0" if masks else ""

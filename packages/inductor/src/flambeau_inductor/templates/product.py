@@ -1,14 +1,18 @@
 """A matrix product as data.
 
-In: nothing. Out: `Matrix` (where an operand lies) and `Product` (what is multiplied). Invariant:
-sizes and strides are numbers, in elements.
+In: nothing. Out: `Matrix` (where an operand lies), `Product` (what is multiplied) and `Window`
+(that the left operand is read from images). Invariant: sizes and strides are numbers, in elements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
+
+LEAST_CHANNELS = 16
+"""Of images of fewer, a step of the inner dimension runs over several points of the window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +25,50 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """The rows of the left operand are windows of images, one for each point of the result.
+
+    Along the inner dimension a window goes by its points, row by row, and of each by its channels.
+    Pairs are (down, across). `strides` are of the images: batch, channel, down, across; `taps` of
+    the weights: channel, down, across.
+    """
+
+    channels: int
+    image: tuple[int, int]
+    result: tuple[int, int]
+    kernel: tuple[int, int]
+    step: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    strides: tuple[int, int, int, int]
+    taps: tuple[int, int, int]
+
+    @property
+    def points(self) -> int:
+        return prod(self.kernel)
+
+    @property
+    def whole_points(self) -> bool:
+        """Whether a step of the inner dimension stays within one point of the window."""
+        return self.channels >= LEAST_CHANNELS
+
+    @property
+    def runs(self) -> int:
+        """Into how many runs of equal length the inner dimension falls; a step stays in one."""
+        return self.points if self.whole_points else 1
+
+    @property
+    def inside(self) -> bool:
+        """Whether no window reaches over the edge of its image."""
+        return not any(self.padding)
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
-    """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension."""
+    """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension.
+
+    With a `window`, `a` says where the images begin, and `b` the stride of the weights' columns.
+    """
 
     a: Matrix
     b: Matrix
@@ -32,8 +78,19 @@ class Product:
     alpha: float = 1.0
     beta: float = 1.0
     tf32: bool = False
+    window: Window | None = None
 
     @property
     def outer(self) -> tuple[int, int, int]:
         """Batch, rows and columns."""
         return self.sizes[:3]
+
+    @property
+    def runs(self) -> int:
+        """Into how many runs of equal length the inner dimension falls."""
+        return 1 if self.window is None else self.window.runs
+
+    def padded(self, depth: int) -> int:
+        """The inner dimension in whole steps of `depth`, each within one run."""
+        run = self.sizes[3] // self.runs
+        return self.runs * -(-run // depth) * depth

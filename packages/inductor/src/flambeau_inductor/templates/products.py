@@ -1,4 +1,4 @@
-"""Matrix products of a program, as templates see them.
+"""Matrix products of a program, convolutions among them, as templates see them.
 
 In: the steps of a program. Out: `Found`: a product, the library call that computes it now, and the
 pointwise loop that alone reads its result, where there is one. Invariant: between the call and the
@@ -27,6 +27,7 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
+from flambeau_inductor.templates import convolution
 from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
 from flambeau_inductor.templates.product import Matrix, Product
 
@@ -53,12 +54,17 @@ def find(program: Program, tf32: bool) -> list[Found]:
     readers = _readers(program)
     found: list[Found] = []
     for position, step in enumerate(program.steps):
-        if not isinstance(step, Extern) or step.target not in TARGETS:
+        if not isinstance(step, Extern):
             continue
-        product = product_of(step, layouts, tf32)
+        if step.target == convolution.TARGET:
+            product = convolution.convolution_of(step, layouts, convolution.convolutions_tf32())
+        elif step.target in TARGETS:
+            product = product_of(step, layouts, tf32)
+        else:
+            continue
         if product is None:
             continue
-        result = step.into[0].buffer
+        result = step.into[0].buffer if step.into else str(step.results[0])
         reader, refused = _reader(program, position, result, readers.get(result, []))
         epilogue = None
         if reader is not None:
@@ -189,6 +195,9 @@ def fused_steps(program: Program, found: Found, loops: tuple[Loop, ...]) -> Prog
     """
     new: list[Step] = [RunLoop(loop) for loop in loops]
     if found.reader is None:
+        call = program.steps[found.call]
+        if isinstance(call, Extern) and call.results:  # the library made the result's memory
+            new.insert(0, Alloc(found.result))
         steps = [*program.steps[: found.call], *new, *program.steps[found.call + 1 :]]
         return replace(program, steps=tuple(steps))
     matrices = (found.product.a, found.product.b, found.product.added)

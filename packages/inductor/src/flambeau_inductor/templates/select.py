@@ -110,7 +110,10 @@ def _product(selected: Selected, found: Found, tuner: Tuner, device: str, descri
     program = selected.program
     dtypes, numels = facts(program)
     batch, m, n, k = found.product.sizes
-    some = candidates(m, n, k, batch, found.product.dtype.itemsize, described=described)
+    window = found.product.window
+    runs = window.runs if window is not None else 0
+    item = found.product.dtype.itemsize
+    some = candidates(m, n, k, batch, item, described=described, runs=runs)
     tiles = {t.name: t for t in some if not t.described or operands_of(found.product, t)}
     ways: dict[str, tuple[TritonKernel, ...] | Split] = {}
     for name, tile in tiles.items():

@@ -12,7 +12,7 @@ the number of waves that the device needs for all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MULTIPROCESSORS = 132
 SHARED_BYTES = 220 * 1024
@@ -47,6 +47,10 @@ class Tile:
         text = f"{self.rows}x{self.columns}x{self.depth}w{self.warps}s{self.stages}"
         text += "d" * self.described + (f"r{self.resident}" if self.resident else "")
         return text if self.parts == 1 else f"{text}k{self.parts}"
+
+    def share(self, inner: int) -> int:
+        """What one part walks over of an inner dimension, in whole steps."""
+        return -(-inner // (self.depth * self.parts)) * self.depth
 
     def programs(self, tiles: int) -> int:
         """How many programs compute `tiles` of these, all parts counted."""
@@ -85,6 +89,22 @@ DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
 )
 """Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
 
+WINDOWS: tuple[tuple[int, int, int, int, int, int], ...] = (
+    (128, 256, 64, 8, 3, 0),
+    (256, 128, 64, 8, 3, 0),
+    (128, 128, 64, 8, 3, 0),
+    (128, 128, 64, 4, 4, 0),
+    (256, 64, 64, 8, 3, 0),
+    (128, 64, 64, 4, 4, 0),
+    (64, 128, 64, 4, 4, 0),
+    (64, 64, 64, 4, 4, 0),
+    (128, 64, 32, 4, 5, 0),
+    (128, 32, 32, 4, 5, 0),
+    (64, 32, 64, 4, 4, 0),
+    (128, 16, 16, 4, 5, 0),
+)
+"""The same of tiles for convolutions, of which the weights alone are described."""
+
 
 def candidates(
     m: int,
@@ -95,11 +115,16 @@ def candidates(
     most: int = 6,
     parts: bool = True,
     described: bool = False,
+    runs: int = 0,
 ) -> tuple[Tile, ...]:
     """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
 
-    With `described`, as many with descriptors and half as many without.
+    With `described`, as many with descriptors and half as many without. `runs`: how many runs the
+    inner dimension of a convolution falls into.
     """
+    if runs:
+        found = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)[:most]
+        return (*found, *(replace(tile, described=False) for tile in found if described))
     plain = [(*shape, 0) for shape in SHAPES]
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
@@ -113,6 +138,7 @@ def _best(
     sizes: tuple[int, int, int, int],
     itemsize: int,
     parts: bool,
+    runs: int = 1,
 ) -> tuple[Tile, ...]:
     """The tiles that fit the sizes and the machine, the best by the model first."""
     m, n, k, batch = sizes
@@ -120,7 +146,7 @@ def _best(
     for rows, columns, depth, warps, stages, resident in shapes:
         if itemsize == 4:
             depth, stages = max(16, depth // 2), min(stages, 3)
-        if depth > max(16, _power_above(k)) or rows > max(16, _power_above(m)):
+        if depth > max(16, _power_above(k // runs)) or rows > max(16, _power_above(m)):
             continue
         if columns > max(16, _power_above(n)):
             continue
@@ -133,18 +159,18 @@ def _best(
             if share > 1 and (tiles * share > 2 * MULTIPROCESSORS or k // share < 4 * depth):
                 continue
             tile = Tile(rows, columns, depth, warps, stages, share, described, resident)
-            found.append((seconds(tile, m, n, k, batch, itemsize), tile))
+            found.append((seconds(tile, m, n, k, batch, itemsize, runs), tile))
     found.sort(key=lambda pair: (pair[0], pair[1].name))
     return tuple(tile for _, tile in found)
 
 
-def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int) -> float:
-    """What the model says of a tile."""
+def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int, runs: int = 1) -> float:
+    """What the model says of a tile; each of the inner dimension's `runs` takes whole steps."""
     programs = -(-m // tile.rows) * -(-n // tile.columns) * batch * tile.parts
     waves: float = -(-programs // MULTIPROCESSORS)
     if tile.resident > 1:  # tiles of two programs overlap: the last ones do not wait for a wave
         waves = max(1.0, programs / MULTIPROCESSORS)
-    inner = -(-k // (tile.depth * tile.parts)) * tile.depth
+    inner = tile.share(runs * -(-(k // runs) // tile.depth) * tile.depth)
     area = tile.rows * tile.columns
     busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)
     arithmetic = 2 * area * inner / (TENSOR_FLOPS * busy)

@@ -1,0 +1,113 @@
+"""Race the template's convolutions against the library's, alone and with what follows them.
+
+bash tools/gpu.sh python3 tools/gpu_convolutions.py --json OUT.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import flambeau_inductor
+import flambeau_prims
+import torch
+import torch.nn.functional as F
+from flambeau_inductor import Options
+from flambeau_inductor.templates.select import LIBRARY
+from gpu_products import best, outcome
+from torch import Tensor, fx
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+LAST = torch.channels_last
+Case = tuple[int, int, int, int, int, int, int, int]
+CASES: tuple[Case, ...] = (
+    # images, channels, size, results, kernel, stride, padding, dilation: ResNet-50, then UNets
+    (32, 3, 224, 64, 7, 2, 3, 1), (32, 64, 56, 64, 3, 1, 1, 1), (32, 64, 56, 256, 1, 1, 0, 1),
+    (32, 128, 56, 128, 3, 2, 1, 1), (32, 256, 14, 256, 3, 1, 1, 1), (32, 512, 7, 512, 3, 1, 1, 1),
+    (32, 512, 28, 1024, 1, 2, 0, 1), (8, 320, 64, 320, 3, 1, 1, 1), (8, 640, 32, 640, 3, 1, 1, 1),
+    (8, 256, 64, 256, 3, 1, 2, 2),
+)  # fmt: skip
+
+
+@dataclass
+class Row:
+    """Microseconds; `fused` is with a scale, a shift, a residual and relu behind the convolution
+    (in the same kernel, or in a loop behind the library's)."""
+
+    case: Case
+    library: float
+    template: float
+    tile: str
+    share: float
+    fused_library: float
+    fused: float
+    fused_tile: str
+    fused_share: float
+    error: float
+    failed: dict[str, str]
+
+
+def measure(case: Case, dtype: torch.dtype) -> Row:
+    """Race one convolution, alone and with what follows; check the fused kernel's numbers."""
+    images, channels, size, results, kernel, stride, padding, dilation = case
+    x = _image(torch.randn(images, channels, size, size, device="cuda"), dtype)
+    w = torch.randn(results, channels, kernel, kernel, device="cuda")
+    w = _image(w * (channels * kernel * kernel) ** -0.5, dtype)
+    scale, shift = (torch.rand(results, 1, 1, device="cuda").to(dtype) for _ in "ab")
+
+    def alone(x: Tensor, w: Tensor) -> Tensor:
+        return F.conv2d(x, w, None, stride, padding, dilation)
+
+    def more(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, res: Tensor) -> Tensor:
+        y = F.conv2d(x, w, None, stride, padding, dilation)
+        return torch.relu(y * scale + shift + res)
+
+    res = _image(torch.randn_like(alone(x, w), dtype=torch.float32), dtype)
+    inputs = [x, w, scale, shift, res]
+    plain, fused = outcome(alone, [x, w]), outcome(more, inputs)
+    gm = flambeau_prims.lower(fx.symbolic_trace(more), inputs)
+    options = Options(max_autotune=True, check_inputs=False)
+    got = flambeau_inductor.compile(gm, inputs, options=options)(list(inputs))[0]
+    exact = more(x[:1].double(), w.double(), scale.double(), shift.double(), res[:1].double())
+    off = float((got[:1].double() - exact).norm() / exact.norm())
+    seconds, tile = best(plain)
+    together, fused_tile = best(fused)
+    library, apart = plain.seconds[LIBRARY], fused.seconds[LIBRARY]
+    return Row(
+        case, library * 1e6, seconds * 1e6, tile, library / seconds,
+        apart * 1e6, together * 1e6, fused_tile, apart / together, off, dict(plain.failed),
+    )  # fmt: skip
+
+
+def _image(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype).contiguous(memory_format=LAST)
+
+
+def main() -> int:
+    """Measure all cases; the exit status is 1 where one is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for case in CASES:
+        row = measure(case, DTYPES[given.dtype])
+        rows.append(row)
+        print(
+            f"{'x'.join(map(str, case)):28s} library {row.library:4.0f} us, template"
+            f" {row.template:4.0f} us = {row.share:.0%} ({row.tile}), with more {row.fused:4.0f} us"
+            f" = {row.fused_share:.0%} of library and loop ({row.fused_tile}),"
+            f" error {row.error:.1e}"
+            + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
+            flush=True,
+        )
+    if given.json is not None:
+        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
