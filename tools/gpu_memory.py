@@ -22,12 +22,14 @@ class Pools:
         self._graphs: dict[Any, weakref.WeakSet[Any]] = {}
         record = CudaRecorder.record
 
-        def watched(recorder: CudaRecorder, call: Any, args: list[Any], pool: Any) -> Made:
+        def watched(
+            recorder: CudaRecorder, call: Any, args: list[Any], pool: Any, copied: Any
+        ) -> Made:
             torch.cuda.synchronize()
             live = 0 if pool is None else in_use(pool)
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()
-            made = record(recorder, call, args, pool)
+            made = record(recorder, call, args, pool, copied)
             used = live + torch.cuda.max_memory_allocated() - before
             self.most[made.pool] = max(used, self.most.get(made.pool, 0))
             graphs = self._graphs.setdefault(made.pool, weakref.WeakSet())

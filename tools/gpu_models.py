@@ -109,8 +109,7 @@ def measure(
     kept = {k: report.get(k) for k in ("fallbacks", "externs")}
     graphs = recordings()
     if "flambeau" in ready:  # what recordings hold is there before a step, and is counted too
-        held = pools.bytes() + sum(each["buffers"] for each in graphs)
-        rows["flambeau"]["mib"] += held / 2**20
+        rows["flambeau"]["mib"] += pools.bytes() / 2**20
     return {"systems": rows, "report": kept, "graphs": graphs}
 
 
@@ -126,9 +125,6 @@ def recordings() -> list[Row]:
         row["why"] = graph.report.unrecorded
         row["replays"] = 0 if own is None else own.replays
         row["plain"] = {} if own is None else dict(own.plain)
-        recording = None if own is None else own._recording
-        buffers = () if recording is None else recording.buffers
-        row["buffers"] = sum(each.untyped_storage().nbytes() for each in buffers)
         found.append(row)
     return found
 

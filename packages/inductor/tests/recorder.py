@@ -1,18 +1,21 @@
 """A recorder that runs on the CPU: a replay runs the work again, into the results of the recording.
 
 It never returns memory to the process, and instead writes over what a recording in the same pool
-may write over: what another one made, unless it was held when the later of the two was recorded.
+may write over: what another one made, unless it was held when the later of the two was recorded,
+and inputs that were copied, once they were read.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from flambeau_inductor._torch_compat import storage_handle, storage_users
 from flambeau_inductor.runtime.cuda_graphs import Call, Made, Rules
 from flambeau_inductor.runtime.lending import seen_through
+from flambeau_inductor.runtime.own_inputs import OwnInputs
 
 SPOILT = -7
 
@@ -66,11 +69,17 @@ class Recorder:
         known = {each.data_ptr(): handle for handle, each in self.kept.items()}
         return storage_users(known[memory.data_ptr()]) > 1
 
-    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
+    def record(
+        self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
+    ) -> Made:
         self.recordings += 1
         self.pools.append(pool)
         given = [seen_through(self.alias(each, None), each) for each in args]
-        outputs = call(args)
+        buffers = tuple(torch.empty_like(each) for each in copied.values())
+        for position, buffer in zip(copied, buffers, strict=True):
+            given[position] = seen_through(self.alias(buffer, None), buffer)
+        inside = OwnInputs(call, copied)
+        outputs = inside(args)
         pool = [] if pool is None else pool
         earlier = self.made.setdefault(id(pool), []) if pool != "shared" else []
         free = [memory for memory in earlier if not self._held(memory)]
@@ -89,5 +98,7 @@ class Recorder:
                 each.fill_(0xC0)
             for output, value in zip(own, made, strict=True):
                 output.copy_(value)
+            for buffer in buffers:
+                buffer.fill_(SPOILT)
 
-        return Made(replay, outputs, pool)
+        return Made(replay, outputs, pool, buffers, inside.returned)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = [
     "OpOverload",
@@ -24,6 +25,7 @@ __all__ = [
     "returns_sequence",
     "storage_handle",
     "storage_users",
+    "weakly_held",
     "writes",
 ]
 
@@ -55,6 +57,12 @@ def handle_of_storage(storage: torch.UntypedStorage) -> int:
 def storage_users(handle: int) -> int:
     """How many references there are to a tensor's memory."""
     return int(torch._C._storage_Use_Count(handle))
+
+
+def weakly_held(tensor: torch.Tensor) -> Any:
+    """Something whose `cdata` is the tensor's `storage_handle`, and nobody else's while it lives;
+    it keeps no memory."""
+    return StorageWeakRef(tensor.untyped_storage())
 
 
 def qualified_name(op: OpOverload) -> str:

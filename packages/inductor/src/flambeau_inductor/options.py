@@ -73,7 +73,8 @@ class Options:
     library's own order. Later changes of the weights are not seen."""
 
     channels_last: bool = True
-    """Networks of depthwise and 1 x 1 convolutions on a CPU keep images channels-last inside."""
+    """Networks of depthwise and 1 x 1 convolutions on a CPU, and of any in half precision on a GPU,
+    keep images channels-last inside."""
 
     products: Products = "measured"
     """Which of torch's libraries multiplies large float32 matrices on a CPU: its BLAS, oneDNN, or

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from flambeau_inductor import Options, prepare
 from flambeau_inductor.passes.image_layout import channels_last
 from torch import Tensor, fx, nn
+from torch._subclasses import FakeTensorMode
 
 
 def network(
@@ -96,6 +98,20 @@ def test_dense_convolutions_beside_group_norms_are_left_alone() -> None:
     relu.target, relu.args = torch.nn.functional.group_norm, (relu.args[0], 2)
     with torch.no_grad():
         assert channels_last(gm) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(torch.bfloat16, 5), (torch.float16, 5), (torch.float32, 0)]
+)
+def test_on_a_gpu_all_convolutions_of_half_precision(dtype: torch.dtype, count: int) -> None:
+    gm = network(dense=3, cheap=1)
+    with FakeTensorMode():
+        for node in gm.graph.nodes:
+            if "val" in node.meta:
+                shape = node.meta["val"].shape
+                node.meta["val"] = torch.empty(shape, dtype=dtype, device="cuda")
+    assert channels_last(gm) == count
+    assert orders(gm) == [torch.channels_last] * count
 
 
 def test_left_alone() -> None:

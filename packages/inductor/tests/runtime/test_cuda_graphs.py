@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -144,7 +145,9 @@ def test_what_cannot_be_recorded_runs_plainly(other: Any) -> None:
 
 def test_a_recorder_that_fails_runs_plainly() -> None:
     class Failing(Recorder):
-        def record(self, call: Call, args: list[Any], pool: Any) -> Made:
+        def record(
+            self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
+        ) -> Made:
             raise RuntimeError("operation not permitted when stream is capturing")
 
     recorded = Recorded(_double, Rules(), Failing())

@@ -10,6 +10,9 @@ that order before it and back after it; channels-last ones nearly are in it, but
 then reordered at a higher price. So a dense convolution gains where it moves more image than
 weight. A depthwise one costs no more than the reordering itself, and one of 1 x 1 is a product of
 matrices, for which nothing is reordered.
+
+A GPU multiplies matrices of half precision in units that take channels-last images: the library
+brings others into that order before each convolution, and back after it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,12 @@ IMAGE = 4
 """Dimensions of a batch of images."""
 
 CONVOLUTIONS = frozenset({torch.conv2d, torch.nn.functional.conv2d})
+
+DTYPES = {
+    "cpu": frozenset({torch.float32, torch.bfloat16}),
+    "cuda": frozenset({torch.float16, torch.bfloat16}),
+}
+"""What is computed faster so, by device."""
 
 PAYS = 0.7
 """Share of the convolutions that must be cheap (depthwise, grouped or 1 x 1)."""
@@ -67,6 +76,9 @@ def _orders(
     kinds = [_kind(node) for node in convolutions]
     if "unknown" in kinds or not kinds:
         return []
+    devices = {_value(node.args[0]).device.type for node in convolutions}
+    if devices != {"cpu"}:
+        return [torch.channels_last] * len(kinds) if devices == {"cuda"} else []
     if "depthwise" in kinds:
         cheap = sum(kind != "dense" for kind in kinds) >= PAYS * len(kinds)
         return [torch.channels_last] * len(kinds) if cheap else []
@@ -97,11 +109,11 @@ def _kind(node: fx.Node) -> str:
         return "unknown"
     image, weight = (_value(part) for part in node.args[:2])
     for tensor in (image, weight):
-        if not isinstance(tensor, Tensor) or tensor.dim() != IMAGE or tensor.device.type != "cpu":
+        if not isinstance(tensor, Tensor) or tensor.dim() != IMAGE:
             return "unknown"
         if not all(isinstance(size, int) for size in tensor.shape):
             return "unknown"
-    if image.dtype not in (torch.float32, torch.bfloat16):
+    if image.dtype not in DTYPES.get(image.device.type, ()):
         return "unknown"
     if weight.shape[1] == 1 and weight.shape[0] > 1 and image.shape[1] > 1:
         return "depthwise"

@@ -6,10 +6,10 @@ an address other than the one it has now; whatever does not fit the recording ru
 without one, and is counted with its reason.
 
 The rules: an input with a stable address (a parameter, or the output of another recording) is read
-where it is, and its address is checked at each call; any other input is copied into a buffer of the
-recording. Outputs are handed out as they are: the next replay first makes sure that nobody holds
-their memory any more. One that callers keep holding (a loss in a list) is copied out by the next
-recording.
+where it is, and its address is checked at each call; any other input is copied into the recording's
+memory, which is free for the recording's own values once the input was read for the last time.
+Outputs are handed out as they are: the next replay first makes sure that nobody holds their memory
+any more. One that callers keep holding (a loss in a list) is copied out by the next recording.
 
 What a recording saves for another one is lent: the other is recorded in the same memory, and puts
 its own values where it has read for the last time (see `lending`). So the memory of a forward and
@@ -50,8 +50,9 @@ WARM_UP = 2
 PATIENCE = 3
 """Calls in a row that do not fit a recording before it is made anew."""
 MOST_RECORDINGS = 4
-SMALL_RESULT = 16 << 20
-"""Bytes of a result that is copied rather than handed out, where the rules say so."""
+SMALL_RESULT = 1 << 20
+"""Bytes of a result that is copied rather than handed out, where the rules say so: larger ones
+would take that memory twice."""
 MOST_COPIED = 64 << 20
 """Bytes of inputs that move, above which nothing is recorded unasked."""
 MOST_JUDGEMENTS = 3
@@ -80,8 +81,13 @@ class Recorder(Protocol):
         """Begin to measure the work that is queued from here on."""
         ...
 
-    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
-        """Record what `call(args)` queues, in memory of its own where `pool` is None."""
+    def record(
+        self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
+    ) -> Made:
+        """Record what `call(args)` queues, in memory of its own where `pool` is None.
+
+        copied: inputs by position that are replaced by memory of the recording, which nothing but
+        the call holds on to."""
         ...
 
     def pool(self) -> Any:
@@ -100,11 +106,14 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class Made:
-    """How to replay a recording, its results, and the memory that they are in."""
+    """How to replay a recording, its results, and the memory that they are in. `buffers` is where
+    the inputs that are copied go before each replay, `returned` the results that lie there."""
 
     replay: Callable[[], None]
     outputs: tuple[Any, ...]
     pool: Any
+    buffers: tuple[torch.Tensor, ...] = ()
+    returned: frozenset[int] = frozenset()
 
 
 class Watch(Protocol):
@@ -157,8 +166,8 @@ def rules_from(data: Mapping[str, Any]) -> Rules:
 
 @dataclass(frozen=True)
 class Recording:
-    """`pinned` holds the address of each input that is read in place, `buffers` are the others;
-    `users` counts the references to the memory of each output that is handed out, by handle;
+    """`pinned` holds the address of each input that is read in place, `buffers` is where the others
+    go; `users` counts the references to the memory of each output that is handed out, by handle;
     `loan` is what another recording may put its values into."""
 
     replay: Callable[[], None]
@@ -296,8 +305,6 @@ class Recorded:
     def _record(self, args: Sequence[Any]) -> Recording:
         stream = self._recorder.stream()
         pinned, copied = self._places(args)
-        buffers = tuple(_buffer_like(args[position]) for position in copied)
-        _copy(buffers, [args[position] for position in copied])
         if self.rules.copies:
             self._copied_out.update(self._small_results())
         if self.rules.products:
@@ -305,8 +312,6 @@ class Recorded:
         found = best_loan(args, self.rules.reusable, stream)
         loan, taken = (None, {}) if found is None else (found[0], found[0].take(found[1]))
         given = list(args)
-        for position, buffer in zip(copied, buffers, strict=True):
-            given[position] = buffer
         for position, at in pinned:
             if at in taken:
                 given[position] = seen_through(taken[at], given[position])
@@ -316,11 +321,12 @@ class Recorded:
         pool = loan.pool if loan is not None and taken else None
         taken.clear()  # only `given` holds what was lent, and the call gives it up as it goes
         own = self._recorder.pool() if shared and pool is None else pool
-        made = self._recorder.record(self._call, given, own)
-        self._copied_out.update(_among(buffers, made.outputs))
+        own_inputs = {position: args[position] for position in copied}
+        made = self._recorder.record(self._call, given, own, own_inputs)
+        self._copied_out.update(made.returned)
         if _among(kept, made.outputs):
             raise NotRecordable("a result is an input as it came")
-        recording = self._recorded(made, stream, tuple(pinned), tuple(copied), buffers)
+        recording = self._recorded(made, stream, tuple(pinned), tuple(copied))
         if loan is not None and pool is not None:
             loan.held = lambda: bool(_held(recording))
         return recording
@@ -346,7 +352,6 @@ class Recorded:
         stream: int,
         pinned: tuple[tuple[int, int], ...],
         copied: tuple[int, ...],
-        buffers: tuple[torch.Tensor, ...],
     ) -> Recording:
         """The recording, once it is known which outputs are handed out as they are."""
         outputs, loan = self._lent(made, stream) if self._lends else (made.outputs, None)
@@ -367,7 +372,7 @@ class Recorded:
             copied_out=frozenset(self._copied_out),
             pinned=pinned,
             copied=copied,
-            buffers=buffers,
+            buffers=made.buffers,
             loan=loan,
         )
         addresses = {address_of(output) for _, output in kept}
@@ -447,10 +452,6 @@ def _among(inputs: Sequence[torch.Tensor], outputs: Sequence[Any]) -> set[int]:
         for position, output in enumerate(outputs)
         if isinstance(output, torch.Tensor) and storage_handle(output) in memory
     }
-
-
-def _buffer_like(value: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
 
 
 def _copy(buffers: Sequence[torch.Tensor], values: Sequence[Any]) -> None:

@@ -10,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream
 from flambeau_inductor.runtime.cuda_graphs import Call, Made, Rules
+from flambeau_inductor.runtime.own_inputs import OwnInputs
 
 SHARE_OF_MEMORY = 32
 """Recordings that nobody asked for hold at most this part of the device's memory each."""
@@ -50,16 +53,20 @@ class CudaRecorder:
         """Begin to measure."""
         return CudaWatch(self._device)
 
-    def record(self, call: Call, args: list[Any], pool: Any) -> Made:
+    def record(
+        self, call: Call, args: list[Any], pool: Any, copied: Mapping[int, torch.Tensor]
+    ) -> Made:
         """See `Recorder`."""
         place = self._device, self.stream()
         torch.cuda.synchronize(self._device)
+        own = OwnInputs(call, copied)
         try:
-            return self._recorded(call, args, place, pool)
+            made = self._recorded(own, args, place, pool)
         except Exception:
             # the random generator of the device still waits for the end of the broken recording
             self._recorded(tuple, [], place, pool)
             raise
+        return replace(made, buffers=own.buffers(self._memory), returned=own.returned)
 
     def _recorded(self, call: Call, args: list[Any], place: tuple[int, int], pool: Any) -> Made:
         # `torch.cuda.graph` would also collect garbage and empty the allocator's cache each time
@@ -93,9 +100,13 @@ class CudaRecorder:
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         """See `Recorder`."""
         whole = tensor.untyped_storage()
-        return torch.as_tensor(
-            _Memory(whole.data_ptr(), whole.nbytes(), keep), device=tensor.device
-        )
+        return self._memory(whole.data_ptr(), whole.nbytes(), keep)
+
+    def _memory(self, address: int, size: int, keep: object = None) -> torch.Tensor:
+        """Bytes that are there, as a tensor."""
+        if not size:
+            return torch.empty(0, dtype=torch.uint8, device=f"cuda:{self._device}")
+        return torch.as_tensor(_Memory(address, size, keep), device=f"cuda:{self._device}")
 
 
 class _Memory:
