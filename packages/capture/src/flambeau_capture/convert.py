@@ -131,6 +131,7 @@ class Conversion:
         grad_mode = torch.is_grad_enabled()
         session = Session(
             self.code,
+            self.origin,
             self.options,
             scope,
             converter.user_names,

@@ -57,6 +57,7 @@ class Dynamics:
         self._open: IdentityMap[CodeType, dict[str, set[int]]] = IdentityMap()
         self._numbers: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
         self._objects: IdentityMap[CodeType, dict[str, int | None]] = IdentityMap()
+        self._contents: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
         self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
 
     def forbid(self, code: CodeType, why: str) -> None:
@@ -105,6 +106,15 @@ class Dynamics:
             varying.add(name)
         known[name] = value
         return name in varying
+
+    def steady(self, code: CodeType, source: Source, tensor: torch.Tensor) -> bool:
+        """Whether small tensors held the same whenever code was made for a function: once one of
+        them does not, they are data, and so is what follows from them after a break."""
+        known = _table(self._contents, code)
+        name, elements = source.name(), tensor.tolist()
+        if known.setdefault(name, elements) != elements:
+            known[name] = None
+        return None not in known.values()
 
     def replaced(self, code: CodeType, source: Source, value: object) -> bool:
         """Whether another object stood here when code was last made for it."""

@@ -136,7 +136,9 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
     call changes objects besides tensors or comes to no graph.
     """
     seen = _Seen()
-    options = dataclasses.replace(Options(), nopython=True, raise_internal_errors=True)
+    options = dataclasses.replace(
+        Options(), nopython=True, raise_internal_errors=True, small_values=False
+    )
     compiled = optimize(seen.backend, options=options)(fn)
     leaves, in_spec = pytree.tree_flatten((args, kwargs))
     result = compiled(*args, **kwargs)

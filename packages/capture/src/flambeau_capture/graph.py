@@ -55,6 +55,9 @@ class GraphBuilder:
         self._attribute_nodes: dict[int, fx.Node] = {}
         self._lifted: dict[fx.Node, fx.Node] = {}
         self.calls = 0
+        #: data of attributes that capture made, and of nodes that it has computed
+        self.constants: dict[fx.Node, torch.Tensor] = {}
+        self.known: dict[fx.Node, Any] = {}
         #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
         #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
@@ -82,6 +85,12 @@ class GraphBuilder:
             count += 1
             name = f"{base}_{count}"
         return name
+
+    def real(self, node: fx.Node) -> Any:
+        """The program's object behind an input or an attribute; None: it has none."""
+        if node.op == "get_attr":
+            return self.attributes.get(str(node.target)) if node.graph is self.graph else None
+        return next((given.tensor for given in self.inputs if given.node is node), None)
 
     def add_number(self, number: Any, source: Source, value: int | float) -> fx.Node:
         """An input that is a number of Python's; `number` is the symbol that stands for it."""

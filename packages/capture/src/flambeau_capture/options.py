@@ -29,6 +29,9 @@ class Options:
     out: where `debug` prints; None is standard output.
     raise_internal_errors: a fault of capture itself is raised instead of falling back to eager.
     inline_depth: how deep calls are followed before the frame is broken.
+    small_values: what follows from at most 16 integers or booleans of a tensor on the CPU may be
+        asked for (`item()`, a branch, the size of a result): capture reads them and a guard fixes
+        them. A tensor that is met with others is data from then on, and breaks the graph there.
     step_limit: instructions interpreted for one frame before its graph ends.
     idle_step_limit: the same, of instructions in a row that come to no operation on a tensor.
     watch: is told what `Records` holds as it comes about: `watch(kind, record)`, where the kind is
@@ -45,6 +48,7 @@ class Options:
     out: Callable[[str], object] | None = None
     raise_internal_errors: bool = False
     inline_depth: int = 100
+    small_values: bool = True
     step_limit: int = 2_000_000
     idle_step_limit: int = 100_000
     watch: Callable[[str, object], None] | None = dataclasses.field(

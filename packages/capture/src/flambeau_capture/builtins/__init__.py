@@ -25,6 +25,7 @@ from flambeau_capture.values import (  # each registers what it handles
     contexts,
     contextvariables,
     functional,
+    knowledge,
     pullbacks,
     references,
     regions,

@@ -20,13 +20,16 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.callables import evaluate_call, handles, pure
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue, graph_call, known_number
 
 
 def _convert(kind: type, special: str) -> None:
     @handles(kind)
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
+            number = known_number(tx, args[0]) if len(args) == 1 else None
+            if number is not None:
+                return Constant(kind(number))
             raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
         if args and isinstance(args[0], ObjectValue) and args[0].special(special):
             return tx.call(tx.get_attr(args[0], special), [], {})

@@ -30,7 +30,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.contexts import answered_outside
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue, ask, graph_call
 
 
 def _state(*fns: Any) -> None:
@@ -221,7 +221,22 @@ breaks(
     torch.get_rng_state, torch.set_float32_matmul_precision, torch.cuda.synchronize,
     torch.cuda.manual_seed, torch.cuda.manual_seed_all, torch.cuda.empty_cache,
 )  # fmt: skip
-breaks("FB0004", torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
+
+
+def _of_unknown_size(*fns: Any) -> None:
+    """Functions whose result is as large as data says: in the graph where that is known."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            found = ask(tx, "call_function", _fn, args, kwargs)
+            if found is None:
+                raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
+            return found
+
+        HANDLERS[fn] = handler
+
+
+_of_unknown_size(torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
 breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
 breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)

@@ -5,6 +5,7 @@ Python, and with an explanation. Invariant: importing this needs no torch; tenso
 torch are looked at when the first such guard is added.
 """
 
+from flambeau_capture.guards.contents import TENSOR_VALUES
 from flambeau_capture.guards.guard import NO_ALIASING, OBJECT_ALIASING, Failure, Guard
 from flambeau_capture.guards.guardset import Guards, GuardSet
 from flambeau_capture.guards.kinds import KINDS, Kind, register
@@ -26,6 +27,7 @@ __all__ = [
     "NO_ALIASING",
     "OBJECT_ALIASING",
     "TENSOR_MATCH",
+    "TENSOR_VALUES",
     "Failure",
     "GlobalState",
     "Guard",

@@ -70,6 +70,7 @@ class Session(Tracer):
     def __init__(
         self,
         code: CodeType,
+        origin: CodeType,
         options: Options,
         scope: GlobalsScope,
         names: IdentityMap[CodeType, str],
@@ -80,6 +81,7 @@ class Session(Tracer):
         self.shapes = Shapes(self.graph)
         self._dynamics = dynamics
         self._code = code
+        self._origin = origin  # of a resumption, the code that broke
         self.guards = GuardSet(code)
         self.heap = Heap()
         self.options = options
@@ -327,6 +329,9 @@ class Session(Tracer):
 
     def replaced(self, source: Source, value: object) -> bool:
         return self._dynamics.replaced(self._code, source, value)
+
+    def steady(self, source: Source, tensor: Any) -> bool:
+        return self.options.nopython or self._dynamics.steady(self._origin, source, tensor)
 
     def varies(self, source: Source, value: int | float) -> bool:
         return not isinstance(source, Held) and self._dynamics.varies(self._code, source, value)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensor import TensorValue
@@ -29,7 +28,7 @@ class TruthValue(Value):
         return f"truth of {self.tensor.describe()}"
 
     def truth(self, tx: Tracer) -> bool:
-        raise Break("FB0001", self.describe())
+        return self.tensor.truth(tx) is not self.negated
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.tensor)

@@ -94,6 +94,9 @@ class TensorValue(Value):
     def truth(self, tx: Tracer) -> bool:
         if self.truth_known is not None:
             return self.truth_known
+        data = known(tx, self)
+        if data is not None and data.numel() == 1:
+            return bool(data)
         raise Break("FB0001", f"truth of {self.describe()}")
 
     def length(self, tx: Tracer) -> int:
@@ -209,6 +212,13 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
                "swapaxes_", "swapdims_", "as_strided_", "rename_", "share_memory_", "pin_memory",
                "detach_", "swap_"),
 }  # fmt: skip
+# What depends on how many values a sparse tensor holds: fake ones do not know.
+COUNTED_BY_DATA = frozenset(
+    {
+        "values", "indices", "_values", "_indices", "_nnz", "is_coalesced", "crow_indices",
+        "col_indices", "ccol_indices", "row_indices",
+    }
+)  # fmt: skip
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
 # Tensor methods that are operators with another spelling: the function is what the graph records.
@@ -271,8 +281,12 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
         found: Value = rules().from_tensor(tx, tensor)
         return found
     if name in _BREAK_OF:
+        if (known_answer := ask(tx, "call_method", name, [tensor, *args], kwargs)) is not None:
+            return known_answer
         raise Break(_BREAK_OF[name], f"call_method {name} of {tensor.describe()}")
     if name in CONSTANT_METHODS and not (name == "type" and args):
+        if name in COUNTED_BY_DATA and tensor.fake.layout is not torch.strided:
+            raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
@@ -361,14 +375,18 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     overridden = override(tx, op, target, args, kwargs)
     if overridden is not None:
         return overridden
-    rewrite = REWRITES.get(_name(target))
+    rewrite = REWRITES.get(operator_name(target))
     if rewrite is not None:
-        instead = rewrite(tx, _name(target), args, kwargs)
+        instead = rewrite(tx, operator_name(target), args, kwargs)
         if instead is not None:
             return instead
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
+    if operator_name(target).partition(".")[0] in COUNTED_BY_DATA:
+        for value in values.values():
+            if value.fake.layout is not torch.strided:
+                raise Break("FB0004", f"{operator_name(target)} of a {value.fake.layout} tensor")
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
     node_kwargs = fx.node.map_arg(
@@ -385,14 +403,20 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         result = tx.graph.run(op, target, node_args, node_kwargs)
     except Exception:  # with numbers in place of symbols the operator may do
         node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
-        result = run_call(tx, op, target, node_args, node_kwargs)
+        try:
+            result = run_call(tx, op, target, node_args, node_kwargs)
+        except Break as error:
+            instead = ask(tx, op, target, args, kwargs) if error.reason.id in _OF_DATA else None
+            if instead is None:
+                raise
+            return instead
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, _PLAIN):
         return tx.wrap_new(result)
     if [(f.shape, f.stride()) for f, _ in versions] != shapes:
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
-        raise Break("FB0016", f"{_name(target)} changed the metadata of its argument")
+        raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
     if same is not None and all(version_of(f) == v and v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
@@ -413,6 +437,29 @@ def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Va
 
 # Rules asked before an operation is recorded (see `values.overriding`).
 OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
+
+# What tensors are known to hold, and operations by what is known (see `values.knowledge`).
+KNOWN: list[Callable[[Tracer, TensorValue], torch.Tensor | None]] = []
+ASKED: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
+_OF_DATA = ("FB0002", "FB0003", "FB0004")  # breaks that are none where the data is known
+
+
+def known(tx: Tracer, tensor: TensorValue) -> torch.Tensor | None:
+    """What a tensor holds, if capture knows; guards fix what that follows from."""
+    return next((data for rule in KNOWN if (data := rule(tx, tensor)) is not None), None)
+
+
+def known_number(tx: Tracer, tensor: TensorValue) -> int | float | None:
+    """The number that a tensor of one element holds, if capture knows it."""
+    data = known(tx, tensor)
+    return None if data is None or data.numel() != 1 or data.is_complex() else data.item()
+
+
+def ask(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """The result of an operation on data that capture knows."""
+    answers = (rule(tx, op, target, args, kwargs) for rule in ASKED)
+    return next((found for found in answers if found is not None), None)
+
 
 # Operators that a call may have to be written by others of, by name (see `values.scalars`).
 REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
@@ -486,8 +533,8 @@ def run_call(
         raise
     except Exception as error:
         if tx.shapes and _ABOUT_SYMBOLS.search(str(error)):
-            raise RuntimeError(f"{_name(target)} takes no symbols: {error}") from error
-        raise _as_break(_name(target), error) from error
+            raise RuntimeError(f"{operator_name(target)} takes no symbols: {error}") from error
+        raise _as_break(operator_name(target), error) from error
 
 
 _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
@@ -517,7 +564,7 @@ def _as_break(name: str, error: Exception) -> Break:
     return Break("FB0011", f"call_function {name}: {type(error).__name__}: {text[:300]}")
 
 
-def _name(target: Any) -> str:
+def operator_name(target: Any) -> str:
     return target if isinstance(target, str) else getattr(target, "__name__", str(target))
 
 
@@ -547,7 +594,7 @@ def _result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorVal
         return Constant(None)
     if isinstance(result, bool | int | float | str | torch.dtype | torch.device):
         return tx.wrap_new(result)
-    raise Break("FB0011", f"{_name(node.target)} answers a {type(result).__name__}")
+    raise Break("FB0011", f"{operator_name(node.target)} answers a {type(result).__name__}")
 
 
 def _dict_result(tx: Tracer, node: fx.Node, result: Any, by_fake: dict[int, TensorValue]) -> Value:

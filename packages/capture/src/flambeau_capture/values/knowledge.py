@@ -1,0 +1,365 @@
+"""Data of tensors that capture knows: what follows from constants and from a few small integers.
+
+In: a tensor whose data an operation asks for (a Python number, a branch, the size of a result).
+Out: the data where it follows from tensors made of constants, from small buffers, or from small
+integer inputs on the CPU, whose elements a guard then fixes; or the operation written with what is
+known. Invariant: nothing is known of a tensor that was written to, that took part in randomness or
+that an operator outside of the table computes; what is met with other elements is not looked at
+again, so that it costs one compilation.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import Break
+from flambeau_capture.source import Source
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tensor import (
+    ASKED,
+    KNOWN,
+    TensorValue,
+    graph_argument,
+    graph_call,
+    operator_name,
+    version_of,
+)
+from flambeau_capture.values.tuples import TupleValue
+
+#: elements of an input or a buffer that a guard fixes: numbers about data, not data
+SMALL = 16
+#: elements of anything that is computed of them
+LARGE = 1 << 16
+#: operations between a tensor and the constants and inputs that it follows from
+STEPS = 1000
+_KINDS = (torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+
+#: operators whose result depends on the data of their arguments alone
+PURE = frozenset(
+    {
+        # made of numbers
+        "tensor", "as_tensor", "arange", "linspace", "zeros", "ones", "full", "eye", "zeros_like",
+        "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "new_tensor", "tril_indices",
+        "triu_indices", "scalar_tensor", "meshgrid", "one_hot",
+        # arithmetic and logic, element by element
+        "add", "sub", "rsub", "mul", "div", "truediv", "true_divide", "floordiv", "floor_divide",
+        "mod", "remainder", "fmod", "pow", "neg", "abs", "sign", "ceil", "floor", "round", "trunc",
+        "sqrt", "square", "reciprocal", "exp", "log", "log2", "minimum", "maximum", "clamp",
+        "clamp_min", "clamp_max", "clip", "where", "eq", "ne", "lt", "le", "gt", "ge", "invert",
+        "and_", "or_", "xor", "lshift", "rshift", "logical_and", "logical_or", "logical_not",
+        "logical_xor", "bitwise_and", "bitwise_or", "bitwise_not", "bitwise_xor", "isnan", "isinf",
+        "isfinite", "isin", "masked_fill", "bucketize", "searchsorted",
+        # along dimensions
+        "sum", "prod", "mean", "max", "min", "amax", "amin", "argmax", "argmin", "any", "all",
+        "cumsum", "cumprod", "diff", "sort", "argsort", "topk", "count_nonzero", "bincount",
+        "interpolate",
+        # of another form
+        "to", "type", "type_as", "long", "int", "short", "float", "double", "half", "bool", "byte",
+        "cpu", "clone", "contiguous", "detach", "view", "reshape", "view_as", "reshape_as",
+        "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "transpose",
+        "swapaxes", "permute", "movedim", "t", "repeat", "tile", "flip", "roll", "unbind", "split",
+        "chunk", "cat", "concat", "stack", "hstack", "vstack", "pad", "tril", "triu", "diag",
+        "diagonal", "narrow", "select", "index_select", "gather", "take", "broadcast_to",
+        "broadcast_tensors", "getitem", "unfold",
+        # of a size that depends on data
+        "repeat_interleave", "nonzero", "argwhere", "unique", "unique_consecutive",
+        "masked_select", "boolean_dispatch.<locals>.fn",
+        # answers of Python's
+        "item", "tolist", "equal", "is_nonzero", "__int__", "__float__", "__bool__", "__index__",
+    }
+)  # fmt: skip
+_INDEXING = (operator.getitem, operator.setitem)
+
+
+def known_data(tx: Tracer, tensor: TensorValue) -> torch.Tensor | None:
+    """What the tensor holds, if that is known; a guard fixes the inputs that it follows from."""
+    if not tensor.in_graph():
+        _ = tensor.node  # an input from here on: it is read
+    needed: dict[Source, torch.Tensor] = {}
+    cone = _cone(tx, tensor.node, needed)
+    if cone is None or not all(tx.steady(source, real) for source, real in needed.items()):
+        return None
+    found = _evaluate(tx, cone)
+    if found is not None:
+        for source, real in needed.items():
+            tx.guard(source, "TENSOR_VALUES", real)
+    return found
+
+
+# -- what a node follows from -------------------------------------------------------------------
+
+
+def _cone(
+    tx: Tracer, root: fx.Node, needed: dict[Source, torch.Tensor]
+) -> dict[fx.Node, torch.Tensor | None] | None:
+    """The nodes that a node follows from, in an order in which they can be computed, with the
+    tensors of those that are there already; None where data of the program takes part."""
+    found: dict[fx.Node, torch.Tensor | None] = {}
+    waiting = [(root, False)]
+    while waiting:
+        node, entered = waiting.pop()
+        if node in found:
+            continue
+        if entered:
+            found[node] = None
+            continue
+        if len(found) + len(waiting) > STEPS:
+            return None
+        if node.op in ("placeholder", "get_attr"):
+            real = _given(tx, node, needed)
+            if real is None:
+                return None
+            found[node] = real
+        elif _computes(node):
+            waiting.append((node, True))
+            waiting += [(argument, False) for argument in node.all_input_nodes]
+        else:
+            return None
+    return found
+
+
+def _computes(node: fx.Node) -> bool:
+    if node.op not in ("call_function", "call_method") or "out" in node.kwargs:
+        return False
+    result = node.meta["val"]
+    sizes = [item.numel() for item in _tensors(result) if not isinstance(item.numel(), int)]
+    return operator_name(node.target) in PURE and not sizes
+
+
+def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> torch.Tensor | None:
+    """The tensor behind an input or an attribute of the graph, if its elements may be fixed."""
+    builder = tx.graph.outermost
+    constant = builder.constants.get(node)
+    if constant is not None:
+        return constant
+    real: Any = builder.real(node)
+    if type(real) not in (torch.Tensor, torch.nn.Buffer) or version_of(node.meta["val"]) != 0:
+        return None
+    if real.dtype not in _KINDS or real.device.type != "cpu" or real.numel() > SMALL:
+        return None
+    value = tx.heap.find(real)
+    if not compat.is_plain_strided(real) or not isinstance(value, TensorValue):
+        return None
+    source = value.source
+    if source is None or value.written_data is not None or _written_elsewhere(tx, real):
+        return None
+    if compat.torch_function_modes() or not tx.options.small_values:
+        return None
+    needed[source] = real
+    found: torch.Tensor = real
+    return found
+
+
+def _written_elsewhere(tx: Tracer, real: torch.Tensor) -> bool:
+    """Whether the graph writes to another of its inputs that may be the same memory."""
+    written = [
+        given.tensor
+        for given in tx.graph.outermost.inputs
+        if not given.is_number() and version_of(given.node.meta["val"]) != 0
+    ]
+    storage = real.untyped_storage().data_ptr()
+    return any(
+        compat.is_plain_strided(other) and other.untyped_storage().data_ptr() == storage
+        for other in written
+    )
+
+
+# -- computing it -------------------------------------------------------------------------------
+
+
+def _evaluate(tx: Tracer, cone: dict[fx.Node, torch.Tensor | None]) -> torch.Tensor | None:
+    values: dict[fx.Node, Any] = {}
+    memo = tx.graph.outermost.known
+    for node, given in cone.items():
+        if given is not None:
+            values[node] = given.detach().clone() if given.numel() <= SMALL else given
+        elif node in memo:
+            values[node] = memo[node]
+        else:
+            computed = _compute(node, values)
+            if computed is None:
+                return None
+            values[node] = memo[node] = computed
+        if not _as_recorded(node, values[node]):
+            return None
+    found: torch.Tensor = values[next(reversed(cone))]
+    return found
+
+
+def _compute(node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+    args = fx.node.map_arg(node.args, lambda argument: values[argument])
+    kwargs = fx.node.map_arg(node.kwargs, lambda argument: values[argument])
+    return compute(node.target, args, kwargs)
+
+
+def compute(target: Any, args: Any, kwargs: Any) -> Any:
+    """An operator's result on real tensors; None where torch refuses, or where it is large."""
+    try:
+        with torch.no_grad(), torch.autocast("cpu", enabled=False):
+            if isinstance(target, str):
+                found = getattr(args[0], target)(*args[1:], **kwargs)
+            else:
+                found = target(*args, **kwargs)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return None  # it is asked again, or raises, where the program does
+    fits = all(type(item) is torch.Tensor and item.numel() <= LARGE for item in _tensors(found))
+    return found if fits else None
+
+
+def _as_recorded(node: fx.Node, real: Any) -> bool:
+    """Whether what was computed is what the graph has: no operation in place came between."""
+    fakes, reals = list(_tensors(node.meta["val"])), list(_tensors(real))
+    return len(fakes) == len(reals) > 0 and all(
+        (fake.shape, fake.dtype, fake.device.type) == (one.shape, one.dtype, one.device.type)
+        and not fake.requires_grad
+        and version_of(fake) == version_of(one)
+        for fake, one in zip(fakes, reals, strict=True)
+    )
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+# -- operations that ask for data ---------------------------------------------------------------
+
+
+def answer(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """The result of an operation that fails where data is not known; None: nothing helps."""
+    for rule in (_with_numbers, _with_indices, _with_size, _whole):
+        found = rule(tx, op, target, args, kwargs)
+        if found is not None:
+            return found
+    return None
+
+
+def _again(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    try:
+        return graph_call(tx, op, target, args, kwargs)
+    except Break:
+        return None
+
+
+def _with_numbers(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """`torch.arange(t)` with the number that t is known to be."""
+    changed = 0
+
+    def number(value: Value, inside: bool) -> Value:
+        nonlocal changed
+        if isinstance(value, TensorValue):
+            if not inside or value.fake.dim() or value.fake.dtype == torch.bool:
+                return value
+            found = known_data(tx, value)
+            changed += found is not None
+            return value if found is None else Constant(found.item())
+        if type(value) is SliceValue:
+            start, stop, step = (number(bound, True) for bound in value.bounds)
+            return SliceValue(start, stop, step)
+        if isinstance(value, ListValue) and value.source is None:
+            return ListValue([number(part, inside) for part in value.parts()])
+        if isinstance(value, TupleValue):
+            return TupleValue([number(part, inside) for part in value.parts()], value.cls)
+        return value
+
+    first = target in _INDEXING
+    given = [number(arg, not first) for arg in args]
+    named = {name: number(arg, not first) for name, arg in kwargs.items()}
+    return _again(tx, op, target, given, named) if changed else None
+
+
+def _with_indices(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[mask]` by the places at which the mask is known to be true."""
+    if target not in _INDEXING or not isinstance(args[0], TensorValue):
+        return None
+    keys = args[1].parts() if type(args[1]) is TupleValue else [args[1]]
+    placed: list[Value] = []
+    for key in keys:
+        is_mask = isinstance(key, TensorValue) and key.fake.dtype in (torch.bool, torch.uint8)
+        if not is_mask or not isinstance(key, TensorValue) or key.fake.dim() == 0:
+            placed.append(key)
+            continue
+        mask = known_data(tx, key)
+        if mask is None:
+            return None
+        placed += [_constant(tx, each) for each in mask.nonzero(as_tuple=True)]
+    if len(placed) == len(keys) and all(new is old for new, old in zip(placed, keys)):
+        return None
+    return _again(tx, op, target, [args[0], TupleValue(placed), *args[2:]], kwargs)
+
+
+def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """`repeat_interleave` with the size of its result, where the repeats are known."""
+    repeats = kwargs.get("repeats", args[1] if len(args) > 1 else None)
+    if operator_name(target) != "repeat_interleave" or "output_size" in kwargs:
+        return None
+    found = known_data(tx, repeats) if isinstance(repeats, TensorValue) else None
+    if found is None:
+        return None
+    if found.numel() == 1 and isinstance(args[0], TensorValue):
+        return None  # repeats each element so often: the size is not the sum
+    return _again(tx, op, target, args, {**kwargs, "output_size": Constant(int(found.sum()))})
+
+
+def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+    """The result itself, of an operation on nothing but what is known."""
+    if operator_name(target) not in PURE or "out" in kwargs:
+        return None
+    try:
+        plain = [_plain(tx, arg) for arg in args]
+        named = {name: _plain(tx, arg) for name, arg in kwargs.items()}
+    except (NotConcrete, Break):
+        return None
+    result = compute(target, plain, named)
+    return None if result is None else _value(tx, result)
+
+
+def _plain(tx: Tracer, value: Value) -> Any:
+    if isinstance(value, TensorValue):
+        found = known_data(tx, value)
+        if found is None:
+            raise NotConcrete(value.describe())
+        return found
+    if isinstance(value, ListValue | TupleValue):
+        items = [_plain(tx, part) for part in value.parts()]
+        return items if isinstance(value, ListValue) else tuple(items)
+    if isinstance(value, SliceValue):
+        return slice(*(_plain(tx, bound) for bound in value.bounds))
+    found = graph_argument(value)
+    if isinstance(found, fx.Node):
+        raise NotConcrete(value.describe())
+    return found
+
+
+def _value(tx: Tracer, result: Any) -> Value:
+    if isinstance(result, torch.Tensor):
+        return _constant(tx, result)
+    if type(result) in (tuple, list) and any(True for _ in _tensors(result)):
+        items = [_value(tx, item) for item in result]
+        return ListValue(items) if type(result) is list else TupleValue(items)
+    return tx.wrap_new(result)
+
+
+def _constant(tx: Tracer, tensor: torch.Tensor) -> Value:
+    """A tensor of known data, made anew each time the graph runs."""
+    builder = tx.graph.outermost
+    node = builder.add_attribute(tensor, "known")
+    builder.constants[node] = tensor
+    return graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
+
+
+Rule = Callable[[Tracer, str, Any, Args, Kwargs], Value | None]
+KNOWN.append(known_data)
+ASKED.append(answer)
