@@ -1,7 +1,7 @@
-"""Derive the polynomial coefficients of the single-precision functions in `vec.h`.
+"""Derive the coefficients of the single-precision functions in `elementary.h` and `tables.h`.
 
 In: nothing. Out: on stdout, one line of coefficients (lowest power first) per function with the
-largest relative error of the rounded polynomial. Invariant: coefficients are rounded to float32 one
+largest relative error of the rounded polynomial; then tables, one line per power. Invariant: coefficients are rounded to float32 one
 after the other, lowest power first, and the rest refitted, so rounding is part of the fit.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import mpmath as mp
 import numpy as np
+from scipy.special import erf
 
 mp.mp.dps = 40
 Function = Callable[[mp.mpf], mp.mpf]
@@ -62,6 +63,14 @@ TABLE: dict[str, tuple[Function, Function, float, float, int]] = {
         HALF_LN2,
         5,
     ),
+    # the same where exp(r) is multiplied by one of 16 powers of 2^(1/16)
+    "exp_sixteenth": (
+        series(lambda r: (mp.exp(r) - 1 - r) / r**2, 0.5),
+        lambda r: r**2 / mp.exp(r),
+        -HALF_LN2 / 16,
+        HALF_LN2 / 16,
+        1,
+    ),
     # log((1 + s) / (1 - s)) = 2 s + s * z * p(z), z = s^2
     "log": (
         series(lambda z: (2 * mp.atanh(mp.sqrt(z)) / mp.sqrt(z) - 2) / z, 2 / 3),
@@ -111,8 +120,55 @@ TABLE: dict[str, tuple[Function, Function, float, float, int]] = {
     ),
 }
 
+PIECES = 16
+DEGREE = 5
+
+
+def spacing(value: float) -> float:
+    """The unit in the last place of a float32."""
+    return float(2.0 ** (np.floor(np.log2(value)) - 23))
+
+
+def step_of_erf() -> float:
+    """Distance between the middles of the pieces: one at which erf is nearly a float32 there.
+
+    The last piece ends where erf is 1. The second is held to most, where a value's error weighs
+    most in what is left of it at the lower end.
+    """
+    low, high = np.array([0.2520, 0.2650], dtype=np.float32).view(np.int32)
+    steps = np.arange(low, high, dtype=np.int32).view(np.float32).astype(np.float64)
+    worst = np.zeros_like(steps)
+    for k in range(1, PIECES):
+        exact, least = erf(k * steps), erf((k - 0.5) * steps)
+        lost = np.abs(exact - exact.astype(np.float32)) / 2.0 ** (np.floor(np.log2(least)) - 23)
+        worst = np.maximum(worst, lost * {1: 6, 2: 2}.get(k, 1))
+    return float(steps[worst.argmin()])
+
+
+def pieces_of_erf(step: float) -> list[list[float]]:
+    """erf(k step + r) for |r| <= step / 2, by k; the first one is erf(r) - r."""
+    first, _ = fit(lambda r: mp.erf(r) / r - 1, lambda r: mp.mpf(1), 1e-6, step / 2, DEGREE - 1)
+    rows = [[0.0, *first]]
+    for k in range(1, PIECES):
+        middle = k * step
+
+        def target(r: mp.mpf, middle: float = middle) -> mp.mpf:
+            return mp.erf(middle + r)
+
+        def weight(r: mp.mpf, middle: float = middle) -> mp.mpf:
+            return mp.mpf(2**-24 / spacing(float(mp.erf(middle + r))))
+
+        rows.append(fit(target, weight, -step / 2, step / 2, DEGREE)[0])
+    return rows
+
+
 if __name__ == "__main__":
     for name, (target, weight, low, high, degree) in TABLE.items():
         coefficients, error = fit(target, weight, low, high, degree)
         listed = ", ".join(f"{c.hex()}f" for c in coefficients)
         print(f"{name}: {{{listed}}}  // 2^{float(mp.log(error, 2)):.1f}")
+    print("exp: {" + ", ".join(f"{float(np.float32(2 ** (k / 16))).hex()}f" for k in range(16)) + "}")
+    step = step_of_erf()
+    print(f"erf: pieces of {step.hex()}")
+    for power, column in enumerate(zip(*pieces_of_erf(step), strict=True)):
+        print(f"  r^{power}: {{{', '.join(f'{c.hex()}f' for c in column)}}}")

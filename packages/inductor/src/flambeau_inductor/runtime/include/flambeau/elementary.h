@@ -23,10 +23,10 @@ FL_INLINE FL_F nearest(FL_F x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
 // y 2^n for a whole n, right for results that are denormal or overflow; the same where they are
 // not; and x in [low, high], NaN where it is NaN. AVX-512 has instructions for them.
 #if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
+#define FL_TABLES
 FL_INLINE FL_F scale_by(FL_F y, FL_F n) {
   return (FL_F)__builtin_ia32_scalefps512_mask(y, n, FL_F{}, -1, 4);
 }
-FL_INLINE FL_F scale_normal(FL_F y, FL_F n) { return scale_by(y, n); }
 FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
   FL_F c = (FL_F)__builtin_ia32_minps512_mask(FL_F{} + high, x, FL_F{}, -1, 4);
   return (FL_F)__builtin_ia32_maxps512_mask(FL_F{} + low, c, FL_F{}, -1, 4);
@@ -42,6 +42,12 @@ FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
   return c < low ? FL_F{} + low : c;
 }
 #endif
+FL_INLINE FL_F with_sign(FL_F magnitude, FL_F x) {
+  return (FL_F)((FL_I)magnitude | ((FL_I)x & (i32)0x80000000));
+}
+#ifdef FL_TABLES
+#include "flambeau/tables.h"
+#else
 FL_INLINE FL_F exp(FL_F x) {
   FL_F c = clamped(x, -104.0f, 89.0f);
   FL_F n = nearest(c * 0x1.715476p+0f);
@@ -55,6 +61,7 @@ FL_INLINE FL_F exp2(FL_F x) {
   FL_F r = fma(f, FL_F{} + 0x1.62e43p-1f, f * -0x1.05c61p-29f);
   return scale_by(1.0f + expm1_reduced(r), n);
 }
+#endif
 FL_INLINE FL_F expm1(FL_F x) {
   FL_F c = clamped(x, -30.0f, 88.0f);
   FL_F n = nearest(c * 0x1.715476p+0f);
@@ -108,9 +115,6 @@ FL_INLINE FL_F log10(FL_F x) {
 }
 
 FL_INLINE FL_F sigmoid(FL_F x) { return 1.0f / (1.0f + exp(-x)); }
-FL_INLINE FL_F with_sign(FL_F magnitude, FL_F x) {
-  return (FL_F)((FL_I)magnitude | ((FL_I)x & (i32)0x80000000));
-}
 FL_INLINE FL_F tanh(FL_F x) {
   FL_F a = abs(x), z = x * x;
   FL_F p = fma(z, FL_F{} + 0x1.1a2e3ep-9f, FL_F{} - 0x1.0c602p-7f);
@@ -121,6 +125,7 @@ FL_INLINE FL_F tanh(FL_F x) {
   FL_F small = fma(a * z, p, a);
   return with_sign(a > 0.625f ? 1.0f - 2.0f / (exp(2.0f * a) + 1.0f) : small, x);
 }
+#ifndef FL_TABLES
 FL_INLINE FL_F erf(FL_F x) {
   FL_F a = abs(x), z = x * x;
   FL_F p = fma(z, FL_F{} + 0x1.4f8e44p-14f, FL_F{} - 0x1.a6126cp-11f);
@@ -144,6 +149,7 @@ FL_INLINE FL_F erf(FL_F x) {
   FL_F tail = scale_normal(1.0f + expm1_reduced(r), n);
   return with_sign(a > 0.9375f ? 1.0f - tail : small, x);
 }
+#endif
 
 // Sine and cosine: reduction by pi/2 in three parts needs fma; large arguments go to libm.
 template <int quarter> FL_INLINE FL_F sine(FL_F x) {
@@ -187,3 +193,4 @@ FL_LIBM1(f32, cos)
 
 #undef FL_F
 #undef FL_I
+#undef FL_TABLES
