@@ -18,6 +18,7 @@ import torch
 
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Held
+from flambeau_capture.values.arguments import check_call
 from flambeau_capture.values.arrays import rules
 from flambeau_capture.values.attributes import (
     assume_special_methods,
@@ -59,6 +60,7 @@ def instantiate(
     python_class = kind.python_class
     handler = find(HANDLERS, python_class)
     if handler is not None:
+        check_call(tx, python_class, args, kwargs)
         found: Value = handler(tx, args, kwargs)
         return found
     reason = find(BREAKS, python_class)

@@ -342,11 +342,7 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     if isinstance(found, Constant) and found.value is NotImplemented:
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
-        tx.raise_error(
-            TypeError,
-            f"unsupported operand type(s) for {symbol}: '{left.cls.__name__}' and "
-            f"'{right.cls.__name__}'",
-        )
+        _refuse(tx, symbol, left, right)
     return found
 
 

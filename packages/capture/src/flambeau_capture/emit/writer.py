@@ -54,7 +54,11 @@ class Writer:
             return
         if id(value) in self._building:
             raise Unreconstructible(value, f"{value.describe()} holds itself")
-        value.reconstruct(self)
+        if value.built_once and value.source is None:
+            with self.building(value):
+                value.reconstruct(self)
+        else:
+            value.reconstruct(self)
 
     @contextmanager
     def building(self, value: Value) -> Iterator[None]:

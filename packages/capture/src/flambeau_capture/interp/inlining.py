@@ -11,6 +11,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.packed import refuse_packed
 from flambeau_capture.builtins.stdlib import dispatch, without_repr_guard
+from flambeau_capture.interp.binding import bind
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import rules
@@ -75,6 +76,7 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
         return dispatched
     handler = HANDLERS.get(real)
     if handler is not None:
+        bind(tx, fn, args, kwargs)  # raises what Python does for arguments that do not fit
         return handler(tx, args, kwargs)
     refuse_packed(fn, args, kwargs)
     reason = BREAKS.get(real)

@@ -70,6 +70,9 @@ class Tracer(Protocol):
     def replaced(self, source: Source, value: object) -> bool:
         """Whether another object was found at a source before: then it is not assumed to stay."""
 
+    def steady(self, source: Source, tensor: Any) -> bool:
+        """Whether the elements of a small tensor may be assumed: no others were met before."""
+
     def varies(self, source: Source, value: int | float) -> bool:
         """Whether a number is to be a symbol."""
 
@@ -160,6 +163,7 @@ class Value:
     """A value of the program. Every operation that a kind does not know is a graph break."""
 
     source: Source | None = None
+    built_once = False  # whether generated code that needs it twice is to have one object
 
     @property
     def cls(self) -> type:
@@ -234,6 +238,8 @@ class Value:
 
 class IteratorValue(Value):
     """An iterator. `advance` answers the next item, or None at the end."""
+
+    built_once = True
 
     def advance(self, tx: Tracer) -> Value | None:
         raise NotImplementedError

@@ -17,6 +17,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.values.arguments import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod
@@ -98,6 +99,7 @@ class BuiltinValue(Value):
         python = find(POLYFILLS, self.fn)
         if python is None:
             return None
+        check_call(tx, self.fn, args, kwargs)
         return tx.wrap(python, Held(python, python.__name__)), args, kwargs
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
@@ -120,6 +122,7 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Call something that has no Python code to interpret."""
     handler = find(HANDLERS, fn)
     if handler is not None:
+        check_call(tx, fn, args, kwargs)
         try:
             found: Value = handler(tx, args, kwargs)
         except NotConcrete as error:
@@ -149,6 +152,7 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         return remembered
     owner = getattr(fn, "__objclass__", None)
     if owner is not None and args:
+        check_method(tx, args[0], fn.__name__, args[1:], kwargs)
         return args[0].call_method(tx, fn.__name__, args[1:], kwargs)
     if is_pure(fn):
         return evaluate_call(tx, fn, args, kwargs)

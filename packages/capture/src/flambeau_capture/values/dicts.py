@@ -128,6 +128,9 @@ class DictValue(Value):
             return items
         if self._class is collections.OrderedDict:
             return collections.OrderedDict(items)
+        if self._class is collections.defaultdict:
+            factory = None if self.factory is None else self.factory.as_python()
+            return collections.defaultdict(factory, items)
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
@@ -297,6 +300,8 @@ def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
 class DictView(Value):
     """dict.keys(), values() and items(): they follow the dict."""
 
+    built_once = True
+
     def __init__(self, target: DictValue, kind: str) -> None:
         self.target = target
         self.kind = kind
@@ -344,6 +349,8 @@ class DictView(Value):
         if self.kind == "keys":
             from flambeau_capture.values.sets import SetValue  # sets are made of keys
 
+            if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
+                args = [SetValue(unpack(tx, args[0]), tx=tx)]
             return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
         self.unknown(f"method {name!r}")
 
@@ -352,6 +359,7 @@ class DictView(Value):
         writer.call_method_top(self.kind)
 
 
+_ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
 Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
 
 
@@ -411,9 +419,20 @@ def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
         keys = unpack(tx, tx.call(tx.get_attr(given, "keys"), [], {}))
         return [(key, given.get_item(tx, key)) for key in keys]
     found = []
-    for pair in unpack(tx, given):
-        key, value = unpack(tx, pair)
-        found.append((key, value))
+    for index, pair in enumerate(unpack(tx, given)):
+        if isinstance(pair, Constant) and not hasattr(pair.cls, "__iter__"):
+            tx.raise_error(
+                TypeError,
+                f"cannot convert dictionary update sequence element #{index} to a sequence",
+            )
+        parts = unpack(tx, pair)
+        if len(parts) != 2:
+            tx.raise_error(
+                ValueError,
+                f"dictionary update sequence element #{index} has length {len(parts)}; "
+                "2 is required",
+            )
+        found.append((parts[0], parts[1]))
     return found
 
 
@@ -432,6 +451,9 @@ def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    other = getattr(args[0], "payload", None) or args[0]
+    if not isinstance(other, DictValue):
+        return Constant(NotImplemented)
     merged = _copy(self, tx, [], {})
     assert isinstance(merged, DictValue)
     _update(merged, tx, args, {})

@@ -354,6 +354,8 @@ class GeneratorValue(IteratorValue):
         tx.heap.changed()
         if self.finished:
             return None
+        if not self.started and not is_none(sent):
+            tx.raise_error(TypeError, "can't send non-None value to a just-started generator")
         item: Value | None = self.frame.resume(tx, sent, self.started)
         self.started = True
         if item is None:
@@ -387,10 +389,18 @@ class GeneratorValue(IteratorValue):
         if name in ("send", "__next__", "throw"):
             if name == "throw":
                 error = args[0]
-                if len(args) > 1 and not is_none(args[1]):
+                if len(args) > 2 and args[2].cls not in (type(None), types.TracebackType):
+                    tx.raise_error(TypeError, "throw() third argument must be a traceback object")
+                if len(args) > 1 and not is_none(args[1]) and issubclass(error.cls, type):
                     error = args[1]  # the type, the exception, its traceback
                 if isinstance(error.cls, type) and issubclass(error.cls, type):
                     error = tx.call(error, [], {})
+                if not issubclass(error.cls, BaseException):
+                    tx.raise_error(
+                        TypeError,
+                        "exceptions must be classes or instances deriving from BaseException, "
+                        f"not {error.cls.__name__}",
+                    )
                 item = self.throw(tx, error)
             else:
                 item = self.send(tx, args[0] if args else Constant(None))

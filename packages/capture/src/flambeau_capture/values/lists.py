@@ -21,7 +21,13 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.sequences import Pending, SequenceValue, index_of, sequence_method
+from flambeau_capture.values.sequences import (
+    Pending,
+    SequenceValue,
+    index_of,
+    sequence_method,
+    tx_equal,
+)
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -58,7 +64,7 @@ class ListValue(SequenceValue):
                 tx.raise_error(ValueError, *error.args)
         else:
             try:
-                items[index_of(tx, key)] = value
+                items[index_of(tx, key, self)] = value
             except IndexError:
                 tx.raise_error(IndexError, "list assignment index out of range")
         self.replace(tx, items)
@@ -66,7 +72,8 @@ class ListValue(SequenceValue):
     def del_item(self, tx: Tracer, key: Value) -> None:
         items = self.raw()
         try:
-            del items[key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key)]
+            where = key.as_slice() if isinstance(key, SliceValue) else index_of(tx, key, self)
+            del items[where]
         except IndexError:
             tx.raise_error(IndexError, "list assignment index out of range")
         self.replace(tx, items)
@@ -180,7 +187,9 @@ def _pop(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _remove(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    index = constant_of(self.position(tx, args))
+    index = next((i for i, one in enumerate(self.parts()) if tx_equal(tx, one, args[0])), None)
+    if index is None:
+        self.absent(tx, "remove", args[0])
     items = self.raw()
     del items[index]
     self.replace(tx, items)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
+from flambeau_capture.values.arguments import check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 
 
 class BoundMethod(Value):
     """A method of a built-in kind: the receiver itself knows how to run it."""
+
+    built_once = True
 
     def __init__(self, receiver: Value, name: str) -> None:
         self.receiver = receiver
@@ -41,7 +45,11 @@ class BoundMethod(Value):
         return getattr(self.receiver.as_python(), self.name)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return self.receiver.call_method(tx, self.name, args, kwargs)
+        check_method(tx, self.receiver, self.name, args, kwargs)
+        try:
+            return self.receiver.call_method(tx, self.name, args, kwargs)
+        except NotConcrete as error:
+            raise Break("FB0009", f"{self.describe()}: {error} is not known") from None
 
     def reconstruct(self, writer: Any) -> None:
         writer.load(self.receiver)
@@ -50,6 +58,8 @@ class BoundMethod(Value):
 
 class MethodValue(Value):
     """A Python function (or any callable) bound to a receiver."""
+
+    built_once = True
 
     def __init__(self, receiver: Value, function: Value, source: Source | None = None) -> None:
         self.receiver = receiver

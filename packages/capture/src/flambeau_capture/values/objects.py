@@ -399,6 +399,8 @@ class ObjectValue(Value):
             return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
             return handler(self, tx, args)
+        if name == "__getitem__" and self.special("__missing__"):
+            return self.get_item(tx, args[0])
         if self.payload is not None:
             return self.payload.call_method(tx, name, args, kwargs)
         if self.special(name):

@@ -7,8 +7,9 @@ guarded from the start.
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Item, Source
@@ -20,7 +21,7 @@ from flambeau_capture.values.base import (
     Tracer,
     Value,
 )
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.slices import SliceValue
 
@@ -78,7 +79,7 @@ class SequenceValue(Value):
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
             return self.like(self._at(key.as_slice()))
-        index = index_of(tx, key)
+        index = index_of(tx, key, self)
         try:
             return self.item(index)
         except IndexError:
@@ -96,7 +97,17 @@ class SequenceValue(Value):
         for index in range(*slice(start, stop).indices(len(self._items))):
             if tx_equal(tx, self.item(index), args[0]):
                 return Constant(index)
-        tx.raise_error(ValueError, f"value is not in {self.cls.__name__}")
+        self.absent(tx, "index", args[0])
+
+    def absent(self, tx: Tracer, method: str, item: Value) -> NoReturn:
+        """Raise what a method raises that looks for an item which is not there."""
+        empty: Any = self.cls()
+        try:
+            plain = item.as_python()
+        except NotConcrete:
+            self.unknown(f"{method} of {item.describe()}, which is not there")
+        evaluate(tx, getattr(empty, method), plain)
+        raise AssertionError(f"{method} has found an item in nothing")
 
     def count(self, tx: Tracer, args: Args) -> Value:
         return Constant(sum(tx_equal(tx, part, args[0]) for part in self.parts()))
@@ -107,11 +118,14 @@ def tx_equal(tx: Tracer, left: Value, right: Value) -> bool:
     return left is right or tx.binary("==", left, right).truth(tx)
 
 
-def index_of(tx: Tracer, key: Value) -> int:
-    """A subscript's integer."""
-    from flambeau_capture.values.tensor import TensorValue
+def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
+    """An integer where one is needed: a subscript of `indexed`, or any other."""
+    from flambeau_capture.values.tensor import TensorValue, known_number
 
     if isinstance(key, TensorValue):
+        number = known_number(tx, key)
+        if type(number) is int:
+            return number
         raise Break("FB0002", f"{key.describe()} as an index")
     if isinstance(key, Constant) and isinstance(key.value, int):
         return int(key.value)
@@ -127,7 +141,22 @@ def index_of(tx: Tracer, key: Value) -> int:
     special = getattr(key, "special", None)
     if special is not None and special("__index__"):
         return int(constant_of(tx.call(tx.get_attr(key, "__index__"), [], {})))
-    tx.raise_error(TypeError, f"indices must be integers or slices, not {key.cls.__name__}")
+    shown = key.cls.__name__
+    if indexed is None:
+        tx.raise_error(TypeError, f"'{shown}' object cannot be interpreted as an integer")
+    kind = next(kind for kind in (list, tuple, collections.deque) if issubclass(indexed.cls, kind))
+    if kind is collections.deque:
+        tx.raise_error(TypeError, f"sequence index must be integer, not '{shown}'")
+    tx.raise_error(TypeError, f"{kind.__name__} indices must be integers or slices, not {shown}")
+
+
+def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) -> Value:
+    """A comparison as the special method answers it: another kind of object is none of its own."""
+    payload: Value = getattr(other, "payload", None) or other
+    own = next(kind for kind in (tuple, list, collections.deque) if issubclass(sequence.cls, kind))
+    if not issubclass(payload.cls, own):
+        return Constant(NotImplemented)
+    return tx.binary(symbol, sequence, payload)
 
 
 SEQUENCE_METHODS: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -135,8 +164,12 @@ SEQUENCE_METHODS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
     "__iter__": lambda s, tx, a: s.iterate(tx),
-    "__eq__": lambda s, tx, a: tx.binary("==", s, a[0]),
-    "__ne__": lambda s, tx, a: tx.binary("!=", s, a[0]),
+    "__eq__": lambda s, tx, a: _by_items(s, tx, "==", a[0]),
+    "__ne__": lambda s, tx, a: _by_items(s, tx, "!=", a[0]),
+    "__lt__": lambda s, tx, a: _by_items(s, tx, "<", a[0]),
+    "__le__": lambda s, tx, a: _by_items(s, tx, "<=", a[0]),
+    "__gt__": lambda s, tx, a: _by_items(s, tx, ">", a[0]),
+    "__ge__": lambda s, tx, a: _by_items(s, tx, ">=", a[0]),
     "__add__": lambda s, tx, a: tx.binary("+", s, a[0]),
     "__mul__": lambda s, tx, a: tx.binary("*", s, a[0]),
     "index": lambda s, tx, a: s.position(tx, a),

@@ -89,7 +89,7 @@ class SetValue(Value):
         return len(self._items)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return key_of(tx, item) in self._items
+        return _member(tx, item) in self._items
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.parts())
@@ -143,6 +143,11 @@ class SetValue(Value):
             writer.pop_top()
 
 
+def _member(tx: Tracer, item: Value) -> Hashable:
+    """What stands for an item that is looked for: a set stands for the frozen set of its items."""
+    return key_of(tx, SetValue(unpack(tx, item), frozenset, tx=tx) if item.cls is set else item)
+
+
 SetHandler = Callable[[SetValue, Tracer, Args], Value]
 
 
@@ -159,7 +164,7 @@ def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 
 def _set_discard(self: SetValue, tx: Tracer, args: Args) -> Value:
-    self.drop(key_of(tx, args[0]))
+    self.drop(_member(tx, args[0]))
     return Constant(None)
 
 
@@ -171,6 +176,28 @@ def _set_remove(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 def _set_clear(self: SetValue, tx: Tracer, args: Args) -> Value:
     self.empty()
+    return Constant(None)
+
+
+def _set_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for given in args:
+        for item in unpack(tx, given):
+            self.drop(key_of(tx, item))
+    return Constant(None)
+
+
+def _set_intersection_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    kept = self._algebra(tx, "intersection", args)
+    self.empty()
+    return _set_update(self, tx, [kept])
+
+
+def _set_symmetric_difference_update(self: SetValue, tx: Tracer, args: Args) -> Value:
+    for key, item in {key_of(tx, item): item for item in unpack(tx, args[0])}.items():
+        if key in self._items:
+            self.drop(key)
+        else:
+            self.insert(key, item)
     return Constant(None)
 
 
@@ -190,6 +217,9 @@ _SET_MUTATIONS: dict[str, SetHandler] = {
     "remove": _set_remove,
     "clear": _set_clear,
     "pop": _set_pop,
+    "difference_update": _set_difference_update,
+    "intersection_update": _set_intersection_update,
+    "symmetric_difference_update": _set_symmetric_difference_update,
     "__init__": _set_init,
 }
 

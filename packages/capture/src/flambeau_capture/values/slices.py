@@ -17,11 +17,13 @@ from flambeau_capture.values.base import (
     Tracer,
     Value,
 )
-from flambeau_capture.values.constant import constant_of
+from flambeau_capture.values.constant import constant_of, evaluate
 from flambeau_capture.values.methods import BoundMethod
 
 
 class SliceValue(Value):
+    built_once = True
+
     def __init__(
         self, start: Value, stop: Value, step: Value, source: Source | None = None
     ) -> None:
@@ -65,7 +67,7 @@ class SliceValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "indices":
-            return tx.wrap_new(self.as_slice().indices(constant_of(args[0])))
+            return tx.wrap_new(evaluate(tx, self.as_slice().indices, constant_of(args[0])))
         self.unknown(f"method {name!r}")
 
     def reconstruct(self, writer: Any) -> None:

@@ -245,6 +245,8 @@ def wrap_cell(tx: Tracer, obj: Any, source: Source) -> Value:
 class PartialValue(Value):
     """functools.partial."""
 
+    built_once = True
+
     def __init__(
         self, fn: Value, args: list[Value], kwargs: dict[str, Value], source: Source | None = None
     ) -> None:
