@@ -26,12 +26,13 @@ from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import LoweringError, lower_graph
 from flambeau_inductor.lowering.determinism import refuse_unordered
 from flambeau_inductor.options import Options, settled
+from flambeau_inductor.passes.epilogues import find_epilogues
 from flambeau_inductor.recording import rules_of, why_not
 from flambeau_inductor.runtime.artifact import Artifact, recorded
 from flambeau_inductor.runtime.compiled import CompiledGraph
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Fallback, Report
-from flambeau_inductor.schedule import schedule_with_reasons
+from flambeau_inductor.schedule import Merge, schedule_with_reasons
 from flambeau_inductor.wrapper import generate as generate_wrapper
 
 DEFAULT = Options()
@@ -83,11 +84,18 @@ def _rewrite(work: Compilation) -> None:
 
 
 def _lower(work: Compilation) -> None:
-    fuel = work.options.fuel.lowerings
-    ordered = work.options.deterministic
-    choices = library_choices(work.options)
+    fuel, ordered = work.options.fuel, work.options.deterministic
+    gm = work.rewritten()
     work.tensors = lower_graph(
-        work.rewritten(), work.example_inputs, work.info, fuel, work.open_sizes, ordered, choices
+        gm,
+        work.example_inputs,
+        work.info,
+        fuel.lowerings,
+        work.open_sizes,
+        ordered,
+        library_choices(work.options),
+        find_epilogues(gm.graph) if work.options.limits.fusion else None,
+        fuel.fusions,
     )
     if ordered:
         refuse_unordered(work.tensors)
@@ -95,9 +103,11 @@ def _lower(work: Compilation) -> None:
 
 def _schedule(work: Compilation) -> None:
     assert work.tensors is not None
+    absorbed = tuple(Merge(*pair) for pair in work.tensors.absorbed)
     fuel = work.options.fuel.fusions
-    made = schedule_with_reasons(work.tensors, work.options.limits, work.name, fuel)
-    work.program, work.refusals, work.merges = made.program, made.refusals, made.merges
+    left = None if fuel is None else fuel - len(absorbed)
+    made = schedule_with_reasons(work.tensors, work.options.limits, work.name, left)
+    work.program, work.refusals, work.merges = made.program, made.refusals, absorbed + made.merges
 
 
 def _verify(work: Compilation) -> None:

@@ -22,6 +22,10 @@ from flambeau_inductor.options import Options, Products
 
 BLAS, ONEDNN = "blas", "onednn"
 
+EPILOGUES = frozenset({"hardswish", "leaky_relu", "gelu"})
+"""Functions that oneDNN applies to what it computes sooner than a loop of their own would. Its
+`swish`, and its `gelu` by tanh, take longer than such a loop."""
+
 SIZE = 256
 """Rows, columns and terms of the product that is measured."""
 
@@ -37,7 +41,9 @@ def library_choices(options: Options) -> LibraryChoices:
     """What lowering may ask. With `max_autotune` products are measured at their own sizes."""
     wanted, cache_dir = options.products, options.cache_dir
     if not options.max_autotune or wanted != "measured":
-        return LibraryChoices(lambda sizes: onednn_products(wanted, cache_dir))
+        return LibraryChoices(
+            lambda sizes: onednn_products(wanted, cache_dir), epilogues=EPILOGUES.__contains__
+        )
     values = open_values(cache_dir, "autotune")
     tuner = Tuner(values, CpuClock(1), Budget(options.autotune_seconds))
 
@@ -47,7 +53,7 @@ def library_choices(options: Options) -> LibraryChoices:
         key = f"float32 product {sizes}, {torch.get_num_threads()} threads"
         return tuner.choose(key, (BLAS, ONEDNN), lambda: _candidates(sizes)) == ONEDNN
 
-    return LibraryChoices(measured, LEAST_MEASURED)
+    return LibraryChoices(measured, LEAST_MEASURED, EPILOGUES.__contains__)
 
 
 def onednn_products(wanted: Products, cache_dir: str | None) -> bool:

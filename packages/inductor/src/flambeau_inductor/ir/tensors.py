@@ -268,7 +268,8 @@ class Fallback:
 @dataclass(slots=True)
 class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
-    primitive and the node of each operation that a rule lowered, views left out."""
+    primitive and the node of each operation that a rule lowered, views left out; `absorbed`, calls
+    of the library and the last operation behind them that they do besides."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -278,6 +279,7 @@ class TensorGraph:
     results: dict[Call, list[Node | None]] = field(default_factory=dict)
     fallbacks: list[Fallback] = field(default_factory=list)
     lowered: list[tuple[str, str]] = field(default_factory=list)
+    absorbed: list[tuple[str, str]] = field(default_factory=list)
     strides: dict[Node, Shape] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     donated: frozenset[int] = frozenset()

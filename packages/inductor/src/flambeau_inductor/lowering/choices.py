@@ -22,10 +22,18 @@ def torchs_own(sizes: Sizes) -> bool:
     return False
 
 
+def no_epilogue(function: str) -> bool:
+    """Leave what follows a call to a loop."""
+    del function
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryChoices:
     """`onednn_products`: whether oneDNN multiplies float32 matrices of these sizes faster than the
-    BLAS; it is asked of products of at least so many operations."""
+    BLAS; it is asked of products of at least so many operations. `epilogues`: whether oneDNN should
+    apply a function (a key of `epilogues.FUNCTIONS`) to what it computes."""
 
     onednn_products: Callable[[Sizes], bool] = torchs_own
     least_operations: int = LEAST_OPERATIONS
+    epilogues: Callable[[str], bool] = no_epilogue

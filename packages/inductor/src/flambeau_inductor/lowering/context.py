@@ -13,6 +13,7 @@ import torch
 from flambeau_prims import NotYetSymbolic
 
 from flambeau_inductor.indexing import Expr, plain, same_sizes, simplify
+from flambeau_inductor.ir.epilogues import NOTHING, Asked, Epilogue
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.program import Computed
 from flambeau_inductor.ir.tensors import (
@@ -58,7 +59,11 @@ class Meta:
 
 @dataclass(slots=True)
 class Context:
-    """State of one lowering: the graph built so far and the FX node being lowered."""
+    """State of one lowering: the graph built so far and the FX node being lowered.
+
+    `epilogue`: what a rule may do besides; None as soon as it has taken it. `also`: the nodes that
+    it has taken so.
+    """
 
     graph: TensorGraph
     origin: str = ""
@@ -68,6 +73,8 @@ class Context:
     sizes: Sizes = field(default_factory=Sizes)
     deterministic: bool = False
     choices: LibraryChoices = field(default_factory=LibraryChoices)
+    epilogue: Epilogue | None = None
+    also: tuple[str, ...] = ()
 
     def node(
         self,
@@ -158,6 +165,14 @@ class Context:
         self.graph.scalars.append(made)
         return made
 
+    def take_epilogue(self) -> Asked:
+        """What oneDNN is to do with a result before it is stored, as its operators are told."""
+        taken, self.epilogue = self.epilogue, None
+        if taken is None:
+            return NOTHING
+        self.also = tuple(node.name for node in taken.nodes)
+        return taken.asked
+
     def check(self, node: Node, size: int, wrap: bool, error: str, message: str) -> None:
         """Ask that every element of `node` be a valid position before anyone reads through it."""
         key = (id(node), size, wrap)
@@ -188,7 +203,7 @@ class Context:
             any_strides,
             impure,
             aliases,
-            (self.origin,),
+            (self.origin, *self.also),
         )
         self.graph.order.append(made)
         results: list[Node | None] = []

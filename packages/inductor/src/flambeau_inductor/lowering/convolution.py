@@ -61,9 +61,9 @@ def convolution(ctx: Context, a: Node, w: Node, bias: Node | None, *geometry: An
         whole = ctx.view(weights, weights.shape[::-1], dims_of(2)[::-1])
         points = _points(ctx, a, meta.shape[2:], geometry[0])
         return _image(ctx, multiplied(ctx, points, whole, bias), meta)
-    if _sooner_by_onednn(ctx, a, w, bias, meta, geometry):
+    if _by_onednn(ctx, a, w, bias, meta, geometry):
         stride, padding, dilation, _, _, groups = geometry
-        how = (padding, stride, dilation, groups, "none", (), "")
+        how = (padding, stride, dilation, groups, *ctx.take_epilogue())
         return called(ctx, ONEDNN, a, w, bias, *how)
     return called(ctx, "aten.convolution.default", a, w, bias, *geometry)
 
@@ -95,26 +95,35 @@ def convolution_backward(ctx: Context, grad: Node, a: Node, w: Node, *rest: Any)
     return called(ctx, target, grad, a, w, biases, *geometry, wanted)
 
 
-def _sooner_by_onednn(
+def _by_onednn(
     ctx: Context, a: Node, w: Node, bias: Node | None, result: Meta, geometry: Sequence[Any]
 ) -> bool:
-    """Whether torch would leave this convolution to others, though oneDNN is faster."""
+    """Whether to ask oneDNN: torch would leave this convolution to others, though it is faster, or
+    it can do what comes next, too."""
     stride, padding, dilation, transposed, _, groups = geometry
     known = all(isinstance(n, int) for n in (*a.shape, *w.shape, *result.shape))
     if a.device.type != "cpu" or not known or len(a.shape) != IMAGE or transposed:
         return False
     if a.dtype != torch.float32 or w.dtype != torch.float32 or onednn_convolution() is None:
         return False
-    points, columns = prod(result.shape) // max(result.shape[1], 1), result.shape[1]
-    terms = prod(w.shape[1:])
-    single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
-    least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
-    if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
+    sooner = _sooner_by_onednn(ctx, w, result)
+    if not sooner and ctx.epilogue is None:
         return False
     image = torch.empty_strided(a.shape, ctx.graph.stride_of(a), dtype=a.dtype)
     weight = torch.empty_strided(w.shape, ctx.graph.stride_of(w), dtype=w.dtype)
     row = None if bias is None else torch.empty(bias.shape, dtype=bias.dtype)
     if convolved_by_onednn(image, weight, row, stride, padding, dilation, groups):
+        return ctx.epilogue is not None
+    return sooner
+
+
+def _sooner_by_onednn(ctx: Context, w: Node, result: Meta) -> bool:
+    """Whether oneDNN computes this convolution of known sizes faster than a product of windows."""
+    points, columns = prod(result.shape) // max(result.shape[1], 1), result.shape[1]
+    terms = prod(w.shape[1:])
+    single = prod(w.shape[2:]) == 1  # its matrix of windows is the image
+    least = LEAST_OF_POINTS if single else LEAST_MULTIPLICATIONS
+    if points < LEAST_POINTS or points * columns * terms < least or terms > PART:
         return False
     return not single or ctx.choices.onednn_products((points, terms, columns))
 

@@ -8,7 +8,7 @@ or runs as a library call that `fallbacks` names with the reason.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
 from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.ir.epilogues import Epilogue
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.ir.program import SymbolSource
 from flambeau_inductor.ir.tensors import (
@@ -32,6 +33,7 @@ from flambeau_inductor.lowering.choices import LibraryChoices
 from flambeau_inductor.lowering.context import Context, LoweringError, Meta
 from flambeau_inductor.lowering.fallback import library_call
 from flambeau_inductor.lowering.metadata import meta_of, metas_of
+from flambeau_inductor.lowering.offers import Offers
 from flambeau_inductor.lowering.registry import RULES
 from flambeau_inductor.lowering.sizes import Sizes
 
@@ -56,11 +58,14 @@ def lower_graph(
     open_sizes: Sizes | None = None,
     deterministic: bool = False,
     choices: LibraryChoices | None = None,
+    epilogues: Mapping[fx.Node, Epilogue] | None = None,
+    fusions: int | None = None,
 ) -> TensorGraph:
     """Lower `gm`. `example_inputs` stand in for missing `meta["val"]` of placeholders; what is
     assumed about sizes that are left open is noted in `open_sizes`.
 
-    At most `fuel` operations are lowered by a rule, where that is not None: see `Fuel`.
+    Calls of the library may take along what `epilogues` has for them. At most `fuel` operations are
+    lowered by a rule, and `fusions` calls take something along, where that is not None: see `Fuel`.
     """
     graph = TensorGraph(str(getattr(info, "name", "") or "graph"))
     ctx = Context(
@@ -70,6 +75,7 @@ def lower_graph(
         ctx.sizes = open_sizes
     if choices is not None:
         ctx.choices = choices
+    offers = Offers(epilogues or {}, ctx.choices, fusions)
     env: dict[fx.Node, Any] = {}
     position = 0
     for node in gm.graph.nodes:
@@ -84,9 +90,17 @@ def lower_graph(
         elif node.op == "output":
             graph.outputs = [_output(ctx, env, a) for a in _flat(node.args[0])]
         elif node.op == "call_function":
+            if (absorbed := offers.absorbed.get(node)) is not None:
+                _count(ctx, node)
+                env[node] = env[absorbed.seen]  # only of the last one is it read
+                continue
+            ctx.epilogue, ctx.also = offers.of(node, _left(ctx, fuel)), ()
             env[node] = _call(ctx, node, env, fuel)
+            if ctx.also:
+                offers.taken(node)
         else:
             raise LoweringError(f"{node.name}: {node.op} does not belong in a graph of primitives")
+    graph.absorbed = offers.pairs
     graph.symbols = ctx.sizes.sources()
     reusable = frozenset(getattr(info, "reusable_inputs", ()))
     graph.donated = frozenset(
@@ -165,14 +179,25 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     if rule is not None:
         try:
             made = _laid_out(ctx, name, rule(ctx, *args, **kwargs))
-            if name not in VIEW_PRIMITIVES:
-                ctx.graph.lowered.append((name, node.name))
+            _count(ctx, node)
             return made
         except LoweringError as error:
             del ctx.graph.order[before:]
             reason = str(error)
     ctx.graph.fallbacks.append(Fallback(str(node.target), reason, node.name))
     return library_call(ctx, node.target, args, kwargs, value_of(node))
+
+
+def _count(ctx: Context, node: fx.Node) -> None:
+    """Note that a rule has lowered `node`; views are not counted."""
+    prim = prim_of(node.target)
+    if prim is not None and prim.name not in VIEW_PRIMITIVES:
+        ctx.graph.lowered.append((prim.name, node.name))
+
+
+def _left(ctx: Context, fuel: int | None) -> int | None:
+    """How many operations may still be lowered."""
+    return None if fuel is None else fuel - len(ctx.graph.lowered)
 
 
 def _with_sizes(ctx: Context, value: Any) -> Any:

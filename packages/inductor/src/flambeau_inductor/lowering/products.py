@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor.indexing import same_sizes
+from flambeau_inductor.ir.epilogues import NOTHING
 from flambeau_inductor.ir.loops import Scalar
 from flambeau_inductor.ir.tensors import Argument, Node, View, dims_of
 from flambeau_inductor.lowering.context import Context, Meta
@@ -103,13 +104,15 @@ def linear(ctx: Context, a: Node, b: Node, bias: Node | None = None) -> Node:
     meta = Meta((rows, columns), (columns, 1), a.dtype, a.device)
     total: Node | None = None
     args: tuple[Argument, ...]
-    for start, count in _parts(terms):
+    parts = _parts(terms)
+    after = ctx.take_epilogue() if len(parts) == 1 else NOTHING
+    for start, count in parts:
         d = dims_of(2)
         some = ctx.view(a, (rows, count), (d[0], d[1] + start))
         weight = ctx.view(b, (columns, count), (d[1] + start, d[0]))
         target, args = ONEDNN_MORE, (some, total, weight, None, "add")
         if total is None:
-            target, args = ONEDNN, (some, weight, bias, "none", (), "")
+            target, args = ONEDNN, (some, weight, bias, *after)
         total = single(ctx.call(target, args, any_strides=True, metas=(meta,)))
     assert total is not None
     return total
