@@ -12,11 +12,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.marks import BREAK, MARK
 from flambeau_capture.source import Held
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.callables import BREAKS, HANDLERS, describe_call
+from flambeau_capture.values.assumed import call_at_capture
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import BREAKS, HANDLERS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -44,14 +44,7 @@ def assume_constant_result(fn: F) -> F:
     _callable("assume_constant_result", fn)
 
     def call(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        try:
-            plain = [arg.as_python() for arg in args]
-            named = {key: arg.as_python() for key, arg in kwargs.items()}
-        except NotConcrete as missing:
-            what = f"{describe_call(fn, args)}: {missing} is not known at capture"
-            raise Break("FB0005", what) from None
-        result = fn(*plain, **named)
-        return tx.wrap(result, Held(result, f"{getattr(fn, '__name__', 'constant')}()"))
+        return call_at_capture(tx, fn, args, kwargs)
 
     HANDLERS[fn] = call
     return fn

@@ -18,6 +18,7 @@ from flambeau_capture._torch_compat.foreign import (
     hidden_from_others,
     is_foreign_break,
     is_foreign_mark,
+    marked_constant,
     scripted_from,
 )
 from flambeau_capture._torch_compat.graphs import forget_source
@@ -30,6 +31,8 @@ from flambeau_capture._torch_compat.modules import (
     global_hook_tables,
 )
 from flambeau_capture._torch_compat.operators import (
+    CHECK_ALL,
+    CHECK_ALL_WITH,
     CHECKED_BY_GRAPH,
     CPU_AUTOCAST,
     GROUP_TENSORS,
@@ -107,7 +110,8 @@ from flambeau_capture._torch_compat.symbols import (
 )
 
 __all__ = [
-    "CHECKED_BY_GRAPH", "CHOICES", "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS",
+    "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES", "CPU_AUTOCAST",
+    "FOREIGN_MARKS", "GROUP_TENSORS",
     "HOOK_TABLES", "KEY_SETS_VARIABLE", "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR",
     "MODULE_SETATTR", "PLAIN_KEYS", "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS",
     "SYMBOLIC_SHAPES", "ShapeConditions", "TENSOR_BASE", "TORCH_FOLDER", "asking",
@@ -120,7 +124,8 @@ __all__ = [
     "global_hook_tables", "has_own_dispatch", "hidden_from_others", "hint",
     "ignores_torch_function", "implementation_address", "in_plain_state", "index_operator",
     "is_all_true", "is_foreign_break", "is_foreign_mark", "is_plain_dense", "is_plain_strided",
-    "is_size", "labels", "library_path", "loops", "make_subclass", "never_under_capture",
+    "is_size", "labels", "library_path", "loops", "make_subclass", "marked_constant",
+    "never_under_capture",
     "new_fake_mode", "nothing_under_capture", "operator_namespaces", "own_saved_tensors",
     "plain_choice", "plain_tensor", "reopen_environment", "results_left_plain", "same",
     "scripted_from", "set_grad_enabled", "shape_conditions", "state_questions",

@@ -44,6 +44,12 @@ def is_foreign_mark(fn: Any) -> bool:
     return fn.__name__ in FOREIGN_MARKS and (fn.__module__ or "").startswith("torch._dynamo")
 
 
+def marked_constant(fn: Any) -> bool:
+    """Whether the program vouches that a function's result never changes
+    (`torch.compiler.assume_constant_result`)."""
+    return getattr(fn, "_dynamo_marked_constant", False) is True
+
+
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 
 

@@ -93,6 +93,9 @@ def zero_under_capture() -> tuple[Any, ...]:
 
 SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 is_all_true: Any = torch._is_all_true
+#: checks of all elements of a tensor; the second takes the class of the error first
+CHECK_ALL: Any = torch._check_tensor_all
+CHECK_ALL_WITH: Any = torch._check_tensor_all_with
 CHECKED_BY_GRAPH = str(Path("torch", "distributions", "distribution.py"))
 
 

@@ -13,7 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.graph_checks import require
+from flambeau_capture.graph_checks import ERRORS, require, require_all
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import ArrayValue, rules
@@ -71,7 +71,7 @@ _asked(
     torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_num_threads,
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
-    torch.backends.cuda.math_sdp_enabled,
+    torch.backends.cuda.math_sdp_enabled, torch.cuda.is_current_stream_capturing,
 )  # fmt: skip
 
 
@@ -124,6 +124,36 @@ def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given = dict(zip(("cond", "message"), args)) | dict(kwargs)
     if not given["cond"].truth(tx):
         raise Break("FB0010", "torch._check fails")
+    return Constant(None)
+
+
+@handles(compat.CHECK_ALL)
+def _check_all(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return _check_elements(tx, compat.CHECK_ALL, [], args, kwargs)
+
+
+@handles(compat.CHECK_ALL_WITH)
+def _check_all_with(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    given = dict(zip(("error_type", "cond", "message"), args)) | dict(kwargs)
+    kind = given.pop("error_type").as_python()
+    return _check_elements(tx, compat.CHECK_ALL_WITH, [kind], [], given)
+
+
+def _check_elements(tx: Tracer, fn: Any, head: list[Any], args: Args, kwargs: Kwargs) -> Value:
+    """A check of a tensor's elements is made by the graph, which raises what torch would."""
+    given = dict(zip(("cond", "message"), args)) | dict(kwargs)
+    cond, message = given["cond"], given.get("message", Constant(None))
+    valid = isinstance(cond, TensorValue) and cond.fake.dtype == torch.bool
+    said = message if isinstance(message, Constant) else tx.call(message, [], {})
+    text = said.as_python()
+    words = None if isinstance(message, Constant) else lambda: text
+    try:  # what torch says of a check that fails
+        fn(*head, torch.tensor(False) if valid else None, words)
+    except Exception as error:
+        if not valid or type(error) is not ERRORS.get(type(error).__name__):
+            raise Break("FB0010", f"a check that raises {type(error).__name__}") from None
+        rest = [Constant(type(error).__name__), Constant(str(error))]
+        graph_call(tx, "call_function", require_all(), [cond, *rest], {})
     return Constant(None)
 
 

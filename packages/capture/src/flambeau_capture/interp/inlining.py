@@ -15,6 +15,7 @@ from flambeau_capture.interp.binding import bind
 from flambeau_capture.marks import BREAK, DISABLED, IN_GRAPH, MARK
 from flambeau_capture.source import Held
 from flambeau_capture.values.arrays import rules
+from flambeau_capture.values.assumed import call_at_capture
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
     BREAKS,
@@ -78,6 +79,8 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     if handler is not None:
         bind(tx, fn, args, kwargs)  # raises what Python does for arguments that do not fit
         return handler(tx, args, kwargs)
+    if compat.marked_constant(real):
+        return call_at_capture(tx, real, args, kwargs)
     refuse_packed(fn, args, kwargs)
     reason = BREAKS.get(real)
     mark = real.__dict__.get(MARK)
