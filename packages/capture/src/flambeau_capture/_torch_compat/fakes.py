@@ -27,6 +27,18 @@ def new_fake_mode() -> Any:
     return (made or FakeTensorMode)(allow_non_fake_inputs=False)
 
 
+def lacks_fake_form(tensor: torch.Tensor) -> bool:
+    """Whether a fake tensor, and a guard, can say nothing of one: it is nested, quantized, of a
+    library's own layout, without strides, or a view of a sparse tensor."""
+    with torch._C.DisableTorchFunctionSubclass():  # a class of the program's is not to be told
+        if tensor.is_nested or tensor.is_quantized:
+            return True
+        if tensor.layout is not torch.strided:
+            return tensor.layout is not torch.sparse_coo
+        base = tensor._base if tensor._is_view() else None
+        return base is not None and (base.layout is not torch.strided or base.is_nested)
+
+
 def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     """A fake tensor like a real one. Torch reads `.grad` for it, also where that warns: the program
     has not asked, and may have made an error of warnings."""

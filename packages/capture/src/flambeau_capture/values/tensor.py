@@ -219,6 +219,10 @@ COUNTED_BY_DATA = frozenset(
         "col_indices", "ccol_indices", "row_indices",
     }
 )  # fmt: skip
+# What makes quantized tensors, which fake ones take for plain.
+QUANTIZING = frozenset(
+    {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}
+)
 _BREAK_OF = {name: id for id, names in BREAKING_METHODS.items() for name in names}
 
 # Tensor methods that are operators with another spelling: the function is what the graph records.
@@ -383,10 +387,13 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
-    if operator_name(target).partition(".")[0] in COUNTED_BY_DATA:
+    plain_name = operator_name(target).partition(".")[0]
+    if plain_name in QUANTIZING:
+        raise Break("FB0012", f"{plain_name} makes a quantized tensor")
+    if plain_name in COUNTED_BY_DATA:
         for value in values.values():
             if value.fake.layout is not torch.strided:
-                raise Break("FB0004", f"{operator_name(target)} of a {value.fake.layout} tensor")
+                raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
     node_kwargs = fx.node.map_arg(

@@ -136,6 +136,10 @@ def wrap_tensor(tx: Tracer, obj: torch.Tensor, source: Source) -> Value:
             tx.guard_alias(source, known.source)
         return known
     kind = type(obj)
+    if not compat.has_own_dispatch(kind) and compat.lacks_fake_form(obj):
+        tx.guard(source, "TYPE_MATCH", kind)
+        tx.guard(source, "CALL", compat.lacks_fake_form, "has no sizes and strides of its own")
+        return OpaqueTensor(obj, source)
     if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
         tx.guard(source, "TYPE_MATCH", kind)
         if compat.has_own_dispatch(kind) or torch.nn.parameter.is_lazy(obj):
