@@ -93,6 +93,13 @@ def add_incumbent(rows: list[Row], file: Path, mode: str, arguments: argparse.Na
             row["incumbent"] = found
 
 
+def keep_costs(rows: Iterable[Row], file: Path) -> None:
+    """The seconds that each model took, where rows tell, beside what the file has of others."""
+    costs = json.loads(file.read_text()) if file.exists() else {}
+    costs |= {row["name"]: row["seconds"] for row in rows if "seconds" in row}
+    file.write_text(json.dumps(dict(sorted(costs.items())), indent=0) + "\n")
+
+
 def main() -> int:
     """Merge, run the incumbent where asked, write."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -106,6 +113,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="begin no model after so long, end the rest")
     parser.add_argument("--note", default="", help="a line on where the rows are from")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--costs", type=Path, help="the seconds of each model are kept here")
     parser.add_argument("--markdown", type=Path)
     arguments = parser.parse_args()
     rows = latest(arguments.rows)
@@ -114,6 +122,8 @@ def main() -> int:
     text = markdown(rows, "python -m integration_tests.sweep --jobs 16 --json ROWS; "
                     "python benchmarks/sweep.py ROWS --incumbent FILE --limit 900 --jobs 16",
                     arguments.note)  # fmt: skip
+    if arguments.costs:
+        keep_costs(rows, arguments.costs)
     if arguments.json:
         arguments.json.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if arguments.markdown:

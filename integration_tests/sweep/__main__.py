@@ -19,6 +19,8 @@ from integration_tests.sweep.systems import captured
 from integration_tests.sweep.tables import line, markdown
 
 FAMILIES = ("torchvision", "timm", "transformers")
+COSTS = Path(__file__).with_name("costs.json")  # written by benchmarks/sweep.py
+UNKNOWN = 15.0  # seconds
 
 
 def parse() -> argparse.Namespace:
@@ -35,7 +37,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="models at a time")
     parser.add_argument("--seconds", type=float, help="begin no model after so long, end the rest")
     parser.add_argument("--json", type=Path, help="rows are added to this file, a line each")
+    parser.add_argument("--resume", action="store_true", help="leave out what --json has already")
     parser.add_argument("--skip", type=Path, help="leave out the models that this file has rows of")
+    parser.add_argument("--order", type=Path, default=COSTS, help="seconds of each model, by name")
     parser.add_argument("--markdown", type=Path, help="write the table here")
     return parser.parse_args()
 
@@ -49,8 +53,16 @@ def choose(arguments: argparse.Namespace) -> list[Case]:
         if arguments.only:
             found = [c for c in found if any(text in c.name for text in arguments.only)]
         chosen += found[: arguments.limit][part - 1 :: parts]
-    known = _known(arguments.skip) if arguments.skip and arguments.skip.exists() else set()
-    return [case for case in chosen if (case.family, case.name) not in known]
+    done = [arguments.skip, arguments.json if arguments.resume else None]
+    known = {model for file in done if file and file.exists() for model in _known(file)}
+    return longest_first([c for c in chosen if (c.family, c.name) not in known], arguments.order)
+
+
+def longest_first(cases: list[Case], order: Path) -> list[Case]:
+    """What takes long begins first, so that nothing waits for it at the end; a model that the file
+    does not know may take long."""
+    costs = json.loads(order.read_text()) if order.exists() else {}
+    return sorted(cases, key=lambda case: -costs.get(case.name, UNKNOWN))
 
 
 def _known(file: Path) -> set[tuple[str, str]]:

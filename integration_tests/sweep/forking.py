@@ -38,6 +38,7 @@ class Child:
     deadline: float
     text: bytearray = field(default_factory=bytearray)
     ended: bool = False
+    begun: float = field(default_factory=time.monotonic)
 
     def read(self) -> bool:
         """Take what is there; True at the end."""
@@ -59,8 +60,9 @@ class Child:
             told = {row["mode"] for row in rows}
             rows += [self._missing(mode, mode in built, status) for mode in self.modes
                      if mode not in told]  # fmt: skip
+        seconds = round(time.monotonic() - self.begun, 1)
         for row in rows:
-            row.update(name=self.case.name, family=self.case.family)
+            row.update(name=self.case.name, family=self.case.family, seconds=seconds)
         return rows
 
     def _missing(self, mode: str, built: bool, status: int) -> Row:
