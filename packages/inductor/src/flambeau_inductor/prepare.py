@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch import fx
 
 from flambeau_inductor.options import Options
+from flambeau_inductor.passes.convolution_bias import add_biases_apart
 from flambeau_inductor.passes.encoder_layer import open_encoder_layers
 from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.passes.fused_attention import fuse_attention
@@ -26,6 +27,7 @@ PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
     ("fuse_attention", fuse_attention, "not deterministic"),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
     ("channels_last", channels_last, "channels_last"),
+    ("add_biases_apart", add_biases_apart, None),
 )
 """Name, function, and the option that asks for it (None: always), or forbids it ("not ...")."""
 

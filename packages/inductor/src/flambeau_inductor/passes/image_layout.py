@@ -78,7 +78,8 @@ def _orders(
         return []
     devices = {_value(node.args[0]).device.type for node in convolutions}
     if devices != {"cpu"}:
-        return [torch.channels_last] * len(kinds) if devices == {"cuda"} else []
+        on_a_gpu = devices == {"cuda"} and not any(_by_groups(node) for node in gm.graph.nodes)
+        return [torch.channels_last] * len(kinds) if on_a_gpu else []
     if "depthwise" in kinds:
         cheap = sum(kind != "dense" for kind in kinds) >= PAYS * len(kinds)
         return [torch.channels_last] * len(kinds) if cheap else []

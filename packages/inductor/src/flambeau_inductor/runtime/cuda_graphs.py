@@ -56,7 +56,7 @@ would take that memory twice."""
 MOST_COPIED = 64 << 20
 """Bytes of inputs that move, above which nothing is recorded unasked."""
 MOST_JUDGEMENTS = 3
-DOMINATES = 0.8
+DOMINATES = 0.6
 """Share of a run's time on the device that launching it has to take."""
 
 
