@@ -113,3 +113,57 @@ def test_the_cpu_clock_counts_the_run_alone() -> None:
     ran: list[int] = []
     assert CpuClock(1 << 10).sample(lambda: ran.append(1)) > 0
     assert ran == [1]
+
+
+class Passing:
+    """A clock that goes on as runs and the making of candidates say."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def sample(self, run: Callable[[], object]) -> float:
+        seconds = float(run())  # type: ignore[arg-type]
+        self.time += seconds
+        return seconds
+
+    def making(self, seconds: float, *candidates: Candidate) -> Callable[[], list[Candidate]]:
+        def make() -> list[Candidate]:
+            self.time += seconds
+            return list(candidates)
+
+        return make
+
+
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 9.9, 31.0, 200.0])
+def test_races_of_a_compile_never_take_longer_than_their_budget(seconds: float) -> None:
+    """Making the candidates of a race counts, and is not begun where it would not end in time."""
+    clock, sample = Passing(), 0.01
+    budget = Budget(seconds, 3.0, clock.now)
+    tuner = Tuner(Memory(), clock, budget)
+    for number in range(20):
+        make = clock.making(3.0, taking("a", 2 * sample), taking("b", sample))
+        assert tuner.choose(f"key {number}", ("a", "b"), make) in ("a", "b")
+    assert clock.time <= seconds + 2 * sample
+    assert budget.spent == pytest.approx(clock.time)
+    races = len(tuner.outcomes)
+    assert races + tuner.skipped == 20 and races == min(20, int(seconds / 3.18))
+
+
+def test_what_cannot_be_measured_in_time_is_the_default() -> None:
+    clock = Passing()
+    tuner = Tuner(Memory(), clock, Budget(4.0, 5.0, clock.now))
+    assert tuner.choose("key", ("default", "other"), clock.making(5.0)) == "default"
+    assert clock.time == 0 and tuner.skipped == 1
+
+
+def test_a_race_that_takes_longer_to_make_than_expected_is_a_lesson() -> None:
+    clock = Passing()
+    budget = Budget(10.0, 0.0, clock.now)
+    tuner = Tuner(Memory(), clock, budget)
+    for number in range(3):
+        make = clock.making(6.0, taking("a", 0.02), taking("b", 0.01))
+        tuner.choose(str(number), ("a", "b"), make)
+    assert budget.longest == 6.0 and len(tuner.outcomes) == 1 and tuner.skipped == 2

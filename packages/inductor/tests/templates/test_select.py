@@ -18,6 +18,7 @@ from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.templates.backwards import find_backward
 from flambeau_inductor.templates.bench import Bench
+from flambeau_inductor.templates.defaults import select_by_model
 from flambeau_inductor.templates.products import find
 from flambeau_inductor.templates.select import LIBRARY, select
 from torch import fx
@@ -69,6 +70,7 @@ def mlp(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, v: torch.Tensor) -> A
 
 
 SHAPES = ((512, 256), (1024, 256), (1024,), (1024, 256))
+DEEP = ((64, 8192), (256, 8192), (256,), (256, 8192))
 
 
 def test_products_are_found_with_what_follows_them() -> None:
@@ -79,7 +81,7 @@ def test_products_are_found_with_what_follows_them() -> None:
 
 @pytest.mark.parametrize("parts", [False, True])
 def test_a_chosen_template_takes_the_place_of_call_and_loop(parts: bool) -> None:
-    program = program_of(mlp, *SHAPES)
+    program = program_of(mlp, *(DEEP if parts else SHAPES))
     calls = sum(isinstance(s, Extern) for s in program.steps)
     made = select(program, Chooser(lambda name: ("k" in name) == parts and "x" in name), "a GPU")
     taken = [name for name, choice in made.chosen.items() if "x" in choice]
@@ -154,6 +156,36 @@ def test_gradients_of_the_template_take_the_place_of_the_library(
     keys = made.kernels[[n for n in made.kernels if n.endswith("keys")][0]]
     assert f"{0.2 * 1.4426950408889634!r}" in keys.source
     assert ("rows[None, :] >= columns" in keys.source) == causal
+
+
+class FirstOnly(Tuner):
+    """Takes what would be taken if no time were left."""
+
+    def __init__(self) -> None:
+        self.first: dict[str, str] = {}
+
+    def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+        self.first[key.split()[0]] = names[0]
+        return names[0]
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_the_default_is_the_first_of_each_race(trusted: bool) -> None:
+    """With no second left, `max_autotune` takes what is taken without it."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, grad: torch.Tensor) -> Any:
+        ops = torch.ops.flambeau_prims
+        out, sums = ops.attention.default(q, k, v, None, 0.0, True)
+        return ops.attention_backward.default(grad, q, k, v, out, sums, None, 0.0, True)
+
+    program = program_of(attend, *[(4, 8, 1024, 64)] * 4)
+    tuner = FirstOnly()
+    made = select(program, tuner, "a GPU", trusted=trusted)
+    without = select_by_model(program) if trusted else select(program, tuner, "a GPU")
+    calls = [s.target for s in without.program.steps if isinstance(s, Extern)]
+    assert [s.target for s in made.program.steps if isinstance(s, Extern)] == calls
+    assert ("library" in tuner.first.values()) == (not trusted)
+    assert len(calls) == (0 if trusted else 2)
 
 
 def test_logarithms_of_sums_are_made_where_they_are_wanted() -> None:

@@ -14,10 +14,14 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from flambeau_inductor.autotune.clocks import Clock
+
+Made = TypeVar("Made")
 
 LEAST_ROUNDS = 5
 MOST_ROUNDS = 40
@@ -49,18 +53,53 @@ class Outcome:
 
 
 class Budget:
-    """Seconds that all races of one compile may take together."""
+    """Seconds that all races of one compile may take together, by the clock `now`.
 
-    def __init__(self, seconds: float) -> None:
+    `longest`: what making the candidates of one race is expected to take; what it took, if longer.
+    """
+
+    def __init__(
+        self, seconds: float, longest: float = 0.0, now: Callable[[], float] = time.perf_counter
+    ) -> None:
         self.seconds = seconds
-        self.spent = 0.0
+        self.longest = longest
+        self._now = now
+        self._spent = 0.0
+        self._since: float | None = None
+
+    @property
+    def spent(self) -> float:
+        """Seconds that are gone, those since the one who spends now began among them."""
+        return self._spent + (0.0 if self._since is None else self._now() - self._since)
 
     def left(self) -> float:
         """Seconds that are left, at least 0."""
         return max(0.0, self.seconds - self.spent)
 
-    def spend(self, seconds: float) -> None:
-        self.spent += seconds
+    @property
+    def enough(self) -> bool:
+        """Whether the candidates of another race can be made in what is left."""
+        return self.left() > self.longest
+
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """What runs inside is paid for; within another such, it is paid for once."""
+        if self._since is not None:
+            yield
+            return
+        self._since = self._now()
+        try:
+            yield
+        finally:
+            self._spent, self._since = self.spent, None
+
+    def making(self, make: Callable[[], Made]) -> Made:
+        """`make()`, of whose seconds `longest` takes notice."""
+        started = self._now()
+        try:
+            return make()
+        finally:
+            self.longest = max(self.longest, self._now() - started)
 
 
 def race(candidates: Sequence[Candidate], clock: Clock, budget: Budget) -> Outcome:
@@ -74,14 +113,26 @@ def race(candidates: Sequence[Candidate], clock: Clock, budget: Budget) -> Outco
     first = candidates[0].name
     if len(candidates) == 1:
         return Outcome(first)
-    started = time.perf_counter()
+    before = budget.spent
     if budget.left() == 0:
         return Outcome(first, settled=False)
+    with budget.spending():
+        times, failed, ready, settled = _run(candidates, clock, budget)
+    spent = budget.spent - before
+    medians = {name: statistics.median(values) for name, values in times.items() if values}
+    samples = sum(map(len, times.values()))
+    return Outcome(_winner(first, ready, medians), medians, failed, samples, spent, settled)
+
+
+def _run(
+    candidates: Sequence[Candidate], clock: Clock, budget: Budget
+) -> tuple[dict[str, list[float]], dict[str, str], list[Candidate], bool]:
+    """Samples by name, why some have none, who is left, and whether there was time for all."""
     times: dict[str, list[float]] = {}
     failed: dict[str, str] = {}
     ready: list[Candidate] = []
     for candidate in candidates:
-        if time.perf_counter() - started > budget.left():
+        if budget.left() == 0:
             break
         try:
             clock.sample(candidate.run)  # not counted: it compiles, allocates, fills caches
@@ -90,23 +141,18 @@ def race(candidates: Sequence[Candidate], clock: Clock, budget: Budget) -> Outco
             continue
         ready.append(candidate)
         times[candidate.name] = []
-    out: dict[str, list[float]] = {}
     settled = len(ready) + len(failed) == len(candidates)
     while len(ready) > 1 and settled:
         for candidate in ready:
             times[candidate.name].append(clock.sample(candidate.run))
         rounds = len(times[ready[0].name])
         if rounds >= LEAST_ROUNDS:
-            ready = _still_in(ready, times, out)
+            ready = _still_in(ready, times)
         if rounds >= MOST_ROUNDS:
             break
-        if time.perf_counter() - started > budget.left():
+        if budget.left() == 0:
             settled = False
-    spent = time.perf_counter() - started
-    budget.spend(spent)
-    medians = {name: statistics.median(values) for name, values in times.items() if values}
-    samples = sum(map(len, times.values()))
-    return Outcome(_winner(first, ready, medians), medians, failed, samples, spent, settled)
+    return times, failed, ready, settled
 
 
 def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]) -> str:
@@ -120,18 +166,10 @@ def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]
     return best
 
 
-def _still_in(
-    ready: Sequence[Candidate],
-    times: Mapping[str, list[float]],
-    out: dict[str, list[float]],
-) -> list[Candidate]:
+def _still_in(ready: Sequence[Candidate], times: Mapping[str, list[float]]) -> list[Candidate]:
     """Those whose median may still be the least."""
     ceiling = min(interval(times[c.name])[1] for c in ready)
-    kept = [c for c in ready if interval(times[c.name])[0] <= ceiling]
-    for candidate in ready:
-        if candidate not in kept:
-            out[candidate.name] = times[candidate.name]
-    return kept
+    return [c for c in ready if interval(times[c.name])[0] <= ceiling]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

@@ -7,7 +7,7 @@ outcome that the budget cut short is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -29,13 +29,15 @@ class Values(Protocol):
 
 @dataclass(slots=True)
 class Tuner:
-    """The races of one compile: they share a budget, and `outcomes` lists all that was run."""
+    """The races of one compile: they share a budget, and `outcomes` lists all that was run; of the
+    others `known` were kept from before, and for `skipped` no time was left."""
 
     values: Values
     clock: Clock
     budget: Budget
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     known: int = 0
+    skipped: int = 0
 
     def choose(
         self,
@@ -43,15 +45,35 @@ class Tuner:
         names: Sequence[str],
         candidates: Callable[[], Sequence[Candidate]],
     ) -> str:
-        """The name of the best of `names` for `key`; `candidates` are made only to be raced."""
-        kept = self.values.get(key)
-        if isinstance(kept, Mapping) and kept.get("winner") in names:
+        """The name of the best of `names` for `key`; `candidates` are made only to be raced.
+
+        The first of both is what is taken without a race: whoever asks puts the default there.
+        """
+        kept = self.kept(key, names)
+        if kept is not None:
             self.known += 1
-            return str(kept["winner"])
-        if self.budget.left() == 0:
+            return kept
+        if not self.budget.enough:
+            self.skipped += 1
             return names[0]
-        outcome = race(candidates(), self.clock, self.budget)
+        with self.budget.spending():
+            made = self.budget.making(candidates)
+            outcome = race(made, self.clock, self.budget)
         self.outcomes[key] = outcome
         if outcome.settled:
             self.values.put(key, {"winner": outcome.winner, "seconds": dict(outcome.seconds)})
         return outcome.winner
+
+    def kept(self, key: str, names: Collection[str]) -> str | None:
+        """Which of `names` an earlier race has found to be the best; None where none is known."""
+        found = self.values.get(key)
+        if isinstance(found, Mapping) and found.get("winner") in names:
+            return str(found["winner"])
+        return None
+
+    def seconds(self, key: str) -> Mapping[str, float]:
+        """What each took in the race for `key`, now or when it was kept; empty if none was run."""
+        if key in self.outcomes:
+            return self.outcomes[key].seconds
+        found = (self.values.get(key) or {}).get("seconds")
+        return found if isinstance(found, Mapping) else {}

@@ -8,7 +8,6 @@ that the program says, floats drawn at random, integers zero (a position that is
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,8 @@ from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.runtime.memory import seen_as
 
 Run = Callable[[], object]
+AT_ONCE = 8
+"""Kernels that are compiled side by side, before the budget is looked at again."""
 
 
 class Bench:
@@ -61,19 +62,21 @@ class Bench:
         return lambda: operator(*args, **kwargs)
 
     def kernels(self, kernels: Sequence[TritonKernel]) -> dict[str, Run]:
-        """Each kernel, compiled, on its buffers; what cannot be compiled raises when it is run."""
-        started = time.perf_counter()
+        """Each kernel, compiled, on its buffers; what cannot be compiled, or not in the time left,
+        raises when it is run."""
+        found: dict[str, Run] = {}
         with tempfile.TemporaryDirectory(prefix="flambeau-") as folder:
             path = Path(folder) / "kernels.py"
             path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
-            made = build(path, kernels, self._library, lenient=True)
-        self._budget.spend(time.perf_counter() - started)
-        found: dict[str, Run] = {}
-        for kernel in kernels:
-            tensors = [self.tensor(name) for name in kernel.arguments]
-            launcher: Callable[..., object] = made[kernel.name]
-            found[kernel.name] = partial(launcher, *tensors)
-        return found
+            for first in range(0, len(kernels), AT_ONCE):
+                if self._budget.left() == 0:
+                    break
+                some = kernels[first : first + AT_ONCE]
+                for name, launcher in build(path, some, self._library, lenient=True).items():
+                    (kernel,) = (k for k in some if k.name == name)
+                    tensors = [self.tensor(each) for each in kernel.arguments]
+                    found[name] = partial(launcher, *tensors)
+        return {kernel.name: found.get(kernel.name, _late) for kernel in kernels}
 
     def _argument(self, argument: Argument) -> Any:
         if isinstance(argument, Ref):
@@ -85,6 +88,14 @@ class Bench:
         if isinstance(argument, tuple):
             return [self._argument(each) for each in argument]
         return argument
+
+
+class OutOfTime(Exception):
+    """The budget was spent before this could be compiled."""
+
+
+def _late() -> None:
+    raise OutOfTime("no time was left to compile it")
 
 
 def in_order(*runs: Run) -> Run:

@@ -1,20 +1,14 @@
 """Which library calls a template replaces without measurement.
 
-In: a scheduled program on a GPU. Out: `Selected`. Invariant: only calls that the template was
-faster than at every size measured (`benchmarks/results/h200-gpu-check.md`), on devices like the one
-it was measured on, and only where the work outweighs the compile.
-
-Attention in half precision: the library's kernel for operands with a bias takes two to three times
-as long as the template, its other one (FlashAttention 2) half as long again, forth and back;
-cuDNN's is faster and stays.
+In: a scheduled program on a GPU. Out: `Selected`. Invariant: only calls that `known` names, by the
+kernels that are also the first candidates where it is measured.
 """
 
 from __future__ import annotations
 
-import torch
-
-from flambeau_inductor.ir.program import Extern, Program
-from flambeau_inductor.templates.attention import Attention, blocks_for
+from flambeau_inductor.ir.program import Program
+from flambeau_inductor.templates import known
+from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import find_attention
 from flambeau_inductor.templates.backwards import find_backward
 from flambeau_inductor.templates.flash import attention_kernel
@@ -25,22 +19,6 @@ from flambeau_inductor.templates.select import (
     with_attention,
     with_backward,
 )
-
-SLOWER = frozenset(
-    {
-        "flambeau_prims.attention.default",
-        "flambeau_prims.attention_backward.default",
-        "aten._scaled_dot_product_flash_attention.default",
-        "aten._scaled_dot_product_flash_attention_backward.default",
-        "aten._scaled_dot_product_efficient_attention.default",
-        "aten._scaled_dot_product_efficient_attention_backward.default",
-    }
-)
-CAPABILITY = (9, 0)
-"""Of the devices that this was measured on."""
-LEAST_LENGTH = 256
-LEAST_OPERATIONS = 1e9
-WIDTHS = (32, 128)
 
 
 def select_by_model(program: Program) -> Selected:
@@ -53,7 +31,7 @@ def select_by_model(program: Program) -> Selected:
             break
         found = calls[0]
         done.add(found.result)
-        if _slower(selected.program, found.call) and worth(found.attention):
+        if known.better(selected.program, found.call, found.attention):
             blocks = blocks_for(found.attention, described=True)[0]
             name = f"{found.result}_{blocks.name}"
             kernel = attention_kernel(found.attention, blocks, *facts(selected.program), name)
@@ -65,27 +43,8 @@ def select_by_model(program: Program) -> Selected:
             return selected
         back = backwards[0]
         done.add(back.result)
-        if _slower(selected.program, back.call) and worth(back.backward.forward):
+        if known.better(selected.program, back.call, back.backward.forward):
             pair = backward_blocks(back.backward.forward, described=True)[0]
             kernels = back.kernels(pair, *facts(selected.program), f"{back.result}_{pair[0].name}")
             with_backward(selected, back, kernels)
             selected.chosen[back.result] = "+".join(blocks.name for blocks in pair)
-
-
-def worth(attention: Attention) -> bool:
-    """Whether the template is known to be faster for such operands, and by enough."""
-    batch, heads, _, length, keys, width, out = attention.sizes
-    operations = 2 * batch * heads * length * keys * (width + out) / (2 if attention.causal else 1)
-    least, most = WIDTHS
-    return (
-        attention.dtype in (torch.bfloat16, torch.float16)
-        and min(length, keys) >= LEAST_LENGTH
-        and least <= min(width, out)
-        and max(width, out) <= most
-        and operations >= LEAST_OPERATIONS
-    )
-
-
-def _slower(program: Program, call: int) -> bool:
-    step = program.steps[call]
-    return isinstance(step, Extern) and step.target in SLOWER

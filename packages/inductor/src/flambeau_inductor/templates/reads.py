@@ -82,7 +82,7 @@ def _points(
     point = [
         f"tap_y = step // {run * wide}",
         f"tap_x = step // {run} % {wide}",
-        f"channel = step % {run} + inner",
+        f"channel = tl.multiple_of(step % {run}, KBLOCK) + inner",  # else loads are not vectors
     ]
     rows: list[str] = [f"(rows < {m})"] if m % tile.rows else []
     if not window.inside:

@@ -22,6 +22,7 @@ from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu_launch import Library
+from flambeau_inductor.templates import known
 from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention, find_attention, touching
 from flambeau_inductor.templates.backwards import FoundBackward, find_backward
@@ -42,10 +43,11 @@ LEAST_POINTS = 1 << 20
 
 @dataclass(slots=True)
 class Selected:
-    """`kernels` by the names of the loops that they compute."""
+    """`kernels` by the names of the loops that they compute; `trusted` as `select` is told."""
 
     program: Program
     library: Library | None = None
+    trusted: bool = False
     kernels: dict[str, TritonKernel] = field(default_factory=dict)
     chosen: dict[str, str] = field(default_factory=dict)
 
@@ -57,13 +59,16 @@ def select(
     *,
     described: bool = False,
     library: Library | None = None,
+    trusted: bool = False,
 ) -> Selected:
     """Race templates against library calls, and tilings against each other.
 
     `device` says what the measurements hold for (name and capability), `described` whether it has
-    a tensor memory accelerator. `library` launches, without it nothing is described.
+    a tensor memory accelerator. `library` launches, without it nothing is described. `trusted`: it
+    is one of those for which `known` says what is taken without measurement. That comes first in
+    each race, so that it is taken unless another way was measured to be faster.
     """
-    selected = Selected(program, library)
+    selected = Selected(program, library, trusted)
     described = described and library is not None
     done: set[str] = set()
     while True:
@@ -188,13 +193,16 @@ def _attention(
         bench = Bench(layouts, tuner.budget, selected.library)
         call = program.steps[found.call]
         assert isinstance(call, Extern)
-        rows = [Candidate(LIBRARY, bench.call(call))]
         runs = bench.kernels(list(kernels.values()))
-        return rows + [Candidate(name, runs[k.name]) for name, k in kernels.items()]
+        rows = {name: Candidate(name, runs[k.name]) for name, k in kernels.items()}
+        rows[LIBRARY] = Candidate(LIBRARY, bench.call(call))
+        return [rows[name] for name in names]
 
     texts = [_text((kernel,)) for kernel in kernels.values()]
     key = _key("attention", device, texts, found.attention.sizes)
-    winner = tuner.choose(key, [LIBRARY, *kernels], racing)
+    template = selected.trusted and known.better(program, found.call, found.attention)
+    names = [*kernels, LIBRARY] if template else [LIBRARY, *kernels]
+    winner = tuner.choose(key, names, racing)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_attention(selected, found, kernels[winner])
@@ -224,14 +232,18 @@ def _backward(
         bench = Bench(layouts, tuner.budget, selected.library)
         call = program.steps[found.call]
         assert isinstance(call, Extern)
-        rows = [Candidate(LIBRARY, bench.call(call))]
         runs = bench.kernels([kernel for way in ways.values() for kernel in way])
-        for name, way in ways.items():
-            rows.append(Candidate(name, in_order(*(runs[k.name] for k in way))))
-        return rows
+        rows = {
+            name: Candidate(name, in_order(*(runs[k.name] for k in way)))
+            for name, way in ways.items()
+        }
+        rows[LIBRARY] = Candidate(LIBRARY, bench.call(call))
+        return [rows[name] for name in names]
 
     key = _key("backward", device, [_text(w) for w in ways.values()], found.backward.forward.sizes)
-    winner = tuner.choose(key, [LIBRARY, *ways], racing)
+    template = selected.trusted and known.better(program, found.call, found.backward.forward)
+    names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
+    winner = tuner.choose(key, names, racing)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_backward(selected, found, ways[winner])

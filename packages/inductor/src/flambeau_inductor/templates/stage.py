@@ -13,8 +13,12 @@ from flambeau_inductor.cache import open_store, open_values
 from flambeau_inductor.codegen.triton.build import interpreting
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.kernels import launch_library
-from flambeau_inductor.templates import defaults, described
+from flambeau_inductor.templates import defaults, described, known
 from flambeau_inductor.templates.select import Selected, select
+
+MAKING = 2.0
+"""Seconds that compiling the kernels of a race may take, as long as none was: with less than that
+left, none is begun, and defaults are taken."""
 
 
 def select_kernels(work: Compilation) -> None:
@@ -31,24 +35,26 @@ def select_kernels(work: Compilation) -> None:
     index = devices.pop().index or 0
     capability = torch.cuda.get_device_capability(index)
     if work.options.max_autotune:
-        made = _raced(work, index, capability >= described.CAPABILITY)
-    elif capability == defaults.CAPABILITY:  # others have less shared memory, or better kernels
+        made = _raced(work, index, capability)
+    elif capability == known.CAPABILITY:  # others have less shared memory, or better kernels
         made = defaults.select_by_model(program)
     else:
         return
     work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
 
 
-def _raced(work: Compilation, index: int, accelerated: bool) -> Selected:
+def _raced(work: Compilation, index: int, capability: tuple[int, int]) -> Selected:
     store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
-        tuner = Tuner(values, CudaClock(index), Budget(work.options.autotune_seconds))
+        budget = Budget(work.options.autotune_seconds, MAKING)
+        tuner = Tuner(values, CudaClock(index), budget)
         return select(
             work.scheduled(),
             tuner,
             machine(index),
-            described=accelerated,
+            described=capability >= described.CAPABILITY,
+            trusted=capability == known.CAPABILITY,
             library=launch_library(work.options, store),
         )
 

@@ -6,7 +6,8 @@ accumulators a thread as there are registers for.
 
 The model: a tile's multiply-adds over the rate of the tensor units, which small tiles do not keep
 busy, or its bytes over what a multiprocessor gets of the level 2 cache, whichever is longer, times
-the number of waves that the device needs for all of them.
+the number of waves that the device needs for all of them; at least what reading the operands from
+memory takes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ MULTIPROCESSORS = 132
 SHARED_BYTES = 220 * 1024
 TENSOR_FLOPS = 5.8e12
 """Of one multiprocessor a second, in half precision with the largest tiles."""
-CACHE_BYTES = 45e9
+CACHE_BYTES = 75e9
 """What one multiprocessor reads of the level 2 cache a second."""
+MEMORY_BYTES = 3.5e12
+"""What all of them together read of the memory behind it."""
 START = 2e-6
 """Seconds before a program's first product."""
 
@@ -80,12 +83,13 @@ DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
     (128, 256, 64, 8, 3, 1),
     (128, 128, 64, 4, 3, 2),
     (128, 256, 64, 8, 4, 0),
+    (256, 128, 64, 8, 4, 0),
     (128, 128, 64, 4, 5, 0),
     (64, 256, 64, 4, 4, 0),
     (64, 128, 128, 4, 4, 0),
     (128, 64, 128, 4, 4, 0),
-    (64, 64, 128, 4, 5, 0),
-    (64, 32, 128, 4, 5, 0),
+    (64, 64, 128, 4, 6, 0),
+    (64, 32, 256, 4, 4, 0),
 )
 """Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
 
@@ -124,7 +128,7 @@ def candidates(
     """
     if runs:
         found = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)[:most]
-        return (*found, *(replace(tile, described=False) for tile in found if described))
+        return (*found, *(replace(t, described=False) for t in found[: most // 2] if described))
     plain = [(*shape, 0) for shape in SHAPES]
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
@@ -177,7 +181,8 @@ def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int, runs:
     moving = (tile.rows + tile.columns) * inner * itemsize / CACHE_BYTES
     # parts are written in float32 and read again
     again = 2 * m * n * 4 * tile.parts / 3e12 + 3e-6 if tile.parts > 1 else 0.0
-    return waves * (START + max(arithmetic, moving)) + again
+    least = START + (m * k + k * n + m * n) * batch * itemsize / MEMORY_BYTES
+    return max(least, waves * (START + max(arithmetic, moving))) + again
 
 
 def _power_above(n: int) -> int:

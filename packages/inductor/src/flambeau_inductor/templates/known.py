@@ -1,0 +1,58 @@
+"""Which library calls a template is known to be faster than.
+
+In: a call of a program and what it computes. Out: yes or no. Invariant: only calls that the
+template was faster than at every size measured (`benchmarks/results/h200-gpu-check.md`), on devices
+like the one it was measured on, and only where the work outweighs the compile.
+
+Attention in half precision: the library's kernel for operands with a bias takes two to three times
+as long as the template, its other one (FlashAttention 2) half as long again, forth and back;
+cuDNN's is faster and stays.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from flambeau_inductor.ir.program import Extern, Program
+from flambeau_inductor.templates.attention import Attention
+
+SLOWER = frozenset(
+    {
+        "flambeau_prims.attention.default",
+        "flambeau_prims.attention_backward.default",
+        "aten._scaled_dot_product_flash_attention.default",
+        "aten._scaled_dot_product_flash_attention_backward.default",
+        "aten._scaled_dot_product_efficient_attention.default",
+        "aten._scaled_dot_product_efficient_attention_backward.default",
+    }
+)
+CAPABILITY = (9, 0)
+"""Of the devices that this was measured on."""
+LEAST_LENGTH = 256
+LEAST_OPERATIONS = 1e9
+WIDTHS = (32, 128)
+
+
+def better(program: Program, call: int, attention: Attention) -> bool:
+    """Whether the template is taken in the place of this call where nothing is measured."""
+    return slower(program, call) and worth(attention)
+
+
+def worth(attention: Attention) -> bool:
+    """Whether the template is known to be faster for such operands, and by enough."""
+    batch, heads, _, length, keys, width, out = attention.sizes
+    operations = 2 * batch * heads * length * keys * (width + out) / (2 if attention.causal else 1)
+    least, most = WIDTHS
+    return (
+        attention.dtype in (torch.bfloat16, torch.float16)
+        and min(length, keys) >= LEAST_LENGTH
+        and least <= min(width, out)
+        and max(width, out) <= most
+        and operations >= LEAST_OPERATIONS
+    )
+
+
+def slower(program: Program, call: int) -> bool:
+    """Whether this is a library call that the template was faster than at every size measured."""
+    step = program.steps[call]
+    return isinstance(step, Extern) and step.target in SLOWER
