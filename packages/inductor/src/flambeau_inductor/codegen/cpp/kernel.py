@@ -113,6 +113,7 @@ class _Nest:
             self.order.insert(0, self.shared)
         if self.blocked is not None:
             self.order.append(self.blocked)
+        self.block = plan.form.block or BLOCK
         self.depth_of = {var: d for d, var in enumerate(self.order)}
         self.collapsed = self._collapse()
 
@@ -135,7 +136,7 @@ class _Nest:
             if self.order[count] not in self.plan.private:
                 break
             steps = self._steps(self.order[count])
-            pieces *= -(-steps // BLOCK) if self.order[count] == self.blocked else steps
+            pieces *= -(-steps // self.block) if self.order[count] == self.blocked else steps
             count += 1
         return count
 
@@ -150,13 +151,19 @@ class _Nest:
                 self.values.declare_scratch()
                 self._rows_at(-1)
                 how = f" collapse({self.collapsed})" if self.collapsed > 1 else ""
-                self.text(f"#pragma omp for{how} schedule(static)")
+                # what went past the caches is to be seen by all before they meet
+                wait = " nowait" if self.values.streamed else ""
+                self.text(f"#pragma omp for{how} schedule(static){wait}")
                 self._x_loop(0)
+                if self.values.streamed:
+                    self.text("fence();")
             return
         with self.text.block(""):
             self.values.declare_scratch()
             self._rows_at(-1)
             self._x_loop(0)
+            if self.values.streamed:
+                self.text("fence();")
 
     def _rows_at(self, depth: int, vectors: bool = True) -> None:
         """Row values of level 0 that can be computed once the loops up to `depth` are open; without
@@ -181,13 +188,13 @@ class _Nest:
         size = self.plan.bound(var)
         if var == self.blocked:
             if depth == self.depth_of[var]:
-                inside = f"{var} < {size} && {var} < {var}_b + {BLOCK}"
+                inside = f"{var} < {size} && {var} < {var}_b + {self.block}"
                 if turned := self._turned(var):
                     self._squares(depth, inside, size, turned)
                     return
                 head = f"for (long {var} = {var}_b; {inside}; ++{var})"
             else:
-                head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {BLOCK})"
+                head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {self.block})"
             with self.text.block(head):
                 self._after(depth)
             return

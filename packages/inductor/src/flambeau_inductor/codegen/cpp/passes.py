@@ -20,6 +20,7 @@ from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import accumulator_of
 from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.traffic import fetched_ahead
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Part, Reduce, Scan, Store, ValueId
@@ -131,6 +132,7 @@ class _Pass:
         self.recalled: set[ValueId] = set()
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
+        self.ahead = fetched_ahead(plan, values.dtype_of)
 
     def _length(self) -> int | Expr:
         return self.plan.length
@@ -415,10 +417,14 @@ class _Pass:
         """How many accumulators to keep: enough to hide the latency of an addition."""
         if not self.accumulators or size < 8 * self.plan.width:
             return 1
+        if self.plan.form.accumulators is not None:
+            return self.plan.form.accumulators
         price = sum(cost(self.plan.loop.body[v]) for v in self.needed - self.recalled)
         return 4 if price <= 8 else 2 if price <= 32 else 1
 
     def _body(self, depth: int, cascades: bool) -> None:
+        if self.ahead is not None and self.ahead.level == self.number:
+            self.values.fetch(self.ahead)
         self._values_at(depth)
         self._innermost(cascades)
 

@@ -7,13 +7,14 @@ the results of `p` passes over the reduction axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import torch
 
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.cpp.forms import RULES, Form
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
 from flambeau_inductor.codegen.cpp.scratch import kept_values
@@ -56,7 +57,8 @@ class Plan:
     hold for every size asks `exact`. `cost` is in operations on
     elements; `private`: axes along which points never meet in
     memory; `serial`: points may meet in memory, so one thread runs
-    them all; `split_rows`: threads share a row rather than the rows.
+    them all; `split_rows`: threads share a row rather than the rows;
+    `form`: what was asked for instead of what the rules say.
     """
 
     loop: Loop
@@ -71,6 +73,7 @@ class Plan:
     errors: bool
     split_rows: bool
     scratch: frozenset[ValueId]
+    form: Form = RULES
 
     def is_vector(self, value: ValueId) -> bool:
         """Whether the value has one number per lane."""
@@ -125,8 +128,11 @@ class Plan:
         return tuple(sorted(found, key=lambda name: (len(name), name)))
 
 
-def plan(loop: Loop, vector_bytes: int) -> Plan:
-    """Choose levels, vector axis, width and parallel form for `loop`."""
+def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> Plan:
+    """Choose levels, vector axis, width and parallel form for `loop`, as far as `form` does not."""
+    vector_bytes = form.vector_bytes or vector_bytes
+    if form.turned:
+        loop = turned(loop)
     sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
     deps, level = _dependences(loop)
     errors = any(
@@ -137,7 +143,7 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     serial = bool(loop.x) and loop.x[0].var not in private
     vector, width = None, 1
     if not errors:
-        vector, width = _vector_axis(loop, sizes, deps, vector_bytes)
+        vector, width = _vector_axis(loop, sizes, deps, vector_bytes, form)
     work = prod(sizes.values()) * sum(cost(i) for i in loop.body)
     rows = prod(sizes[a.var] for a in loop.x)
     if loop.x and vector == loop.x[-1].var:
@@ -149,8 +155,14 @@ def plan(loop: Loop, vector_bytes: int) -> Plan:
     if loop.r and not split and vector is not None and vector == loop.r[-1].var:
         scratch = kept_values(loop, deps, level)
     return Plan(
-        loop, sizes, deps, level, vector, width, work, private, serial, errors, split, scratch
+        loop, sizes, deps, level, vector, width, work, private, serial, errors, split, scratch, form
     )
+
+
+def turned(loop: Loop) -> Loop:
+    """The loop with the last two axes of its result in the other order."""
+    *outer, one, other = loop.x
+    return replace(loop, x=(*outer, other, one))
 
 
 def _likely(axis: Axis) -> int:
@@ -196,13 +208,13 @@ def _dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
 
 
 def _vector_axis(
-    loop: Loop, sizes: dict[str, int], deps: tuple[Axes, ...], vector_bytes: int
+    loop: Loop, sizes: dict[str, int], deps: tuple[Axes, ...], vector_bytes: int, form: Form
 ) -> tuple[str | None, int]:
     """The innermost axis of r or of x, whichever moves memory in order; none where neither pays."""
     best: tuple[float, str | None, int] = (0.0, None, 1)
     scans = any(isinstance(i, Scan) for i in loop.body)
-    for axes in (() if scans else loop.r, loop.x):
-        if not axes:
+    for kind, axes in (("r", () if scans else loop.r), ("x", loop.x)):
+        if not axes or form.lanes not in (None, kind):
             continue
         var = axes[-1].var
         width = vector_bytes // _lane_size(loop, var, deps)
@@ -296,6 +308,8 @@ def columns_at_once(plan: Plan) -> int:
     if not loop.r or not loop.x or plan.vector != loop.x[-1].var or plan.split_rows:
         return 1
     vectors = plan.sizes[plan.vector] // plan.width
+    if plan.form.columns is not None:
+        return max(1, min(plan.form.columns, vectors))
     others = prod(plan.sizes[a.var] for a in loop.x[:-1])
     most = vectors if prod(plan.sizes[a.var] for a in loop.r) >= MANY_ROWS else 4
     for tile in TILES:

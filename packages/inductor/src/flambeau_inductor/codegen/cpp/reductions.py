@@ -85,6 +85,9 @@ class Accumulator:
     def update(self, name: str, value: str, position: str) -> list[str]:
         """Take in `value`, at `position` in the row. Lanes beyond `n` hold nothing."""
         if self.kind in SIMPLE:
+            if self.kind in ("max", "min"):
+                # what is asked of NaN is asked of the value: nothing waits for the answer
+                return [f"{name} = {SIMPLE[self.kind][0]}({value}, {name});"]
             return [f"{name} = {SIMPLE[self.kind][0]}({name}, {value});"]
         if self.kind == "welford":
             lane = held(self.dtype).value

@@ -18,6 +18,7 @@ from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.traffic import Ahead, streamed
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
 from flambeau_inductor.ir.loops import (
     RANDOM,
@@ -45,6 +46,7 @@ class Values:
         self.stored: set[str] = set()
         self.kept: set[ValueId] = set()
         self.turned: dict[ValueId, str] = {}
+        self.streamed = streamed(plan, dtype_of)
         self.width = plan.width
         self.row = {
             a.var: prod(b.size for b in plan.loop.r[k + 1 :]) for k, a in enumerate(plan.loop.r)
@@ -312,6 +314,9 @@ class Values:
         if self.step(instr.index) == 1:
             # neighbours never meet
             to, what = f"{base} + {self.address(instr.index)}", self.operand(instr.value, True)
+            if position in self.streamed:
+                self.text(f"stream({to}, {what}, n);")
+                return
             self.text(f"store({to}, {combined(f'load{self.width}({to}, n)', what)}, n);")
             return
         what = self.name(instr.value)
@@ -322,6 +327,16 @@ class Values:
         self.text(
             f"for (long l = 0; l < (long)n; ++l) store1({to}, {combined(f'load1({to})', what)});"
         )
+
+    def fetch(self, ahead: Ahead) -> None:
+        """Bring into a cache what the same lanes of a row to come will read."""
+        for value in ahead.loads:
+            instr = self.plan.loop.body[value]
+            if not isinstance(instr, Load):
+                raise CppUnsupported(f"{type(instr).__name__} reads no memory")
+            later = instr.index.substitute({ahead.axis: Var(ahead.axis) + ahead.rows})
+            where = f"{self.pointer(instr.buffer)} + {self.address(later)}"
+            self.text(f"__builtin_prefetch({where}, 0, {3 if ahead.near else 2});")
 
     # -- rows kept in cache -------------------------------------------------------------------
 

@@ -20,16 +20,12 @@ FL_INLINE FL_F expm1_reduced(FL_F r) {
   return fma(r * r, p, r);
 }
 FL_INLINE FL_F nearest(FL_F x) { return (x + 0x1.8p23f) - 0x1.8p23f; }
-// y 2^n for a whole n, right for results that are denormal or overflow; the same where they are
-// not; and x in [low, high], NaN where it is NaN. AVX-512 has instructions for them.
+// y 2^n for a whole n, right for results that are denormal or overflow, for which AVX-512 has an
+// instruction; the same where they are not.
 #if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
 #define FL_TABLES
 FL_INLINE FL_F scale_by(FL_F y, FL_F n) {
   return (FL_F)__builtin_ia32_scalefps512_mask(y, n, FL_F{}, -1, 4);
-}
-FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
-  FL_F c = (FL_F)__builtin_ia32_minps512_mask(FL_F{} + high, x, FL_F{}, -1, 4);
-  return (FL_F)__builtin_ia32_maxps512_mask(FL_F{} + low, c, FL_F{}, -1, 4);
 }
 #else
 FL_INLINE FL_F scale_by(FL_F y, FL_F whole) {
@@ -37,11 +33,11 @@ FL_INLINE FL_F scale_by(FL_F y, FL_F whole) {
   return y * power_of_two(half) * power_of_two(n - half);
 }
 FL_INLINE FL_F scale_normal(FL_F y, FL_F n) { return y * power_of_two(FL_AS(n, i32)); }
-FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
-  FL_F c = x > high ? FL_F{} + high : x;
-  return c < low ? FL_F{} + low : c;
-}
 #endif
+// x in [low, high], NaN where it is NaN.
+FL_INLINE FL_F clamped(FL_F x, f32 low, f32 high) {
+  return larger(FL_F{} + low, smaller(FL_F{} + high, x));
+}
 FL_INLINE FL_F with_sign(FL_F magnitude, FL_F x) {
   return (FL_F)((FL_I)magnitude | ((FL_I)x & (i32)0x80000000));
 }

@@ -59,6 +59,15 @@ FL_COMMON(f32, i32) FL_COMMON(f64, i64) FL_COMMON(i8, i8) FL_COMMON(u8, i8) FL_C
 FL_COMMON(i32, i32) FL_COMMON(i64, i64)
 #undef FL_COMMON
 
+// Stores that go past the caches, where memory is aligned for them.
+#define FL_STREAM(T) \
+  FL_INLINE void stream(T* p, FL_V(T) v, width<FL_W> n) { \
+    if (((unsigned long)p & (sizeof v - 1)) == 0) bypass(p, v); \
+    else store(p, v, n); } \
+  FL_INLINE void stream(T* p, FL_V(T) v, long n) { store(p, v, n); }
+FL_STREAM(f32) FL_STREAM(f64) FL_STREAM(i16) FL_STREAM(i32) FL_STREAM(i64)
+#undef FL_STREAM
+
 template <class N> FL_INLINE bool every(FL_V(i32) m, N n) {
   i32 r = -1;
   for (int l = 0; l < FL_W; ++l) r &= m[l] | -(i32)(l >= (long)n);
@@ -79,7 +88,12 @@ template <class N> FL_INLINE bool some(FL_V(i32) m, N n) {
     else { __builtin_memcpy(t, p, n * 2); __builtin_memcpy(&r, t, sizeof r); } \
     return w(r); } \
   template <class N> FL_INLINE void store(H* p, FL_V(f32) v, N n) { \
-    FL_V(u16) r = bits; __builtin_memcpy(p, &r, n * 2); }
+    FL_V(u16) r = bits; __builtin_memcpy(p, &r, n * 2); } \
+  FL_INLINE void stream(H* p, FL_V(f32) v, width<FL_W> n) { \
+    FL_V(u16) r = bits; \
+    if (((unsigned long)p & (sizeof r - 1)) == 0) bypass(p, r); \
+    else store(p, v, n); } \
+  FL_INLINE void stream(H* p, FL_V(f32) v, long n) { store(p, v, n); }
 // what is stored as bf16 has been rounded where it was computed
 FL_HALF(bf16, widen_bf16, FL_AS((FL_V(u32))v >> 16, u16))
 FL_HALF(f16, widen_f16, half_bits(v))
@@ -115,6 +129,22 @@ FL_INTEGER(i8, ) FL_INTEGER(u8, ) FL_INTEGER(i16, ) FL_INTEGER(i32, ) FL_INTEGER
 #define FL_LIBM1(T, name) FL_INLINE FL_V(T) name(FL_V(T) a) { FL_V(T) r; FL_EACH(name((T)a[l])); return r; }
 #define FL_LIBM2(T, name) \
   FL_INLINE FL_V(T) name(FL_V(T) a, FL_V(T) b) { FL_V(T) r; FL_EACH(name((T)a[l], (T)b[l])); return r; }
+// One instruction each, which gives b where the two are equal or one is NaN.
+#define FL_ORDER(T) \
+  FL_INLINE FL_V(T) larger(FL_V(T) a, FL_V(T) b) { return a > b ? a : b; } \
+  FL_INLINE FL_V(T) smaller(FL_V(T) a, FL_V(T) b) { return a < b ? a : b; }
+#if defined(__AVX512F__) && FL_W == 16 && !defined(__clang__)
+FL_INLINE f32x16 larger(f32x16 a, f32x16 b) {
+  return (f32x16)__builtin_ia32_maxps512_mask(a, b, f32x16{}, -1, 4);
+}
+FL_INLINE f32x16 smaller(f32x16 a, f32x16 b) {
+  return (f32x16)__builtin_ia32_minps512_mask(a, b, f32x16{}, -1, 4);
+}
+#else
+FL_ORDER(f32)
+#endif
+FL_ORDER(f64)
+#undef FL_ORDER
 #define FL_REAL(T, I) \
   FL_INLINE FL_V(T) add(FL_V(T) a, FL_V(T) b) { return a + b; } \
   FL_INLINE FL_V(T) sub(FL_V(T) a, FL_V(T) b) { return a - b; } \
@@ -122,8 +152,10 @@ FL_INTEGER(i8, ) FL_INTEGER(u8, ) FL_INTEGER(i16, ) FL_INTEGER(i32, ) FL_INTEGER
   FL_INLINE FL_V(T) div(FL_V(T) a, FL_V(T) b) { return a / b; } \
   FL_INLINE FL_V(T) neg(FL_V(T) a) { return -a; } \
   FL_INLINE FL_V(T) reciprocal(FL_V(T) a) { return (T)1 / a; } \
-  FL_INLINE FL_V(T) maximum(FL_V(T) a, FL_V(T) b) { return ((a > b) | (a != a)) ? a : b; } \
-  FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { return ((a < b) | (a != a)) ? a : b; } \
+  FL_INLINE FL_V(T) maximum(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r = larger(a, b); return a != a ? a : r; } \
+  FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { \
+    FL_V(T) r = smaller(a, b); return a != a ? a : r; } \
   FL_INLINE FL_V(T) fmax(FL_V(T) a, FL_V(T) b) { return ((a > b) | (b != b)) ? a : b; } \
   FL_INLINE FL_V(T) fmin(FL_V(T) a, FL_V(T) b) { return ((a < b) | (b != b)) ? a : b; } \
   FL_INLINE FL_V(T) fma(FL_V(T) a, FL_V(T) b, FL_V(T) c) { \

@@ -64,7 +64,7 @@ static const f32x16 erf_r5 = {
 FL_INLINE f32x16 erf(f32x16 x) {
   f32x16 a = abs(x);
   // from here on erf is 1
-  f32x16 t = (f32x16)__builtin_ia32_minps512_mask(f32x16{} + 0x1.f7f00ep+1f, a, f32x16{}, -1, 4);
+  f32x16 t = smaller(f32x16{} + 0x1.f7f00ep+1f, a);
   f32x16 z = fma(t, f32x16{} + 0x1.f79c34p+1f, f32x16{} + 0x1.8p23f), m = z - 0x1.8p23f;
   i32x16 k = (i32x16)z;
   f32x16 r = fma(m, f32x16{} - 0x1.0443cap-2f, t);

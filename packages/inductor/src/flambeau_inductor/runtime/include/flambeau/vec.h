@@ -62,6 +62,8 @@ FL_INLINE f16 narrow_f16(f32 x) {
 FL_INLINE f32 round_bf16(f32 x) { return widen(narrow_bf16(x)); }
 FL_INLINE f32 round_f16(f32 x) { return widen(narrow_f16(x)); }
 
+#include "flambeau/bypass.h"
+
 #define FL_MEMORY(T) \
   FL_INLINE T load1(const T* p) { T r; __builtin_memcpy(&r, p, sizeof(T)); return r; } \
   FL_INLINE void store1(T* p, T v) { __builtin_memcpy(p, &v, sizeof(T)); }
