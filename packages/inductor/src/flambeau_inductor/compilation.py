@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_inductor.autotune.race import Budget
+from flambeau_inductor.codegen.cpp.forms import Form
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Program, RunLoop
@@ -58,7 +60,12 @@ class KernelText:
 
 @dataclass(slots=True)
 class Compilation:
-    """One compile, as far as it has come."""
+    """One compile, as far as it has come.
+
+    `choices`: what was chosen by measurement or by what is known, in words, by the names of values
+    and loops; `budget`: seconds that all measurements of it may take together; `faults`: why a
+    choice was not kept, or had to be made anew.
+    """
 
     given: fx.GraphModule
     example_inputs: Sequence[Any]
@@ -73,6 +80,9 @@ class Compilation:
     merges: tuple[Merge, ...] = ()
     chosen_kernels: dict[str, TritonKernel] = field(default_factory=dict)
     choices: dict[str, str] = field(default_factory=dict)
+    forms: dict[str, Form] = field(default_factory=dict)
+    budget: Budget | None = None
+    faults: list[str] = field(default_factory=list)
     kernels: tuple[KernelText, ...] = ()
     built: list[Built] = field(default_factory=list)
     wrapper: Wrapper | None = None

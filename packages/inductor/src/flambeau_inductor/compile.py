@@ -19,6 +19,7 @@ from torch import fx
 
 from flambeau_inductor import kernels, passes
 from flambeau_inductor.autotune.libraries import library_choices
+from flambeau_inductor.autotune.race import Budget
 from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.debug import DebugFolder, open_debug_folder
 from flambeau_inductor.errors import InductorError
@@ -85,6 +86,7 @@ def _rewrite(work: Compilation) -> None:
 
 def _lower(work: Compilation) -> None:
     fuel, ordered = work.options.fuel, work.options.deterministic
+    work.budget = Budget(work.options.autotune_seconds)
     gm = work.rewritten()
     work.tensors = lower_graph(
         gm,
@@ -93,7 +95,7 @@ def _lower(work: Compilation) -> None:
         fuel.lowerings,
         work.open_sizes,
         ordered,
-        library_choices(work.options),
+        library_choices(work.options, work.budget),
         find_epilogues(gm.graph) if work.options.limits.fusion else None,
         fuel.fusions,
     )
@@ -122,6 +124,10 @@ def _select(work: Compilation) -> None:
         from flambeau_inductor.templates.stage import select_kernels  # only for programs on a GPU
 
         select_kernels(work)
+    elif work.options.max_autotune:
+        from flambeau_inductor.autotune.stage import select_forms  # only where it is asked for
+
+        select_forms(work)
 
 
 def _generate(work: Compilation) -> None:
@@ -187,7 +193,8 @@ def _finished(work: Compilation, debug: DebugFolder) -> CompiledGraph:
         fallbacks=tuple(Fallback(f.target, f.why, f.origin) for f in work.tensors.fallbacks),
         refused_fusions=len(work.refusals),
         cache_hit=bool(work.built) and all(built.hit for built in work.built),
-        cache_faults=tuple(built.fault for built in work.built if built.fault),
+        cache_faults=(*work.faults, *(built.fault for built in work.built if built.fault)),
+        chosen=work.choices,
         unrecorded=why_not(program) or "",
         seconds=work.seconds,
         sources=sources,

@@ -83,6 +83,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             toolchain.vector_bytes,
             work.options.threads,
             draws=draws,
+            forms=work.forms,
         )
     except cpp.CppUnsupported as error:
         raise InductorError(f"C++ kernels: {error}") from error

@@ -37,15 +37,16 @@ LEAST_MEASURED = 1 << 18
 """Operations of the smallest product that is measured by itself."""
 
 
-def library_choices(options: Options) -> LibraryChoices:
-    """What lowering may ask. With `max_autotune` products are measured at their own sizes."""
+def library_choices(options: Options, budget: Budget | None = None) -> LibraryChoices:
+    """What lowering may ask. With `max_autotune` products are measured at their own sizes, within
+    `budget` (the options' own where none is given)."""
     wanted, cache_dir = options.products, options.cache_dir
     if not options.max_autotune or wanted != "measured":
         return LibraryChoices(
             lambda sizes: onednn_products(wanted, cache_dir), epilogues=EPILOGUES.__contains__
         )
     values = open_values(cache_dir, "autotune")
-    tuner = Tuner(values, CpuClock(1), Budget(options.autotune_seconds))
+    tuner = Tuner(values, CpuClock(1), budget or Budget(options.autotune_seconds))
 
     def measured(sizes: Sizes) -> bool:
         if onednn_linear() is None:

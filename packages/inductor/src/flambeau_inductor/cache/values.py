@@ -22,7 +22,8 @@ VALUE = "value.json"
 
 @dataclass(slots=True)
 class Values:
-    """Values of one kind (`autotune`, `backends`). `faults`: why some could not be kept."""
+    """Values of one kind (`autotune`, `backends`). `faults`: why some could not be
+    kept, or were not used."""
 
     store: Store
     kind: str
@@ -32,12 +33,15 @@ class Values:
 
     def get(self, key: str) -> dict[str, Any] | None:
         """What was put under `key`; None where nothing was, or where it is broken."""
-        place = self.store.find(self._key(key))
+        wanted = self._key(key)
+        place = self.store.find(wanted)
         try:
             found = None if place is None else json.loads((place / VALUE).read_text())
         except (OSError, ValueError):  # swept away, or put there by somebody else
             found = None
         if not isinstance(found, dict):
+            if self.store.place(wanted).exists():
+                self.faults.append(f"a value of {self.kind} that was broken; it is found anew")
             self.misses += 1
             return None
         self.hits += 1

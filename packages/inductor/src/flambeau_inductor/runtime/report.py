@@ -30,7 +30,8 @@ class Report:
     fallbacks: those among them that have no lowering, with the reason.
     refused_fusions: fusions that were considered and not made.
     cache_hit: the kernels came from the disk (False too where there are none).
-    cache_faults: why something could not be kept on the disk.
+    cache_faults: why something could not be kept on the disk, or was found broken there.
+    chosen: what was chosen by measurement, by the names of kernels and values.
     unrecorded: why a graph on a GPU is not recorded unasked, "" where it may be.
     seconds: by stage, in order.
     sources: the texts that were generated (`kernels.cpp`, `kernels.py`, `wrapper.py`).
@@ -45,6 +46,7 @@ class Report:
     refused_fusions: int = 0
     cache_hit: bool = False
     cache_faults: tuple[str, ...] = ()
+    chosen: Mapping[str, str] = field(default_factory=dict)
     unrecorded: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,7 @@ class Report:
             "refused_fusions": self.refused_fusions,
             "cache_hit": self.cache_hit,
             "cache_faults": list(self.cache_faults),
+            "chosen": dict(self.chosen),
             "unrecorded": self.unrecorded,
             "seconds": dict(self.seconds),
         }
@@ -82,6 +85,7 @@ class Report:
             f" {sum(self.seconds.values()):.2f} s"
         ]
         lines += [f"  library: {name} x{count}" for name, count in sorted(self.externs.items())]
+        lines += [f"  chosen for {name}: {what}" for name, what in sorted(self.chosen.items())]
         lines += [f"  not kept on the disk: {fault}" for fault in self.cache_faults]
         lines += [f"  no kernel: {f.operator} ({f.reason}) for {f.node}" for f in self.fallbacks]
         return "\n".join(lines)

@@ -10,11 +10,12 @@ Python calls an entry directly: it is a METH_FASTCALL function that takes addres
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
+from flambeau_inductor.codegen.cpp.forms import RULES, Form
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
 from flambeau_inductor.codegen.cpp.one_hot import one_hot
 from flambeau_inductor.codegen.cpp.plan import plan
@@ -62,8 +63,12 @@ def generate(
     vector_bytes: int,
     threads: int | None = None,
     draws: bool = False,
+    forms: Mapping[str, Form] | None = None,
 ) -> Source:
-    """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything)."""
+    """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything).
+
+    `forms`: by the names of loops whose kernels are not to be as the rules say.
+    """
     written: dict[object, tuple[int, Kernel]] = {}
     numbers: dict[Kernel, int] = {}
     entries: dict[str, Entry] = {}
@@ -73,10 +78,11 @@ def generate(
         shape, names = anonymous(loop)
         shape, starts = from_starts(shape)
         dtypes = {short: dtype_of(name) for short, name in names.items()}
-        key = (shape.x, shape.r, shape.body, tuple(dtypes.values()))
+        form = (forms or {}).get(loop.name, RULES)
+        key = (shape.x, shape.r, shape.body, tuple(dtypes.values()), form)
         if key not in written:
-            ready = narrow_indices(one_hot(two_pass_variance(shape)))
-            kernel = emit_kernel(plan(ready, vector_bytes), dtypes.__getitem__, threads)
+            ready = prepared(shape)
+            kernel = emit_kernel(plan(ready, vector_bytes, form), dtypes.__getitem__, threads)
             number = numbers.setdefault(replace(kernel, buffers=()), len(numbers))
             if number == len(bodies):
                 bodies.append(_kernel(number, kernel, loop))
@@ -93,6 +99,11 @@ def generate(
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
     return Source(head + "\n".join(bodies) + _table(calls), entries, len(bodies), draws)
+
+
+def prepared(loop: Loop) -> Loop:
+    """The loop as it is planned."""
+    return narrow_indices(one_hot(two_pass_variance(loop)))
 
 
 def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
