@@ -1,0 +1,85 @@
+"""Stores past the caches, and rows that are fetched ahead: what is chosen, and that it is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from flambeau_inductor.codegen.cpp.kernel import emit_kernel
+from flambeau_inductor.codegen.cpp.plan import plan
+from flambeau_inductor.codegen.cpp.traffic import STREAMED, fetched_ahead, streamed
+from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
+
+from .. import loops
+from . import run
+
+HALF = torch.bfloat16
+
+
+def doubled(size: int, start: int = 0, dtype: torch.dtype = torch.float32) -> Loop:
+    """`out[start:] = in0 + in0`."""
+    body: list[Instr] = [
+        Load("in0", Var("x0"), dtype),
+        Point("add", (0, 0), dtype),
+        Store("out", Var("x0") + start, 1),
+    ]
+    return loops.loop("doubled", (size,), (), body)
+
+
+def stored_past(loop: Loop, dtype: torch.dtype = torch.float32, width: int = 64) -> bool:
+    return bool(streamed(plan(loop, width), lambda name: dtype))
+
+
+def test_what_is_streamed() -> None:
+    large = STREAMED // 4
+    assert stored_past(doubled(large))
+    assert not stored_past(doubled(large - 16))
+    assert stored_past(doubled(2 * large, dtype=HALF), HALF)
+    assert stored_past(loops.transpose_add(4096, 2048))
+    # pieces of a line, each in another row: whoever collects them has no room for so many
+    assert not stored_past(loops.transpose_add(4096, 2048), width=32)
+    again: list[Instr] = [
+        Load("out", Var("x0"), torch.float32),
+        Point("add", (0, 0), torch.float32),
+        Store("out", Var("x0"), 1),
+    ]
+    assert not stored_past(loops.loop("in place", (large,), (), again))
+
+
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("start", [0, 5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_streamed(dtype: torch.dtype, start: int, width: int, tmp_path: Path) -> None:
+    size = STREAMED // dtype.itemsize + 3
+    buffers = {
+        "in0": torch.arange(size).remainder(251).to(dtype),
+        "out": run.poisoned(size + start, dtype=dtype),
+    }
+    loop = doubled(size, start, dtype)
+    assert "stream(" in emit_kernel(plan(loop, width), lambda name: dtype).body
+    run.run_loop(loop, buffers, tmp_path, width)
+    assert torch.equal(buffers["out"][start:], buffers["in0"] + buffers["in0"])
+    assert buffers["out"][:start].isnan().all()
+
+
+def test_what_is_fetched() -> None:
+    ahead = fetched_ahead(plan(loops.softmax(4096, 500), 64), lambda name: torch.float32)
+    assert ahead is not None and ahead.level == 1 and ahead.near and len(ahead.loads) == 1
+    far = fetched_ahead(plan(loops.softmax(400, 8192), 64), lambda name: torch.float32)
+    assert far is not None and not far.near
+    few = fetched_ahead(plan(loops.softmax(300, 500), 64), lambda name: torch.float32)
+    long = fetched_ahead(plan(loops.softmax(64, 1 << 16), 64), lambda name: torch.float32)
+    assert few is None and long is None
+
+
+def test_fetching_changes_nothing(tmp_path: Path) -> None:
+    rows, columns = 2100, 509
+    loop = loops.softmax(rows, columns)
+    assert "__builtin_prefetch" in emit_kernel(plan(loop, 64), lambda name: torch.float32).body
+    x = torch.randn(rows * columns)
+    buffers = {"in0": x, "out": run.poisoned(rows * columns)}
+    run.run_loop(loop, buffers, tmp_path)
+    want = torch.softmax(x.view(rows, columns).double(), -1).view(-1)
+    assert (buffers["out"].double() - want).abs().max() < 1e-7
