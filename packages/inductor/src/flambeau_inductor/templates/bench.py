@@ -17,6 +17,7 @@ import torch
 
 from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.autotune import Budget
+from flambeau_inductor.autotune.buffers import stand_in
 from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.codegen.triton.module import HEADER
@@ -44,12 +45,7 @@ class Bench:
         """The tensor that stands for a buffer."""
         found = self._tensors.get(name)
         if found is None:
-            layout = self._layouts[name]
-            shape, stride, _ = layout.static()
-            span = 1 + sum(max(n - 1, 0) * s for n, s in zip(shape, stride, strict=True))
-            memory = torch.empty(span, dtype=layout.dtype, device=layout.device)
-            _fill(memory)  # whole: elements of the tensor may share memory
-            found = self._tensors[name] = memory.as_strided(shape, stride)
+            found = self._tensors[name] = stand_in(self._layouts[name])
         return found
 
     def call(self, step: Extern) -> Run:
@@ -106,10 +102,3 @@ def in_order(*runs: Run) -> Run:
             each()
 
     return run
-
-
-def _fill(tensor: torch.Tensor) -> None:
-    if tensor.is_floating_point():
-        tensor.normal_()
-    else:
-        tensor.zero_()
