@@ -152,7 +152,7 @@ def _wrap(work: Compilation) -> None:
         check_inputs=checked,
         check_values=looked,
         unchanging=frozenset(getattr(work.info, "static_inputs", ()) if frozen else ()),
-        kept_memory=work.options.kept_memory if inference else 0,
+        kept_memory=work.options.kept_memory,
     )
     functions = {name: each for built in work.built for name, each in built.functions.items()}
     known: dict[str, object] = {**functions, **dict(program.constants)}

@@ -81,9 +81,9 @@ class Options:
     the faster one (measured once, and kept in `cache_dir`)."""
 
     kept_memory: int | None = None
-    """Bytes of large results (more than 32 MiB each) on a CPU that a graph of inference may keep
-    when nobody else holds them, to use again in its next call; the system would take the time of a
-    kernel to clear others. None: a thirty-second of the machine's memory."""
+    """Bytes of large results (more than 32 MiB each) on a CPU that a graph may keep when nobody
+    else holds them, to use again in its next call; the system would take the time of a kernel to
+    clear others. None: a thirty-second of the machine's memory."""
 
     random: Random = "eager"
     """Whose random numbers: those that eager would draw, in its order, or ("philox") the
