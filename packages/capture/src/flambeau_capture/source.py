@@ -368,6 +368,24 @@ class Computed(Source):
 
 
 @dataclass(frozen=True)
+class Drawn(Source):
+    """What `draw` makes of a random generator, and of numbers, just before the graph is called.
+    Reading it changes the generator: no guard does, and generated code does so once."""
+
+    generator: Source
+    draw: Callable[..., Any]
+    numbers: tuple[Source, ...]
+    step: int
+    scheme: ClassVar[str] = "drawn"
+
+    def name(self) -> str:
+        return f"drawn({self.generator.name()}, {self.step})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        raise LookupError(self.name())
+
+
+@dataclass(frozen=True)
 class NextItem(Derived):
     """What an iterator will give after `index` other items; it is not advanced."""
 
@@ -495,6 +513,12 @@ _ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction
         *spelling.callable_from(spelling.load_global(tx.held(node.function))),
         *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
         *spelling.call(len(node.arguments)),
+    ],
+    Drawn: lambda spelling, node, tx: [
+        *spelling.callable_from(spelling.load_global(tx.held(node.draw))),
+        *emit(node.generator, tx),
+        *(instruction for number in node.numbers for instruction in emit(number, tx)),
+        *spelling.call(1 + len(node.numbers)),
     ],
 }
 

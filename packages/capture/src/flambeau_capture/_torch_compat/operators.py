@@ -130,3 +130,12 @@ def function_applies() -> tuple[Any, ...]:
     """`torch.autograd.Function.apply`, as the function that its class method is made of."""
     found: Any = torch.autograd.Function.__dict__["apply"]
     return (found.__func__,)
+
+
+def is_default_generator(generator: torch.Generator) -> bool:
+    """Whether it is what functions without a generator draw from, on its device."""
+    if generator is torch.default_generator:
+        return True
+    return generator.device.type == "cuda" and any(
+        generator is each for each in torch.cuda.default_generators
+    )

@@ -9,6 +9,7 @@ from flambeau_capture.builtins import (
     copying,
     creation,
     derivatives,
+    draws,
     hooks,
     inspecting,
     iteration,

@@ -327,12 +327,6 @@ def wrap_frozen(tx: Tracer, obj: Any, source: Source) -> Value:
     return FrozenValue(obj, Held(obj, type(obj).__name__))
 
 
-@wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
-def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "ID_MATCH", obj)
-    return OpaqueValue(obj, source)
-
-
 _BUILTIN_CALLABLES = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
