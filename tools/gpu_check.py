@@ -1,9 +1,11 @@
 """Build, check and time everything that runs on a GPU, in under ten minutes.
 
 Runs the other `gpu_*` tools and the prims' conformance kit, each within its share of the time, and
-writes one page of tables: what only checks runs side by side, what times runs alone. The exit
-status is 1 where something is wrong; a goal that is missed is listed with what the figures say of
-it.
+writes one page of tables after each of them: what only checks runs side by side, what times runs
+alone, and what runs under compute-sanitizer does so while models compile, for beside others that
+keep the GPU busy it waits for it at every launch. A part that did not end is named as such with
+what it had said, and all of its processes are ended. The exit status is 1 where something is wrong;
+a goal that is missed is listed with what the figures say of it.
 
     bash tools/gpu.sh python3 tools/gpu_check.py --out FOLDER
 """
@@ -15,29 +17,33 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+UNENDED, UNRUN = -1, -2
 
 
 @dataclass(frozen=True)
 class Part:
     """A command, the seconds that it may take, and what it is for.
 
-    timed: it has the machine to itself. optional: it says nothing of the exit status.
+    optional: it says nothing of the exit status.
     """
 
     name: str
     title: str
     command: tuple[str, ...]
     seconds: int
-    timed: bool = True
     optional: bool = False
 
 
@@ -50,40 +56,48 @@ class Done:
     seconds: float
 
 
-def parts(out: Path) -> list[Part]:
-    """What is run, in order."""
+def stages(out: Path) -> list[list[Part]]:
+    """What is run: one stage after the other, the parts of each at once."""
     python = sys.executable
     tools = ROOT / "tools"
 
     def own(name: str, *more: str) -> tuple[str, ...]:
         return (python, str(tools / f"gpu_{name}.py"), *more)
 
-    found = [
-        Part("classes", "Kernel classes against float64",
-             own("classes", "--json", str(out / "classes.json")), 90, timed=False),
-        Part("conformance", "The prims' conformance kit",
-             own("kit", "--json", str(out / "kit.json")), 110, timed=False),
-        Part("two", "Two devices in one process", own("two"), 60, timed=False),
-        Part("kernels", "Memory-bound kernels",
-             own("kernels", "--json", str(out / "kernels.json")), 60),
-        Part("models", "Models in bfloat16",
-             own("models", "--seconds", "0.2", "--patience", "65",
-                 "--json", str(out / "models.json")), 260),
-        Part("attention", "Attention: library and template",
-             own("attention", "--json", str(out / "attention.json")), 60),
-        Part("products", "Matrix products: library and template",
-             own("products", "--json", str(out / "products.json")), 90),
-    ]  # fmt: skip
+    def kept(name: str) -> tuple[str, ...]:
+        return own(name, "--json", str(out / f"{name}.json"))
+
+    models = own(
+        "models", "--seconds", "0.2", "--patience", "70", "--hold", str(_held(out)),
+        "--json", str(out / "models.json"),
+    )  # fmt: skip
+    timed = [Part("models", "Models in bfloat16", models, 260)]
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is not None:
         memcheck = (sanitizer, "--tool", "memcheck", "--error-exitcode", "1")
-        small = (*memcheck, *own("classes", "--small"))
-        found.append(
-            Part("memcheck", "compute-sanitizer, memcheck: kernel classes", small, 100, False, True)
-        )
-        models = (*memcheck, *own("memcheck"))
-        found.append(Part("models-memcheck", "compute-sanitizer: models", models, 110, False, True))
-    return found
+        for name, title, command in (
+            ("memcheck", "kernel classes", own("classes", "--small")),
+            ("memcheck-lstm", "an LSTM in training", own("memcheck", "--models", "lstm")),
+            ("memcheck-encoder", "an encoder in training", own("memcheck", "--models", "encoder")),
+        ):
+            title = f"compute-sanitizer, memcheck: {title}"
+            timed.append(Part(name, title, (*memcheck, *command), 60, optional=True))
+    return [
+        [
+            Part("classes", "Kernel classes against float64", kept("classes"), 90),
+            Part("conformance", "The prims' conformance kit", kept("kit"), 110),
+            Part("two", "Two devices in one process", own("two"), 60),
+        ],
+        [Part("kernels", "Memory-bound kernels", kept("kernels"), 60)],
+        timed,
+        [Part("attention", "Attention: library and template", kept("attention"), 60)],
+        [Part("products", "Matrix products: library and template", kept("products"), 90)],
+    ]
+
+
+def _held(out: Path) -> Path:
+    """A file that is there while something beside the models uses the GPU."""
+    return out / "checks.running"
 
 
 def versions() -> dict[str, str]:
@@ -94,26 +108,84 @@ def versions() -> dict[str, str]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = "absent"
+    if shutil.which("nvidia-smi") is None:
+        return found | {"gpu": "none"}
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     done = subprocess.run(query, capture_output=True, text=True, check=False)
     found["gpu"] = (done.stdout.strip().splitlines() or ["none"])[0]
     return found
 
 
-def run(part: Part, environment: dict[str, str]) -> Done:
-    """Run one part."""
+def run(part: Part, environment: dict[str, str], seconds: float) -> Done:
+    """Run one part; when its time is over, end it and all that it has started."""
+    seconds = min(seconds, part.seconds)
+    if seconds < 1:
+        return Done("", UNRUN, 0.0)
     begun = time.perf_counter()
-    try:
-        done = subprocess.run(
-            part.command, env=environment, capture_output=True, text=True, timeout=part.seconds
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+        process = subprocess.Popen(
+            part.command, env=environment, stdout=said, stderr=complained, start_new_session=True
         )
-        text, status = done.stdout, done.returncode
-        if status:
-            text += done.stderr[-2000:]
-    except subprocess.TimeoutExpired as error:
-        text = error.stdout.decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-        status = -1
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = UNENDED
+        finally:
+            with suppress(ProcessLookupError):  # nobody of the session is left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        said.seek(0)
+        complained.seek(0)
+        text = said.read() + (complained.read()[-2000:] if status else "")
     return Done(text, status, time.perf_counter() - begun)
+
+
+@dataclass
+class Page:
+    """What there is to say so far, written to `out` after each part."""
+
+    out: Path
+    lines: list[str]
+    versions: dict[str, str]
+    wrong: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, part: Part, done: Done) -> None:
+        """A part has ended, or has been ended."""
+        seconds, status = done.seconds, done.status
+        ends = {0: "right", UNENDED: f"DID NOT END in {seconds:.0f} s", UNRUN: "no time was left"}
+        state = ends.get(status, "WRONG")
+        if status and not part.optional:
+            self.wrong.append(part.name)
+        text = done.text.strip()
+        self.lines += [f"## {part.title}: {state}, {seconds:.0f} s", "", "```", text, "```", ""]
+        print(f"=== {part.name}: {state}, {seconds:.0f} s\n{text[-3500:]}", flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """Everything that is known, with the time that it took."""
+        took = f"All of it took {self.seconds():.0f} s."
+        (self.out / "gpu.md").write_text("\n".join([*self.lines, took]) + "\n")
+        result = {"wrong": self.wrong, "seconds": self.seconds(), **self.versions}
+        (self.out / "gpu.json").write_text(json.dumps(result, indent=1))
+
+    def seconds(self) -> float:
+        """Since the beginning."""
+        return time.perf_counter() - self.started
+
+
+def run_stage(
+    parts: Sequence[Part], page: Page, environment: dict[str, str], seconds: float
+) -> None:
+    """Run parts at once; the first may go on when the others have ended."""
+    held = _held(page.out)
+    held.touch()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        first, *others = [pool.submit(run, p, environment, seconds) for p in parts]
+        for part, other in zip(parts[1:], others, strict=True):
+            page.add(part, other.result())
+        held.unlink()
+        page.add(parts[0], first.result())
 
 
 def main() -> int:
@@ -121,32 +193,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--parts", nargs="*", help="only these")
+    parser.add_argument("--seconds", type=float, default=560.0, help="for all of it")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     extra = os.pathsep.join([str(ROOT / "integration_tests"), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": extra}
+    environment = os.environ | {"PYTHONPATH": extra, "PYTHONUNBUFFERED": "1"}
     command = " ".join(["python", "tools/gpu_check.py", *sys.argv[1:]])
-    page = [f"`{command}`", "", ", ".join(f"{k} {v}" for k, v in versions().items()), ""]
-    wrong: list[str] = []
-    started = time.perf_counter()
-    chosen = [p for p in parts(given.out) if not given.parts or p.name in given.parts]
-    with ThreadPoolExecutor(len(chosen) + 1) as pool:
-        checks = [(p, pool.submit(run, p, environment)) for p in chosen if not p.timed]
-        done = {p.name: future.result() for p, future in checks}
-    for part in sorted(chosen, key=lambda p: p.timed):
-        if part.timed:
-            done[part.name] = run(part, environment)
-        text, status, took = (getattr(done[part.name], f) for f in ("text", "status", "seconds"))
-        state = {0: "right", -1: f"not done in {part.seconds} s"}.get(status, "WRONG")
-        if status and not part.optional:
-            wrong.append(part.name)
-        page += [f"## {part.title}: {state}, {took:.0f} s", "", "```", text.strip(), "```", ""]
-        print(f"=== {part.name}: {state}, {took:.0f} s\n{text.strip()[-3500:]}", flush=True)
-        (given.out / "gpu.md").write_text("\n".join(page) + "\n")  # should the machine go away
-    page.append(f"All of it took {time.perf_counter() - started:.0f} s.")
-    (given.out / "gpu.md").write_text("\n".join(page) + "\n")
-    (given.out / "gpu.json").write_text(json.dumps({"wrong": wrong, **versions()}, indent=1))
-    return 1 if wrong else 0
+    known = versions()
+    told = ", ".join(f"{k} {v}" for k, v in known.items())
+    page = Page(given.out, [f"`{command}`", "", told, ""], known)
+    for stage in stages(given.out):
+        chosen = [part for part in stage if not given.parts or part.name in given.parts]
+        if chosen:
+            run_stage(chosen, page, environment, given.seconds - page.seconds())
+    return 1 if page.wrong else 0
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Options:
     `flambeau_inductor.runtime.cuda_graphs` for what is checked at each call). None: where launching
     was measured to take as long as the device does, and every step is known to allow it."""
 
-    kept_binaries: bool = False
+    kept_binaries: bool = True
     """Keep the binaries of a GPU's kernels in `cache_dir`, and load them in the next process by the
     CUDA driver: a warm start does without Triton, which is imported for what is not there."""
 

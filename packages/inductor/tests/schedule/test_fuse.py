@@ -146,3 +146,19 @@ def test_random_programs(data: st.DataObject) -> None:
 
     torch.manual_seed(len(steps))
     against_eager(program, r(4, 6), r(4, 6), tolerance=1e-4, limits=Limits(fusion=fusion))
+
+
+def test_loops_that_walk_a_tensor_in_different_orders_stay_apart() -> None:
+    """Joined they would read it no less often, and address it by quotients and remainders."""
+
+    def turned(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x.permute(0, 2, 3, 1)
+        return (rows * 2).sum((0, 1, 2)), x.exp() + y
+
+    outcome = against_eager(turned, r(16, 20, 6, 5), r(16, 20, 6, 5), tolerance=1e-4)
+    assert len(outcome.loops) == 2
+    same = against_eager(
+        lambda x, y: ((x * 2).sum((0, 2, 3)), x.exp() + y), r(16, 20, 6, 5), r(16, 20, 6, 5),
+        tolerance=1e-4,
+    )  # fmt: skip
+    assert len(same.loops) == 1

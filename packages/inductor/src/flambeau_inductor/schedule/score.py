@@ -9,27 +9,31 @@ from collections.abc import Callable
 
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.limits import Limits
-from flambeau_inductor.schedule.legal import Group
+from flambeau_inductor.schedule.legal import Group, joint_space
+from flambeau_inductor.schedule.walks import meet
 
 
 def saved_bytes(
     a: Group, b: Group, read_elsewhere: Callable[[Node, Group, Group], bool], limits: Limits
 ) -> int:
     """Reads shared, reads of each other's values, and writes that nobody else needs."""
-    total = 0
     produced_a, produced_b = a.nodes(), b.nodes()
     linked = False
-    for node in a.reads.keys() & b.reads.keys():
-        total += min(a.reads[node], b.reads[node])
+    shared = {node: min(a.reads[node], b.reads[node]) for node in a.reads.keys() & b.reads.keys()}
+    total = sum(shared.values())
     for produced, reader in ((produced_a, b), (produced_b, a)):
         for node in produced & reader.reads.keys():
             linked = True
             total += reader.reads[node]
             if not read_elsewhere(node, a, b):
                 total += node.nbytes
-    if not linked and total * limits.shared_fraction < min(_moved(a), _moved(b)):
-        return 0
-    return total
+    if linked:
+        return total
+    least = min(_moved(a), _moved(b))
+    blocks = joint_space(a, b)
+    if total * limits.shared_fraction >= least and blocks is not None:
+        total = sum(size for node, size in shared.items() if meet(a, b, node, blocks))
+    return total if total * limits.shared_fraction >= least else 0
 
 
 def _moved(group: Group) -> int:
