@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch._higher_order_ops import while_loop
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
 def x(grad=False):
@@ -147,3 +147,14 @@ def test_branches_with_side_effects_break(capture):
 
     assert torch.equal(capture(run)(torch.ones(2)), torch.full((2,), 3.0))
     assert log == [1]
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3])
+def test_checkpointed_segments(agree, segments):
+    layers = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)) for _ in range(5)])
+
+    def fn(layers, x):
+        given = layers if segments > 1 else list(layers)
+        return checkpoint_sequential(given, segments, x, use_reentrant=False).sin()
+
+    agree(fn, layers, torch.randn(2, 4, requires_grad=True))

@@ -16,7 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import checkpoint_call, cond_call, select, while_call
-from flambeau_capture.polyfills import scanning
+from flambeau_capture.polyfills import scanning, segments
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.bodies import Captured, capture_body
 from flambeau_capture.values.callables import handles
@@ -55,6 +55,14 @@ def _checkpointed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     explicit = tuple(place for place, node in enumerate(body.lifted) if node in own)
     head = (body.node, tuple(options.items()), explicit)
     return record_call(tx, checkpoint_call, head, body.lifted)
+
+
+@handles(_checkpoint.checkpoint_sequential)
+def _checkpointed_parts(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    names = {"functions", "segments", "input", "use_reentrant", "preserve_rng_state"}
+    if not names.issuperset(kwargs) or (len(args) < 4 and "use_reentrant" not in kwargs):
+        raise Break("FB0025", "checkpoint_sequential without use_reentrant, or with other options")
+    return tx.call_python(segments.checkpoint_sequential, args, kwargs)
 
 
 @handles(torch.cond, *compat.conditionals())
