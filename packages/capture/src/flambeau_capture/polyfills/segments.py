@@ -20,7 +20,10 @@ def checkpoint_sequential(
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
 ) -> Any:
-    options = {"use_reentrant": use_reentrant, "preserve_rng_state": preserve_rng_state}
+    options: dict[str, Any] = {
+        "use_reentrant": use_reentrant,
+        "preserve_rng_state": preserve_rng_state,
+    }
     steps = list(functions.children()) if isinstance(functions, torch.nn.Sequential) else functions
     length = len(steps) // segments
     for start in range(0, length * (segments - 1), length):
