@@ -18,6 +18,7 @@ from flambeau_inductor.ir.program import Alloc, Extern, Program, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from flambeau_inductor.templates import Tile, product_kernel
+from flambeau_inductor.templates.defaults import select_by_model
 from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.parts import split_product
 from flambeau_inductor.templates.products import Found, find
@@ -208,3 +209,21 @@ def test_few_channels_pay_for_whole_steps() -> None:
     tiles = candidates(4096, 64, 9 * 40, 1, 2, runs=9)
     assert tiles and all(tile.depth <= 64 for tile in tiles)
     assert candidates(4096, 64, 9 * 512, 1, 2, described=True, runs=9)[0].described
+
+
+@pytest.mark.parametrize("channels, taken", [(3, True), (64, False)])
+def test_convolutions_of_few_channels_are_the_template_s_by_default(
+    channels: int, taken: bool
+) -> None:
+    x, w, bias = operands((32, channels, 112, 112), (64, channels, 7, 7), torch.bfloat16)
+
+    def fn(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        return torch.relu(F.conv2d(x, w, bias, 2, 3))
+
+    program = program_of(fn, [x, w, bias])
+    made = select_by_model(program)
+    assert any(isinstance(s, Extern) for s in made.program.steps) != taken
+    sound(made.program)
+    assert len(made.kernels) == taken
+    few = program_of(fn, [x[:1, :, :28, :28].contiguous(memory_format=LAST), w, bias])
+    assert select_by_model(few).program == few

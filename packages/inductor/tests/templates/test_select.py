@@ -39,6 +39,7 @@ class Chooser(Tuner):
 
     def __init__(self, wanted: Callable[[str], bool], kind: str = "product") -> None:
         self.wanted, self.kind = wanted, kind
+        self.budget = Budget(60.0)
 
     def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
         if not key.startswith(self.kind):
@@ -163,6 +164,7 @@ class FirstOnly(Tuner):
 
     def __init__(self) -> None:
         self.first: dict[str, str] = {}
+        self.budget = Budget(60.0)
 
     def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
         self.first[key.split()[0]] = names[0]
@@ -239,3 +241,37 @@ def test_a_result_is_not_written_over_an_operand() -> None:
     taken = {s.old for s in made.steps[:position] if isinstance(s, Reuse) and s.buffer in stores}
     loads = {i.buffer for i in fused.loop.body if isinstance(i, Load)}
     assert not taken & loads
+
+
+def test_products_with_the_most_to_compute_are_raced_first() -> None:
+    raced: list[str] = []
+
+    class Listed(FirstOnly):
+        def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+            raced.append(key.split()[-2])
+            return super().choose(key, names, candidates)
+
+    def chain(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
+        return (torch.relu(x @ w) @ v).relu()
+
+    program = program_of(chain, (64, 512), (512, 128), (128, 4096))
+    select(program, Listed(), "a GPU")
+    assert raced == ["1x64x4096x128", "1x64x128x512"]
+
+
+def test_with_no_time_left_a_trusted_device_gets_its_defaults() -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Any:
+        return torch.ops.flambeau_prims.attention.default(q, k, v, None, 0.0, True)[0]
+
+    class Never(FirstOnly):
+        def __init__(self) -> None:
+            super().__init__()
+            self.budget = Budget(0.0)
+
+        def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+            raise AssertionError("there is no time for this")
+
+    program = program_of(attend, *[(4, 8, 1024, 64)] * 3)
+    made = select(program, Never(), "a GPU", trusted=True)
+    assert not any(isinstance(s, Extern) for s in made.program.steps)
+    assert select(program, Never(), "a GPU").program == program

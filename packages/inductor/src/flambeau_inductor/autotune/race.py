@@ -77,6 +77,11 @@ class Budget:
         return max(0.0, self.seconds - self.spent)
 
     @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.left() == 0
+
+    @property
     def enough(self) -> bool:
         """Whether the candidates of another race can be made in what is left."""
         return self.left() > self.longest
@@ -114,7 +119,7 @@ def race(candidates: Sequence[Candidate], clock: Clock, budget: Budget) -> Outco
     if len(candidates) == 1:
         return Outcome(first)
     before = budget.spent
-    if budget.left() == 0:
+    if budget.over:
         return Outcome(first, settled=False)
     with budget.spending():
         times, failed, ready, settled = _run(candidates, clock, budget)
@@ -132,7 +137,7 @@ def _run(
     failed: dict[str, str] = {}
     ready: list[Candidate] = []
     for candidate in candidates:
-        if budget.left() == 0:
+        if budget.over:
             break
         try:
             clock.sample(candidate.run)  # not counted: it compiles, allocates, fills caches
@@ -150,7 +155,7 @@ def _run(
             ready = _still_in(ready, times)
         if rounds >= MOST_ROUNDS:
             break
-        if budget.left() == 0:
+        if budget.over:
             settled = False
     return times, failed, ready, settled
 

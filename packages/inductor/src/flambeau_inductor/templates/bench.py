@@ -65,7 +65,7 @@ class Bench:
             path = Path(folder) / "kernels.py"
             path.write_text("\n\n".join([HEADER, *(kernel.source for kernel in kernels)]))
             for first in range(0, len(kernels), AT_ONCE):
-                if self._budget.left() == 0:
+                if self._budget.over:
                     break
                 some = kernels[first : first + AT_ONCE]
                 for name, launcher in build(path, some, self._library, lenient=True).items():

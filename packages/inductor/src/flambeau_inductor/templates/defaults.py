@@ -6,6 +6,7 @@ kernels that are also the first candidates where it is measured.
 
 from __future__ import annotations
 
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.templates import known
 from flambeau_inductor.templates.attention import blocks_for
@@ -13,18 +14,28 @@ from flambeau_inductor.templates.attentions import find_attention
 from flambeau_inductor.templates.backwards import find_backward
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import backward_blocks
-from flambeau_inductor.templates.select import (
+from flambeau_inductor.templates.products import find
+from flambeau_inductor.templates.selected import (
     Selected,
     facts,
+    tf32,
+    way_of,
     with_attention,
     with_backward,
+    with_product,
 )
 
 
 def select_by_model(program: Program) -> Selected:
     """The program with templates in the place of calls that they are known to be faster than."""
     selected = Selected(program)
-    done: set[str] = set()
+    take_known(selected, set())
+    return selected
+
+
+def take_known(selected: Selected, done: set[str]) -> None:
+    """The same where calls with results of such names have been decided about; all are then."""
+    _products(selected, done)
     while True:
         calls = [f for f in find_attention(selected.program) if f.result not in done]
         if not calls:
@@ -40,7 +51,7 @@ def select_by_model(program: Program) -> Selected:
     while True:
         backwards = [f for f in find_backward(selected.program) if f.result not in done]
         if not backwards:
-            return selected
+            return
         back = backwards[0]
         done.add(back.result)
         if known.better(selected.program, back.call, back.backward.forward):
@@ -48,3 +59,21 @@ def select_by_model(program: Program) -> Selected:
             kernels = back.kernels(pair, *facts(selected.program), f"{back.result}_{pair[0].name}")
             with_backward(selected, back, kernels)
             selected.chosen[back.result] = "+".join(blocks.name for blocks in pair)
+
+
+def _products(selected: Selected, done: set[str]) -> None:
+    while True:
+        calls = [f for f in find(selected.program, tf32()) if f.result not in done]
+        if not calls:
+            return
+        found = calls[0]
+        done.add(found.result)
+        tile = known.tile_of(found.product)
+        if tile is None:
+            continue
+        try:
+            way = way_of(selected.program, found, tile)
+        except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
+            continue
+        with_product(selected, found, way)
+        selected.chosen[found.result] = tile.name

@@ -6,7 +6,8 @@ like the one it was measured on, and only where the work outweighs the compile.
 
 Attention in half precision: the library's kernel for operands with a bias takes two to three times
 as long as the template, its other one (FlashAttention 2) half as long again, forth and back;
-cuDNN's is faster and stays.
+cuDNN's is faster and stays. Convolutions over images of a few channels take the library two to
+three times as long.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import torch
 
 from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention import Attention
+from flambeau_inductor.templates.product import Product
+from flambeau_inductor.templates.tiles import Tile
 
 SLOWER = frozenset(
     {
@@ -28,9 +31,29 @@ SLOWER = frozenset(
 )
 CAPABILITY = (9, 0)
 """Of the devices that this was measured on."""
+HALF = frozenset({torch.bfloat16, torch.float16})
 LEAST_LENGTH = 256
 LEAST_OPERATIONS = 1e9
 WIDTHS = (32, 128)
+FEW = Tile(128, 64, 64, 4, 4)
+"""Of convolutions over images of a few channels."""
+
+
+def tile_of(product: Product) -> Tile | None:
+    """With which tile a product is computed where nothing is measured; None: by the library.
+
+    Convolutions over images of a few channels: the library has no kernel for them that was made for
+    these devices.
+    """
+    window = product.window
+    if window is None or window.whole_points or window.points == 1:
+        return None
+    if product.dtype not in HALF:
+        return None
+    _, rows, columns, inner = product.sizes
+    if 2 * rows * columns * inner < LEAST_OPERATIONS or columns < FEW.columns:
+        return None
+    return FEW
 
 
 def better(program: Program, call: int, attention: Attention) -> bool:
@@ -44,7 +67,7 @@ def worth(attention: Attention) -> bool:
     operations = 2 * batch * heads * length * keys * (width + out) / (2 if attention.causal else 1)
     least, most = WIDTHS
     return (
-        attention.dtype in (torch.bfloat16, torch.float16)
+        attention.dtype in HALF
         and min(length, keys) >= LEAST_LENGTH
         and least <= min(width, out)
         and max(width, out) <= most

@@ -49,14 +49,15 @@ def _raced(work: Compilation, index: int, capability: tuple[int, int]) -> Select
     with torch.cuda.device(index):
         budget = Budget(work.options.autotune_seconds, MAKING)
         tuner = Tuner(values, CudaClock(index), budget)
-        return select(
-            work.scheduled(),
-            tuner,
-            machine(index),
-            described=capability >= described.CAPABILITY,
-            trusted=capability == known.CAPABILITY,
-            library=launch_library(work.options, store),
-        )
+        with budget.spending():
+            return select(
+                work.scheduled(),
+                tuner,
+                machine(index),
+                described=capability >= described.CAPABILITY,
+                trusted=capability == known.CAPABILITY,
+                library=launch_library(work.options, store),
+            )
 
 
 def machine(index: int) -> str:

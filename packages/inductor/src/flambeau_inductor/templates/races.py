@@ -1,0 +1,218 @@
+"""Races of templates against library calls, and of tilings against each other.
+
+In: `Selected` and what was found in its program. Out: the same, with what won in place. Invariant:
+the first of each race is what is taken without measurement, and nothing else is taken unless it was
+measured to be faster.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from flambeau_inductor.autotune import Candidate, Tuner
+from flambeau_inductor.codegen.triton.errors import TritonUnsupported
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
+from flambeau_inductor.codegen.triton.tiling import choose
+from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.program import Extern, RunLoop
+from flambeau_inductor.templates import known
+from flambeau_inductor.templates.attention import blocks_for
+from flambeau_inductor.templates.attentions import FoundAttention
+from flambeau_inductor.templates.backwards import FoundBackward
+from flambeau_inductor.templates.bench import Bench, Run, in_order
+from flambeau_inductor.templates.described import operands_of
+from flambeau_inductor.templates.flash import attention_kernel
+from flambeau_inductor.templates.flash_backward import backward_blocks
+from flambeau_inductor.templates.parts import Split
+from flambeau_inductor.templates.product import Product
+from flambeau_inductor.templates.products import Found
+from flambeau_inductor.templates.selected import (
+    Selected,
+    Way,
+    facts,
+    way_of,
+    with_attention,
+    with_backward,
+    with_product,
+)
+from flambeau_inductor.templates.tiles import Tile, candidates
+from flambeau_inductor.templates.tilings import alternatives
+
+LIBRARY = "library"
+LEAST_POINTS = 1 << 20
+"""Loops over fewer points are bound by their launch: no tiling makes them faster."""
+
+
+def tiles_of(product: Product, described: bool) -> list[Tile]:
+    """What is worth trying; what is taken without measurement is the first of them."""
+    batch, m, n, k = product.sizes
+    runs = product.window.runs if product.window is not None else 0
+    item = product.dtype.itemsize
+    first = known.tile_of(product)
+    some = candidates(m, n, k, batch, item, described=described, runs=runs)
+    fit = [t for t in some if not t.described or operands_of(product, t)]
+    return fit if first is None else [first, *(t for t in fit if t != first)]
+
+
+def race_product(
+    selected: Selected, found: Found, tuner: Tuner, device: str, described: bool
+) -> None:
+    program = selected.program
+    dtypes, numels = facts(program)
+    ways: dict[str, Way] = {}
+    for tile in tiles_of(found.product, described):
+        try:
+            ways[tile.name] = way_of(program, found, tile)
+        except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
+            return
+    if not ways:
+        return
+    key = _key("product", device, [_text(way) for way in ways.values()], found.product.sizes)
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in program.buffers}
+        for way in ways.values():
+            if isinstance(way, Split):
+                layouts[way.buffer.name] = way.buffer.layout
+        bench = Bench(layouts, tuner.budget, selected.library)
+        kernels = [kernel for way in ways.values() for kernel in _kernels(way)]
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        library: list[Run] = [bench.call(call)]
+        if found.reader is not None:
+            reader = program.steps[found.reader]
+            assert isinstance(reader, RunLoop)
+            own = generate(replace(reader.loop, name="reader"), dtypes, numels)
+            kernels.append(own)
+        runs = bench.kernels(kernels)
+        if found.reader is not None:
+            library.append(runs["reader"])
+        rows = {
+            name: Candidate(name, in_order(*(runs[k.name] for k in _kernels(way))))
+            for name, way in ways.items()
+        }
+        rows[LIBRARY] = Candidate(LIBRARY, in_order(*library))
+        return [rows[name] for name in names]
+
+    template = selected.trusted and known.tile_of(found.product) is not None
+    names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
+    winner = tuner.choose(key, names, racing)
+    selected.chosen[found.result] = winner
+    if winner != LIBRARY:
+        with_product(selected, found, ways[winner])
+
+
+def race_attention(
+    selected: Selected, found: FoundAttention, tuner: Tuner, device: str, described: bool
+) -> None:
+    """The template's attention in place of the library's, if it is faster."""
+    program = selected.program
+    dtypes, numels = facts(program)
+    kernels = {
+        blocks.name: attention_kernel(
+            found.attention, blocks, dtypes, numels, f"{found.result}_{blocks.name}"
+        )
+        for blocks in blocks_for(found.attention, described)
+    }
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in program.buffers}
+        bench = Bench(layouts, tuner.budget, selected.library)
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        runs = bench.kernels(list(kernels.values()))
+        rows = {name: Candidate(name, runs[k.name]) for name, k in kernels.items()}
+        rows[LIBRARY] = Candidate(LIBRARY, bench.call(call))
+        return [rows[name] for name in names]
+
+    texts = [_text((kernel,)) for kernel in kernels.values()]
+    key = _key("attention", device, texts, found.attention.sizes)
+    template = selected.trusted and known.better(program, found.call, found.attention)
+    names = [*kernels, LIBRARY] if template else [LIBRARY, *kernels]
+    winner = tuner.choose(key, names, racing)
+    selected.chosen[found.result] = winner
+    if winner != LIBRARY:
+        with_attention(selected, found, kernels[winner])
+
+
+def race_backward(
+    selected: Selected, found: FoundBackward, tuner: Tuner, device: str, described: bool
+) -> None:
+    """The template's gradients of attention in place of the library's, if that is faster."""
+    program = selected.program
+    dtypes, numels = facts(program)
+    ways: dict[str, tuple[TritonKernel, ...]] = {}
+    for pair in backward_blocks(found.backward.forward, described):
+        name = "+".join(blocks.name for blocks in pair)
+        prefix = f"{found.result}_{name.replace('+', '_')}"
+        ways[name] = found.kernels(pair, dtypes, numels, prefix)
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in (*program.buffers, found.memory)}
+        bench = Bench(layouts, tuner.budget, selected.library)
+        call = program.steps[found.call]
+        assert isinstance(call, Extern)
+        runs = bench.kernels([kernel for way in ways.values() for kernel in way])
+        rows = {
+            name: Candidate(name, in_order(*(runs[k.name] for k in way)))
+            for name, way in ways.items()
+        }
+        rows[LIBRARY] = Candidate(LIBRARY, bench.call(call))
+        return [rows[name] for name in names]
+
+    key = _key("backward", device, [_text(w) for w in ways.values()], found.backward.forward.sizes)
+    template = selected.trusted and known.better(program, found.call, found.backward.forward)
+    names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
+    winner = tuner.choose(key, names, racing)
+    selected.chosen[found.result] = winner
+    if winner != LIBRARY:
+        with_backward(selected, found, ways[winner])
+
+
+def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> None:
+    """Another tiling for a loop over much memory, if one is faster."""
+    dtypes, numels = facts(selected.program)
+    try:
+        first = choose(loop)
+        tilings = {"model": first} | alternatives(loop, first, LEAST_POINTS)
+        if len(tilings) < 2:
+            return
+        kernels = {
+            name: replace(
+                generate(replace(loop, name=f"{loop.name}_{name}", origins=()), dtypes, numels, t),
+            )
+            for name, t in tilings.items()
+        }
+    except TritonUnsupported:
+        return  # whoever generates the loop's kernel says why it has none
+
+    def racing() -> Sequence[Candidate]:
+        layouts = {b.name: b.layout for b in selected.program.buffers}
+        bench = Bench(layouts, tuner.budget, selected.library)
+        runs = bench.kernels(list(kernels.values()))
+        return [Candidate(name, runs[kernel.name]) for name, kernel in kernels.items()]
+
+    texts = [_text((kernel,)) + str(kernel.warps) for kernel in kernels.values()]
+    winner = tuner.choose(_key("tiling", device, texts), list(kernels), racing)
+    selected.chosen[loop.name] = winner
+    if winner != "model":
+        selected.kernels[loop.name] = kernels[winner]
+
+
+def _kernels(way: Way) -> tuple[TritonKernel, ...]:
+    return way.kernels if isinstance(way, Split) else way
+
+
+def _text(way: Way) -> str:
+    """What decides how fast it is, without names."""
+    return "\n".join(
+        kernel.source.replace(kernel.name, "kernel") + repr((kernel.constants, kernel.programs))
+        for kernel in _kernels(way)
+    )
+
+
+def _key(kind: str, device: str, texts: Sequence[str], sizes: Sequence[int] = ()) -> str:
+    digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:32]
+    return " ".join([kind, device, "x".join(map(str, sizes)), digest])
