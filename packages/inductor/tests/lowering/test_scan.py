@@ -68,3 +68,13 @@ def test_long_sums_keep_the_digits_of_eager(tmp_path: Path) -> None:
     done = flambeau_inductor.compile(low, [x], options=Options(cache_dir=str(tmp_path)))
     (found,) = done([x])
     assert torch.equal(found, x.double().cumsum(1).float())
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_running_sums_read_and_store_numbers_that_lie_side_by_side(
+    dim: int, tmp_path: Path
+) -> None:
+    x = torch.randn(512, 640)
+    low = flambeau_prims.lower(fx.symbolic_trace(lambda x: torch.cumsum(x, dim)), [x])
+    done = flambeau_inductor.compile(low, [x], options=Options(cache_dir=str(tmp_path)))
+    assert "for (long l = 0" not in done.report.sources["kernels.cpp"]

@@ -7,7 +7,14 @@ Invariant: each is a neighbour of what the rules chose, and gives another kernel
 from __future__ import annotations
 
 from flambeau_inductor.codegen.cpp.forms import MOST, NARROW, Form
-from flambeau_inductor.codegen.cpp.plan import TILES, Plan, blocked_axis, columns_at_once, plan
+from flambeau_inductor.codegen.cpp.plan import (
+    TILES,
+    Plan,
+    blocked_axis,
+    columns_at_once,
+    in_order,
+    plan,
+)
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 
 ACCUMULATORS = (8, 2)
@@ -36,7 +43,8 @@ def _of_reductions(ruled: Plan, vector_bytes: int) -> dict[str, Form]:
     loop = ruled.loop
     along_rows = ruled.vector == loop.r[-1].var
     other = Form(lanes="x" if along_rows else "r")
-    if _in_order(plan(loop, vector_bytes, other)):
+    across = plan(loop, vector_bytes, other).vector
+    if across is not None and in_order(loop, across):
         found["lanes_across" if along_rows else "lanes_along"] = other
     if along_rows:
         reduces = any(isinstance(i, Reduce) for i in loop.body)
@@ -65,18 +73,6 @@ def _of_points(ruled: Plan) -> dict[str, Form]:
     if strides - {1} and ruled.sizes[loop.x[-2].var] >= ruled.width:
         found["turned"] = Form(turned=True)
     return found
-
-
-def _in_order(planned: Plan) -> bool:
-    """Whether the lanes find their numbers side by side."""
-    lanes = planned.vector
-    if lanes is None:
-        return False
-    return all(
-        instr.index.coefficient(lanes) in (0, 1)
-        for instr in planned.loop.body
-        if isinstance(instr, Load | Store)
-    )
 
 
 def _computes(ruled: Plan) -> bool:

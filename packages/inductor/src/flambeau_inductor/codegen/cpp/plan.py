@@ -7,6 +7,7 @@ the results of `p` passes over the reduction axes.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -39,12 +40,19 @@ from flambeau_inductor.ir.operands import operands
 THREAD_WORK = 65536
 # with fewer pieces of x than this the passes over r are split instead
 FEW_ROWS = 16
-# vectors of columns side by side: a row of 16 is a run of 1 KiB; as many pieces are to be left
-TILES = (16, 8, 4, 2)
+# vectors of columns side by side: a row of 64 is a run of 4 KiB
+TILES = (64, 32, 16, 8, 4, 2)
+# as many pieces are to be left, or two for each processor where that is less
+COLUMN_PIECES = 16
+# bytes of what is held for the columns of a tile while their rows go by
+TILE_BYTES = 24 << 10
 # fewer rows than this are over before it matters where their accumulators are
 MANY_ROWS = 32
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
+
+# scans that take longer to compute than to read and store
+COSTLY = frozenset({"logsumexp"})
 
 Axes = frozenset[str]
 
@@ -212,7 +220,8 @@ def _vector_axis(
 ) -> tuple[str | None, int]:
     """The innermost axis of r or of x, whichever moves memory in order; none where neither pays."""
     best: tuple[float, str | None, int] = (0.0, None, 1)
-    scans = any(isinstance(i, Scan) for i in loop.body)
+    scans = [i.kind for i in loop.body if isinstance(i, Scan)]
+    cheap = bool(scans) and not set(scans) & COSTLY
     for kind, axes in (("r", () if scans else loop.r), ("x", loop.x)):
         if not axes or form.lanes not in (None, kind):
             continue
@@ -220,10 +229,18 @@ def _vector_axis(
         width = vector_bytes // _lane_size(loop, var, deps)
         if width < 2 or sizes[var] < min(width, 4):
             continue
+        if cheap and not in_order(loop, var):
+            continue  # one number after the other is read, added and stored sooner than apart
         gain = _gain(loop, var, width, deps) * min(1.0, sizes[var] / width)
         if gain > best[0]:
             best = gain, var, width
     return best[1], best[2]
+
+
+def in_order(loop: Loop, var: str) -> bool:
+    """Whether lanes along `var` find their numbers side by side, or one for all of them."""
+    accesses = [i.index for i in loop.body if isinstance(i, Load | Store)]
+    return all(index.coefficient(var) in (0, 1) for index in accesses)
 
 
 def _gain(loop: Loop, var: str, width: int, deps: tuple[Axes, ...]) -> float:
@@ -311,11 +328,23 @@ def columns_at_once(plan: Plan) -> int:
     if plan.form.columns is not None:
         return max(1, min(plan.form.columns, vectors))
     others = prod(plan.sizes[a.var] for a in loop.x[:-1])
+    pieces = min(COLUMN_PIECES, 2 * (os.cpu_count() or 1))
     most = vectors if prod(plan.sizes[a.var] for a in loop.r) >= MANY_ROWS else 4
+    if _held(plan) * TILES[0] > TILE_BYTES:
+        most = min(most, max(TILE_BYTES // _held(plan), COLUMN_PIECES))
     for tile in TILES:
-        if tile <= min(most, vectors) and others * vectors // tile >= TILES[0]:
+        if tile <= min(most, vectors) and others * vectors // tile >= pieces:
             return tile
     return 1
+
+
+def _held(plan: Plan) -> int:
+    """Bytes of accumulators, and of values of columns that elements are made with, a vector."""
+    body = plan.loop.body
+    used = {v for p, i in enumerate(body) if plan.is_element(p) for v in operands(i)}
+    held_back = sum(plan.is_vector(v) and not plan.is_element(v) for v in used)
+    reduced = sum(isinstance(i, Reduce | Scan) for i in body)
+    return (2 * reduced + held_back) * plan.width * 8
 
 
 def shared_axis(plan: Plan) -> str | None:
