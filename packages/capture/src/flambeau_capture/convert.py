@@ -25,9 +25,10 @@ from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.emit.frame import State, emit_break, emit_return
 from flambeau_capture.emit.original import emit_original
-from flambeau_capture.emit.resume import CannotResume
+from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import GraphInput, user_lines
+from flambeau_capture.guards.tree import argument_count
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord
@@ -191,7 +192,9 @@ class Conversion:
         try:
             names = self.converter.names
             levels = levels_of(ended.chain, names.is_resumption(self.code))
+            names.latest.clear()
             code = emit_break(state, levels, names, compiler)
+            self._tell_dynamics(names.latest, report)
         except Unreconstructible as missing:
             if 0 < missing.step < ended.step:
                 raise Restart(missing.step, report) from None
@@ -203,6 +206,16 @@ class Conversion:
         self.converter.tell("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
         return self._entry(session, code)
+
+    def _tell_dynamics(self, made: Sequence[Resumption], report: BreakReport) -> None:
+        """What is another from call to call where the function goes on."""
+        dynamics = self.converter.dynamics
+        for each in made:
+            code = each.origin.code
+            own = code.co_varnames[: argument_count(code)]
+            dynamics.assigned(each.code, [name for name in each.arguments if name not in own])
+            if report.reason.id == "FB0004":
+                dynamics.sized_by_data(each.code, len(each.stack) - 1)
 
     def _stop_further_out(self, ended: Stopped, error: Exception) -> NoReturn:
         """The frames cannot all be resumed: let the innermost run in Python as a whole."""

@@ -7,6 +7,7 @@ cannot take symbols, nothing ever does; nor does a kind of number that the backe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import CodeType
 from typing import Any
 
@@ -25,6 +26,7 @@ from flambeau_capture.source import (
     Item,
     KwDefault,
     Local,
+    NextItem,
     Source,
 )
 
@@ -32,7 +34,9 @@ Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
 KINDS = frozenset({"sizes", "integers", "floats"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
-_PLAIN_STEPS = (Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault)
+_PLAIN_STEPS = (
+    Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault, NextItem,
+)  # fmt: skip
 
 
 def kinds_taken(backend: Any) -> frozenset[str]:
@@ -59,6 +63,7 @@ class Dynamics:
         self._objects: IdentityMap[CodeType, dict[str, int | None]] = IdentityMap()
         self._contents: IdentityMap[CodeType, dict[str, Any]] = IdentityMap()
         self._varying: IdentityMap[CodeType, set[str]] = IdentityMap()
+        self._sized_by_data: IdentityMap[CodeType, str] = IdentityMap()
 
     def forbid(self, code: CodeType, why: str) -> None:
         """From here on the graphs of a code object have no symbols."""
@@ -66,6 +71,17 @@ class Dynamics:
 
     def forbidden(self, code: CodeType) -> str | None:
         return self._static.find(code)
+
+    def sized_by_data(self, code: CodeType, place: int) -> None:
+        """What a resume function finds on its stack is as long as a tensor's data says: it is
+        another length at every call, and its first dimension is open from the first on."""
+        self._sized_by_data[code] = Local(f"___stack_{place}").name()
+
+    def assigned(self, code: CodeType, variables: Sequence[str]) -> None:
+        """Variables that a resume function takes over and the program has assigned: what objects
+        they hold is as likely as not another at every call (`for block in self.blocks`)."""
+        known = _table(self._objects, code)
+        known.update(dict.fromkeys((Local(name).name() for name in variables), None))
 
     def _allowed(self, code: CodeType) -> bool:
         return self.choice is not False and code not in self._static
@@ -83,6 +99,9 @@ class Dynamics:
         else:
             varying |= {i for i, (old, new) in enumerate(zip(before, sizes)) if old != new}
         _table(self._sizes, code)[name] = sizes
+        by_data = self._sized_by_data.find(code)
+        if by_data is not None and sizes and name.startswith(by_data):
+            varying.add(0)
         found = dict.fromkeys(range(len(sizes)) if self.choice else sorted(varying), ANY)
         found |= {dim: bounds for dim, bounds in dynamic_dims(tensor).items() if dim < len(sizes)}
         return {dim: bounds for dim, bounds in found.items() if dim not in static_dims(tensor)}
@@ -97,6 +116,8 @@ class Dynamics:
         if not all(isinstance(step, _PLAIN_STEPS) for step in source.path()):
             return False
         name = source.name()
+        if any(isinstance(step, NextItem) for step in source.path()):
+            return True
         varying = self._varying.find(code)
         if varying is None:
             varying = set()
@@ -117,12 +138,16 @@ class Dynamics:
         return None not in known.values()
 
     def replaced(self, code: CodeType, source: Source, value: object) -> bool:
-        """Whether another object stood here when code was last made for it."""
+        """Whether another object stood here, or further up the path, when code was last made."""
+        if any(isinstance(step, NextItem) for step in source.path()):
+            return True  # the next item of an iterator is another from call to call
         known = _table(self._objects, code)
         name = source.name()
         before = known.setdefault(name, id(value))
         if before is not None and before != id(value):
             known[name] = None  # from here on it counts as replaced
+        elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
+            known[name] = None  # what it is a part of is replaced
         return known[name] is None
 
 

@@ -31,6 +31,7 @@ class Names:
         self.user_names: IdentityMap[CodeType, str] = IdentityMap()
         self._adopted: IdentityMap[CodeType, Resumption] = IdentityMap()
         self._native: IdentityMap[CodeType, bool] = IdentityMap()
+        self.latest: list[Resumption] = []  # made since a conversion began to write its code
         weakref.finalize(owner, _release, self._taken)
         weakref.finalize(owner, _release, self._retired)
 
@@ -60,6 +61,7 @@ class Names:
     def adopt(self, made: Resumption) -> None:
         """Know a resume function by its code."""
         self._adopted[made.code] = made
+        self.latest.append(made)
         self.user_names[made.code] = self.origin(made.code).co_name
 
     def is_resumption(self, code: CodeType) -> bool:

@@ -167,7 +167,10 @@ def _sample(value: Value) -> Any:
     is looked at, and guarded only if the answer rests on it."""
     from flambeau_capture.values.constant import Constant  # built on the methods of this layer
     from flambeau_capture.values.functions import FunctionValue
+    from flambeau_capture.values.symbols import SymbolValue
 
+    if isinstance(value, SymbolValue):
+        return value.cls(1)  # its number is left open
     if isinstance(value, Constant):
         return value._value
     if isinstance(value, FunctionValue):

@@ -20,6 +20,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.picking import picked
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.sequences import Pending
 
@@ -32,6 +33,7 @@ class ModuleValue(ObjectValue):
     def __init__(self, python_class: type, **parts: Any) -> None:
         super().__init__(python_class, **parts)
         self.swapped: dict[str, Value] = {}
+        self.pinned = False  # by a guard of its identity
 
     def describe(self) -> str:
         return f"NNModule({self.python_class.__name__})"
@@ -98,6 +100,9 @@ class ModuleValue(ObjectValue):
         tx.raise_error(
             AttributeError, f"'{self.python_class.__name__}' object has no attribute '{name}'"
         )
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return picked(tx, self, key) or super().get_item(tx, key)
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         hook = find_in_class(self.python_class, "__setattr__")
@@ -211,14 +216,19 @@ def call_module(tx: Tracer, module: Value, args: Args, kwargs: Kwargs) -> Value:
 
 @wraps_if(lambda obj: isinstance(obj, torch.nn.Module), 40)
 def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
-    tx.guard(source, "ID_MATCH", obj)
+    replaced = not isinstance(source, Held) and tx.replaced(source, obj)
+    if not replaced:  # of a block that is repeated, the class and what is read from it are guarded
+        tx.guard(source, "ID_MATCH", obj)
     tx.guard(source, "TYPE_MATCH", type(obj))
     original = type(obj).__dict__.get("__flambeau_original__", obj)  # a compiled module's twin
     assume_special_methods(tx, type(original))
     known: Value | None = tx.heap.find(original)
     if known is None:
-        known = ModuleValue(type(original), real=original, source=source)
+        made = known = ModuleValue(type(original), real=original, source=source)
+        made.pinned = not replaced
         tx.heap.know(original, known)
+    elif replaced and known.source is not None and known.source != source:
+        tx.guard_alias(source, known.source)
     if original is not obj:
         tx.heap.know(obj, known)
     return known
