@@ -17,6 +17,7 @@ from benchmarks.zoo.torchvision_cpu import torchvision
 from integration_tests.sweep.cases import Case, NotBuilt, Subject, runs
 from integration_tests.sweep.transformers_forms import FORMS, shrunk
 from integration_tests.sweep.transformers_inputs import candidates
+from integration_tests.sweep.transformers_recipes import RECIPES
 
 LIMIT = 350_000_000  # parameters
 PATIENCE = 15.0  # seconds after which no further form is tried
@@ -52,6 +53,16 @@ def _build(model_type: str, kind: str) -> Subject:
     if config_class is None:
         config_class = transformers.AutoConfig.for_model(model_type).__class__
     tried: list[str] = []
+    recipe = RECIPES.get(kind)
+    if recipe is not None:
+        try:
+            module = _module(model_class, recipe.config(config_class))
+            told = runs(module, recipe.draw())
+        except Exception as error:  # the library's own refusal, in this version of it
+            told = f"{type(error).__name__}: {error}"
+        if told is None:
+            return Subject(module, (recipe.draw(), recipe.draw()))
+        tried.append(f"recipe: {told}"[:300])
     started = time.monotonic()
     for form in FORMS:
         if time.monotonic() - started > PATIENCE:

@@ -80,16 +80,16 @@ FORMS = {
 
 def shrunk(config_class: Any, form: str) -> Any:
     """A configuration cut down to a form."""
-    return config_class(**_changes(config_class(), FORMS[form]))
+    return config_class(**changes_of(config_class(), FORMS[form]))
 
 
-def _changes(config: Any, form: Form) -> dict[str, Any]:
+def changes_of(config: Any, form: Form) -> dict[str, Any]:
     if form.whole:
         form = replace(form, depth=_depth(config, form))
     changes: dict[str, Any] = {}
     for name, value in vars(config).items():
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
-            changes[name] = {**value.to_dict(), **_changes(value, form)}
+            changes[name] = {**value.to_dict(), **changes_of(value, form)}
             if set(DEPTH) & set(changes[name]) and form.depth is not None and not form.whole:
                 for derived in PER_LAYER:
                     changes[name].pop(derived, None)

@@ -59,8 +59,8 @@ def candidates(module: torch.nn.Module, config: Any) -> Iterator[Any]:
     media = [name for name in MEDIA if name in known and name != main]
     masks = [name for name in MASKS if name in known]
     given = [name for name in known if name in DRAWS]
-    sets = ([], images, [*told, *needed], [*told, *needed, *images], media, [*needed, *masks],
-            [*media, *masks, *needed], given)  # fmt: skip
+    sets = (needed, [*needed, *images], [*told, *needed], [*told, *needed, *images],
+            [*needed, *media], [*needed, *masks], [*media, *masks, *needed], given)  # fmt: skip
     grids = {"grid_thw", "image_grid_thw", "grid_thws", "spatial_shapes", "pixel_position_ids"}
     flat = {"pixel_values": "flat pixel_values"} if grids & set(known) else {}
     tried: set[tuple[frozenset[str], int, bool]] = set()
@@ -74,6 +74,8 @@ def candidates(module: torch.nn.Module, config: Any) -> Iterator[Any]:
     for cache in (True, False) if "use_cache" in known else (True,):
         for extra in sets:
             names = tuple(dict.fromkeys((main, *extra)))
+            if not set(needed) <= set(names):
+                continue  # Python would say no more than that one is missing
             for variant in range(VARIANTS):
                 if (frozenset(names), variant, cache) in tried:
                     continue
