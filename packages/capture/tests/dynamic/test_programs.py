@@ -195,3 +195,28 @@ def test_an_integer_read_from_a_tensor_as_a_size(capture, backend):
     for value in (3, 4, 5, 6, 1, 0, 2):
         agree(fn, cut, torch.ones(8), torch.tensor(value))
     assert len(backend) <= 7
+
+
+def numbers_as_tensors(x):
+    n, m = x.shape
+    pairs = torch.tensor([[n, m], [n - 1, 7]]), torch.as_tensor([n / 2, 1.0], dtype=torch.float64)
+    return torch.tensor(n), *pairs, torch.tensor(n * 0.5), torch.tensor([n], device="cpu")
+
+
+def counted(x):
+    return x + x.nbytes, x.shape.numel(), torch.sym_float(x.shape[0]), x.shape[:1].numel()
+
+
+@pytest.mark.parametrize("fn", [numbers_as_tensors, counted])
+def test_sizes_that_torchs_own_functions_would_fix(capture, backend, fn):
+    compiled = capture(fn, dynamic=True)
+    for n in (4, 7, 3, 9, 5):
+        agree(compiled, fn, torch.ones(n, 3))
+    assert len(backend) == 1
+
+
+def test_lists_that_are_no_tensor_raise_as_in_eager(capture):
+    compiled = capture(lambda x: torch.tensor([[x.shape[0]], [1, 2]]), dynamic=True)
+    for n in (4, 7):
+        with pytest.raises(ValueError, match="expected sequence of length"):
+            compiled(torch.ones(n, 3))

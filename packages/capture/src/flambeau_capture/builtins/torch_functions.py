@@ -13,6 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.sizes import tensor_of_open
 from flambeau_capture.graph_checks import ERRORS, require, require_all
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.source import Held
@@ -211,6 +212,9 @@ def _from_numpy(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         shared: Value = rules().to_tensor(tx, value)
         rest = [*args[1:], *kwargs.values()]
         return shared.call_method(tx, "to", args[1:], kwargs) if rest else shared
+    opened = tensor_of_open(tx, value, kwargs) if len(args) == 1 else None
+    if opened is not None:
+        return opened
     if isinstance(value, TensorValue) or hasattr(value, "parts") or isinstance(value, Constant):
         return graph_call(tx, "call_function", torch.as_tensor, args, kwargs)
     raise Break("FB0003", f"{describe_call(torch.from_numpy, args)}")
@@ -225,6 +229,9 @@ def _tensor(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if _of_tensors(args[0]) and not kwargs:
         stacked = graph_call(tx, "call_function", torch.stack, [args[0]], {})
         return stacked.call_method(tx, "detach", [], {})
+    opened = tensor_of_open(tx, args[0], kwargs) if args else None
+    if opened is not None:
+        return opened
     return graph_call(tx, "call_function", torch.tensor, args, kwargs)
 
 

@@ -232,6 +232,8 @@ _ITERATION = frozenset({"__iter__"})
 def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
+        if name == "nbytes":
+            return tx.wrap_new(tensor.fake.numel() * tensor.fake.element_size())
         return tx.wrap_new(getattr(tensor.fake, name))
     if name == "data":
         with torch.no_grad():

@@ -93,7 +93,10 @@ class TupleValue(SequenceValue):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "numel" and self._class is torch.Size:
-            return tx.wrap_new(self.as_python().numel())
+            total: Value = Constant(1)
+            for size in self.parts():
+                total = tx.binary("*", total, size)
+            return total
         if name in ("_replace", "_asdict") or (
             name not in SEQUENCE_METHODS and not hasattr(tuple, name)
         ):
