@@ -23,6 +23,7 @@ from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.parts import split_product
 from flambeau_inductor.templates.products import Found, find
 from flambeau_inductor.templates.select import facts, select
+from flambeau_inductor.templates.selected import Selected, way_of, with_product
 from flambeau_inductor.templates.tiles import candidates
 from torch import Tensor, fx
 from torch._subclasses import FakeTensorMode
@@ -71,8 +72,8 @@ def run(fn: Callable[..., Any], inputs: Sequence[Tensor], tile: Tile, folder: Pa
     buffers[output.buffer] = out  # type: ignore[union-attr]
     if tile.parts > 1:
         split = split_product(found, tile, dtypes, numels, "split", torch.device("cpu"))
-        sizes = split.buffer.layout.static()[0]
-        buffers[split.buffer.name] = torch.full(sizes, torch.nan)
+        sizes = split.kept[0].buffer.layout.static()[0]
+        buffers[split.kept[0].buffer.name] = torch.full(sizes, torch.nan)
         launch(split.kernels, buffers, folder)
         return out
     if tile.described:
@@ -144,6 +145,36 @@ def test_weights_in_row_major_order_are_read_where_they_are(tmp_path: Path) -> N
     assert not operands_of(single(program_of(fn, [x, w])).product, TILE)
     got = run(fn, [x, w], TILE, tmp_path)
     torch.testing.assert_close(got.double(), fn(x.double(), w.double()), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_weights_in_row_major_order_are_put_in_order_first(parts: int, tmp_path: Path) -> None:
+    x, w, _ = operands((2, 16, 6, 5), (24, 16, 3, 2), torch.float16)
+    w = w.contiguous()
+
+    def fn(x: Tensor, w: Tensor) -> Tensor:
+        return torch.relu(F.conv2d(x, w, padding=1))
+
+    program = program_of(fn, [x, w])
+    found = single(program)
+    way = way_of(program, found, Tile(16, 16, 16, 4, 2, parts=parts, described=True))
+    assert len(way.loops) == len(way.kernels) == 1 + parts and "d0.load" in way.kernels[1].source
+    selected = Selected(program)
+    with_product(selected, found, way)
+    sound(selected.program)
+    names = {b.name: b.layout.static() for b in selected.program.buffers}
+    buffers = {b.name: t for b, t in zip(program.inputs, (x, w), strict=True)}
+    for kernel in way.kernels:
+        for name in kernel.arguments:
+            wide = torch.float32 if name.endswith("_sums") else torch.float16
+            shape, stride, _ = names[name]
+            new = torch.empty_strided(shape, stride, dtype=wide).fill_(torch.nan)
+            buffers.setdefault(name, new)
+    launch(way.kernels, buffers, tmp_path)
+    (output,) = program.outputs
+    got = buffers[output.buffer]  # type: ignore[union-attr]
+    exact = fn(x.double(), w.double())
+    torch.testing.assert_close(got.double(), exact, rtol=2e-3, atol=2e-3)
 
 
 def test_channels_of_wider_images_and_values_that_are_not_finite(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_parts_of_the_inner_dimension(added: bool, tmp_path: Path) -> None:
     found = Found(product, epilogue, "p", 0, 1)
     tile = Tile(16, 16, 32, 4, 2, parts=3)
     split = split_product(found, tile, *facts(buffers, F32), "split", torch.device("cpu"))
-    buffers[split.buffer.name] = torch.full((3, m, n), torch.nan)
+    buffers[split.kept[0].buffer.name] = torch.full((3, m, n), torch.nan)
     launch(split.kernels, buffers, tmp_path)
     expected = (2 * (a @ b) + (0.5 * bias if added else 0)).relu() + res
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-3)

@@ -1,6 +1,6 @@
 """A product whose inner dimension several programs share.
 
-In: a `Found` product and a tile with parts. Out: `Split`: the kernel that leaves each part's sums
+In: a `Found` product and a tile with parts. Out: `Several`: the kernel that leaves each part's sums
 in memory, and the loop that adds them up and goes on as the epilogue does. Invariant: the parts
 are added in order, so that the result is the same every time.
 """
@@ -8,11 +8,11 @@ are added in order, so that the result is the same every time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
+from flambeau_inductor.codegen.triton.kernel import generate
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -27,37 +27,14 @@ from flambeau_inductor.ir.loops import (
     ValueId,
 )
 from flambeau_inductor.ir.operands import renumbered
-from flambeau_inductor.ir.program import Alloc, Buffer, Free, Layout, Program, RunLoop
+from flambeau_inductor.ir.program import Buffer, Layout
 from flambeau_inductor.schedule.axes import normalised
 from flambeau_inductor.templates.epilogue import Epilogue
 from flambeau_inductor.templates.matmul import partial_kernel
 from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.products import Found
+from flambeau_inductor.templates.several import Kept, Several
 from flambeau_inductor.templates.tiles import Tile
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """`buffer` holds the sums of the parts between the two `loops`, whose `kernels` these are."""
-
-    buffer: Buffer
-    loops: tuple[Loop, Loop]
-    kernels: tuple[TritonKernel, TritonKernel]
-
-    def within(self, program: Program) -> Program:
-        """The program, which runs the loops, with the memory of the parts around them."""
-        steps: list[object] = []
-        for step in program.steps:
-            if isinstance(step, RunLoop) and step.loop is self.loops[0]:
-                steps.append(Alloc(self.buffer.name))
-            steps.append(step)
-            if isinstance(step, RunLoop) and step.loop is self.loops[1]:
-                steps.append(Free(self.buffer.name))
-        return replace(
-            program,
-            steps=tuple(steps),  # type: ignore[arg-type]
-            buffers=(*program.buffers, self.buffer),
-        )
 
 
 def split_product(
@@ -67,7 +44,7 @@ def split_product(
     numels: Mapping[str, int],
     name: str,
     device: torch.device,
-) -> Split:
+) -> Several:
     """The two kernels of a product in parts.
 
     Raises:
@@ -89,7 +66,8 @@ def split_product(
     told = Loop(name, (Axis("x0", tile.parts * m * n),), (), body)
     second = _rest(found.product, found.epilogue, partials, tile.parts, f"{name}_rest")
     kernel = generate(second, dtypes, numels)
-    return Split(Buffer(partials, layout), (told, second), (first, kernel))
+    between = Kept(Buffer(partials, layout), 0, 1)
+    return Several((between,), (told, second), (first, kernel), (name,))
 
 
 def _rest(product: Product, epilogue: Epilogue, partials: str, parts: int, name: str) -> Loop:

@@ -25,20 +25,20 @@ from flambeau_inductor.templates.bench import Bench, Run, in_order
 from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import backward_blocks
-from flambeau_inductor.templates.parts import Split
 from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.products import Found
 from flambeau_inductor.templates.selected import (
     Selected,
-    Way,
     facts,
     way_of,
     with_attention,
     with_backward,
     with_product,
 )
+from flambeau_inductor.templates.several import Several
 from flambeau_inductor.templates.tiles import Tile, candidates
 from flambeau_inductor.templates.tilings import alternatives
+from flambeau_inductor.templates.weights import reordered
 
 LIBRARY = "library"
 LEAST_POINTS = 1 << 20
@@ -52,7 +52,8 @@ def tiles_of(product: Product, described: bool) -> list[Tile]:
     item = product.dtype.itemsize
     first = known.tile_of(product)
     some = candidates(m, n, k, batch, item, described=described, runs=runs)
-    fit = [t for t in some if not t.described or operands_of(product, t)]
+    read = reordered(product, "weights") or product
+    fit = [t for t in some if not t.described or operands_of(read, t)]
     return fit if first is None else [first, *(t for t in fit if t != first)]
 
 
@@ -61,7 +62,7 @@ def race_product(
 ) -> None:
     program = selected.program
     dtypes, numels = facts(program)
-    ways: dict[str, Way] = {}
+    ways: dict[str, Several] = {}
     for tile in tiles_of(found.product, described):
         try:
             ways[tile.name] = way_of(program, found, tile)
@@ -69,15 +70,15 @@ def race_product(
             return
     if not ways:
         return
-    key = _key("product", device, [_text(way) for way in ways.values()], found.product.sizes)
+    texts = [_text(way.kernels) for way in ways.values()]
+    key = _key("product", device, texts, found.product.sizes)
 
     def racing() -> Sequence[Candidate]:
         layouts = {b.name: b.layout for b in program.buffers}
-        for way in ways.values():
-            if isinstance(way, Split):
-                layouts[way.buffer.name] = way.buffer.layout
+        kept = [each.buffer for way in ways.values() for each in way.kept]
+        layouts |= {buffer.name: buffer.layout for buffer in kept}
         bench = Bench(layouts, tuner.budget, selected.library)
-        kernels = [kernel for way in ways.values() for kernel in _kernels(way)]
+        kernels = list({k.name: k for way in ways.values() for k in way.kernels}.values())
         call = program.steps[found.call]
         assert isinstance(call, Extern)
         library: list[Run] = [bench.call(call)]
@@ -90,7 +91,7 @@ def race_product(
         if found.reader is not None:
             library.append(runs["reader"])
         rows = {
-            name: Candidate(name, in_order(*(runs[k.name] for k in _kernels(way))))
+            name: Candidate(name, in_order(*(runs[k.name] for k in way.kernels)))
             for name, way in ways.items()
         }
         rows[LIBRARY] = Candidate(LIBRARY, in_order(*library))
@@ -201,15 +202,11 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
         selected.kernels[loop.name] = kernels[winner]
 
 
-def _kernels(way: Way) -> tuple[TritonKernel, ...]:
-    return way.kernels if isinstance(way, Split) else way
-
-
-def _text(way: Way) -> str:
+def _text(kernels: Sequence[TritonKernel]) -> str:
     """What decides how fast it is, without names."""
     return "\n".join(
         kernel.source.replace(kernel.name, "kernel") + repr((kernel.constants, kernel.programs))
-        for kernel in _kernels(way)
+        for kernel in kernels
     )
 
 

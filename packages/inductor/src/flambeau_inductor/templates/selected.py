@@ -12,20 +12,18 @@ from math import prod
 
 import torch
 
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.templates.attentions import FoundAttention, touching
 from flambeau_inductor.templates.backwards import FoundBackward
 from flambeau_inductor.templates.matmul import product_kernel
-from flambeau_inductor.templates.parts import Split, split_product
+from flambeau_inductor.templates.parts import split_product
 from flambeau_inductor.templates.products import Found, fused_steps
+from flambeau_inductor.templates.several import Several
 from flambeau_inductor.templates.tiles import Tile
-
-Way = tuple[TritonKernel, ...] | Split
-"""The kernels of a product."""
+from flambeau_inductor.templates.weights import copy_of, reordered
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ def facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
     return dtypes, numels
 
 
-def way_of(program: Program, found: Found, tile: Tile) -> Way:
+def way_of(program: Program, found: Found, tile: Tile) -> Several:
     """The kernels of a product with such tiles.
 
     Raises:
@@ -63,30 +61,44 @@ def way_of(program: Program, found: Found, tile: Tile) -> Way:
     """
     dtypes, numels = facts(program)
     name = f"{found.result}_{tile.name}"
+    device = next(b.layout.device for b in program.buffers if b.name == found.result)
+    copy = f"{found.result}_weights"  # the same for all tiles
+    product = reordered(found.product, copy)
+    if product is not None:
+        dtypes[copy], numels[copy] = product.dtype, product.sizes[2] * product.sizes[3]
+        buffer, loop = copy_of(found.product, copy, device)
+        copying = generate(loop, dtypes, numels)
+        rest = _kernels(replace(found, product=product), tile, dtypes, numels, name, device)
+        return rest.after(buffer, loop, copying, 0)
+    return _kernels(found, tile, dtypes, numels, name, device)
+
+
+def _kernels(
+    found: Found,
+    tile: Tile,
+    dtypes: dict[str, torch.dtype],
+    numels: dict[str, int],
+    name: str,
+    device: torch.device,
+) -> Several:
     if tile.parts > 1:
-        device = next(b.layout.device for b in program.buffers if b.name == found.result)
         return split_product(found, tile, dtypes, numels, name, device)
-    return (product_kernel(found.product, found.epilogue, tile, dtypes, numels, name),)
-
-
-def with_product(selected: Selected, found: Found, way: Way) -> None:
-    """Put the kernels of a product in the place of a call, and of the loop behind it."""
-    program = selected.program
-    loops: tuple[Loop, ...]
-    if isinstance(way, Split):
-        loops = way.loops
-        selected.program = way.within(fused_steps(program, found, loops))
-        selected.kernels[loops[0].name] = way.kernels[0]
-        return
-    kernel = way[0]
+    kernel = product_kernel(found.product, found.epilogue, tile, dtypes, numels, name)
     if found.reader is None:
-        read = [name for name in kernel.arguments if name != found.result]
+        read = [each for each in kernel.arguments if each != found.result]
         points = prod(found.product.outer)
         loop = touching(kernel.name, read, [found.result], points, found.product.dtype)
     else:
         loop = replace(found.epilogue.loop, name=kernel.name)
-    selected.program = fused_steps(program, found, (loop,))
-    selected.kernels[loop.name] = kernel
+    return Several((), (loop,), (kernel,), (kernel.name,))
+
+
+def with_product(selected: Selected, found: Found, way: Several) -> None:
+    """Put the kernels of a product in the place of a call, and of the loop behind it."""
+    selected.program = way.within(fused_steps(selected.program, found, way.loops))
+    for kernel in way.kernels:
+        if kernel.name in way.templates:
+            selected.kernels[kernel.name] = kernel
 
 
 def with_attention(selected: Selected, found: FoundAttention, kernel: TritonKernel) -> None:
