@@ -11,16 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.columns import by_rows, each_column, refer_saved, rows_at_once
 from flambeau_inductor.codegen.cpp.dtypes import literal
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.plan import Plan, cost
 from flambeau_inductor.codegen.cpp.reductions import accumulator_of
 from flambeau_inductor.codegen.cpp.text import Text
-from flambeau_inductor.codegen.cpp.traffic import fetched_ahead
+from flambeau_inductor.codegen.cpp.traffic import fetched_ahead, fetched_down
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import Part, Reduce, Scan, Store, ValueId
@@ -32,10 +34,6 @@ SCANS = {"sum": ("add", 0), "prod": ("mul", 1), "logsumexp": ("log_add_exp", -ma
 BLOCK_STEPS = 64
 # a nest shorter than this is summed directly
 DIRECT_STEPS = 128
-# vectors of a tile whose accumulators are registers
-MOST_UNROLLED = 4
-# instructions of a loop that is short enough to be repeated
-SHORT_BODY = 24
 # pieces that a split row is cut into
 CHUNKS = 64
 
@@ -94,22 +92,6 @@ def _emit_columns(
     return [name for name, _ in made]
 
 
-@contextmanager
-def each_column(plan: Plan, text: Text, tile: int) -> Iterator[None]:
-    """A loop over the vectors of a tile."""
-    if tile <= MOST_UNROLLED and len(plan.loop.body) <= SHORT_BODY:
-        text(f"#pragma GCC unroll {tile}")
-    with text.block(f"for (int u = 0; u < {tile}; ++u)"):
-        text(f"const long {plan.vector} = t + u * {plan.width};")
-        yield
-
-
-def refer_saved(text: Text, saved: Sequence[str]) -> None:
-    """Inside `each_column`: the row values of this column under their usual names."""
-    for name in saved:
-        text(f"const auto {name} = {name}s[u];")
-
-
 class _Pass:
     def __init__(self, plan: Plan, text: Text, values: Values, number: int) -> None:
         self.plan, self.text, self.values, self.number = plan, text, values, number
@@ -133,6 +115,7 @@ class _Pass:
         self.kept: set[ValueId] = set()
         self.needed = self._needed()
         self.ahead = fetched_ahead(plan, values.dtype_of)
+        self.down = fetched_down(plan, values.dtype_of)
 
     def _length(self) -> int | Expr:
         return self.plan.length
@@ -304,17 +287,8 @@ class _Pass:
         r = self.plan.loop.r
         cascade = self._cascade_depth()
         if depth == len(r) and self.tile:
-            with self._each_column():
-                refer_saved(self.text, self.saved)
-                for value, scan in self._running():
-                    kind = self.values.type_of(scan.dtype, True)
-                    self.text(f"{kind}& c{value} = c{value}s[u];")
-                self._refer("a")
-                if cascade is not None:
-                    self._refer("b")
-                for level in range(len(r)):
-                    self._values_at(level)
-                self._innermost(cascade is not None)
+            with self._column(cascade):
+                self._row()
             return
         if depth == len(r):
             self._innermost(cascade is not None)
@@ -336,6 +310,27 @@ class _Pass:
         if cascade == depth:
             self._flush()
 
+    @contextmanager
+    def _column(self, cascade: int | None) -> Iterator[None]:
+        """A loop over the columns of a tile, with what is held for each of them."""
+        with self._each_column():
+            refer_saved(self.text, self.saved)
+            for value, scan in self._running():
+                kind = self.values.type_of(scan.dtype, True)
+                self.text(f"{kind}& c{value} = c{value}s[u];")
+            self._refer("a")
+            if cascade is not None:
+                self._refer("b")
+            yield
+
+    def _row(self) -> None:
+        """What is done for a row of a column."""
+        if self.down is not None:
+            self.values.fetch(self.down)
+        for level in range(len(self.plan.loop.r)):
+            self._values_at(level)
+        self._innermost(self._cascade_depth() is not None)
+
     def _flush(self) -> None:
         if self.tile:
             with self._each_column():
@@ -355,6 +350,13 @@ class _Pass:
         if var == self.plan.vector:
             with self.text.block(""):
                 self._vector_loop(depth, low, high)
+            return
+        rows = rows_at_once(self.plan, self.tile)
+        if depth == len(self.plan.loop.r) - 1 and rows > 1:
+            cascade = self._cascade_depth()
+            with self.text.block(""):
+                column = partial(self._column, cascade)
+                by_rows(self.text, var, (low, high), rows, column, self._row)
             return
         with self.text.block(f"for (long {var} = {low}; {var} < {high}; ++{var})"):
             if not self.tile:

@@ -39,6 +39,9 @@ FAR = 512 << 10
 FETCHED = 4 << 20
 """Bytes from which the rows of a loop do not wait in a cache by themselves."""
 
+DOWN = 8
+"""Rows between the one that columns are at and the one that is fetched for them."""
+
 DtypeOf = Callable[[str], torch.dtype]
 
 
@@ -105,6 +108,26 @@ def fetched_ahead(plan: Plan, dtype_of: DtypeOf) -> Ahead | None:
     if row * prod(plan.sizes[a.var] for a in loop.x) < FETCHED or (AHEAD + 1) * row > FAR:
         return None
     return Ahead(level, tuple(loads.values()), axis, AHEAD, (AHEAD + 1) * row <= NEAR)
+
+
+def fetched_down(plan: Plan, dtype_of: DtypeOf) -> Ahead | None:
+    """What columns that are taken side by side read a few rows further down."""
+    loop = plan.loop
+    if not loop.r or plan.vector is None or plan.vector == loop.r[-1].var:
+        return None
+    axis = loop.r[-1].var
+    loads: dict[tuple[str, object], ValueId] = {}
+    for position, instr in enumerate(loop.body):
+        if not isinstance(instr, Load) or instr.mask is not None or axis not in instr.index.vars:
+            continue
+        if any(v.startswith("%") for v in instr.index.vars):
+            continue
+        size = dtype_of(instr.buffer).itemsize * prod(
+            plan.sizes[a.var] for a in plan.axes if a.var in instr.index.vars
+        )
+        if size >= FETCHED and lane_step(instr.index, plan.vector, plan.width) == 1:
+            loads.setdefault((instr.buffer, instr.index), position)
+    return Ahead(0, tuple(loads.values()), axis, DOWN, True) if loads else None
 
 
 def _elements(plan: Plan, level: int) -> list[ValueId]:
