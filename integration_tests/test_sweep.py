@@ -1,5 +1,7 @@
 """The model sweep on a few models of each family; `python -m integration_tests.sweep` has all."""
 
+import argparse
+import json
 import os
 
 import pytest
@@ -8,11 +10,14 @@ import torch
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("timm", reason="timm is not installed")
 
+from benchmarks.sweep import keep_costs, latest
+from integration_tests.sweep.__main__ import choose, longest_first, run
 from integration_tests.sweep.cases import Case, Subject, families
 from integration_tests.sweep.forking import run_case
 from integration_tests.sweep.judging import Counts, judge
 from integration_tests.sweep.systems import captured
 from integration_tests.sweep.tables import markdown
+from integration_tests.sweep.transformers_recipes import RECIPES
 
 SOME = {
     "torchvision": ("resnet18", "mobilenet_v3_small"),
@@ -79,3 +84,41 @@ def test_a_child_that_dies_or_hangs_is_a_row(seconds, status):
     (row,) = run_case(Case("bad", "none", build), ["inference"], captured("eager"), seconds)
     assert row["status"] == status
     assert "| none | inference | 0 |" in markdown([row], "command")
+
+
+def test_what_takes_long_begins_first(tmp_path):
+    costs = tmp_path / "costs.json"
+    keep_costs([{"name": "quick", "seconds": 2.0}, {"name": "slow", "seconds": 90.0}], costs)
+    keep_costs([{"name": "quick", "seconds": 3.0}], costs)
+    assert json.loads(costs.read_text()) == {"quick": 3.0, "slow": 90.0}
+    cases = [Case(name, "none", dict) for name in ("quick", "new", "slow")]
+    assert [case.name for case in longest_first(cases, costs)] == ["slow", "new", "quick"]
+
+
+def test_a_sweep_that_was_cut_is_resumed(tmp_path, monkeypatch):
+    cases = [Case(name, "torchvision", lambda: subject(Breaking())) for name in "abc"]
+    monkeypatch.setattr("integration_tests.sweep.__main__.families", lambda: _only(cases))
+    rows = tmp_path / "rows.jsonl"
+    arguments = argparse.Namespace(
+        family=["torchvision"], only=None, every=False, limit=2, part="1/1", skip=None, json=rows,
+        resume=True, order=tmp_path / "none", modes=["inference"], timeout=60.0, jobs=2,
+        seconds=None,
+    )  # fmt: skip
+    run(arguments, captured("eager"))
+    assert sorted(row["name"] for row in latest([rows])) == ["a", "b"]
+    arguments.limit = None
+    assert [case.name for case in choose(arguments)] == ["c"]
+    run(arguments, captured("eager"))
+    assert [row["status"] for row in latest([rows])] == ["breaks"] * 3
+
+
+def _only(cases):
+    return {"torchvision": lambda every: cases}
+
+
+def test_recipes_name_classes_and_draw_inputs():
+    for name, recipe in RECIPES.items():
+        drawn = recipe.draw()
+        assert name.isidentifier() and drawn
+        tensors = [value for value in drawn.values() if isinstance(value, torch.Tensor)]
+        assert tensors and all(tensor.numel() for tensor in tensors), name
