@@ -45,6 +45,10 @@ class Limits:
     """Loops over at most so many points are joined even if they share nothing: a launch costs
     more than they do."""
 
+    recompute_on: tuple[str, ...] = ("cuda",)
+    """Types of devices on which loops compute what another loop computes too, rather than read it,
+    where that moves less memory."""
+
     split_on: tuple[str, ...] = ("cuda",)
     """Types of devices on which long rows are split (a CPU's threads share them out themselves)."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[Any, int] = {
     torch.conv1d: 1,
     torch.conv2d: 2,
     torch.conv3d: 3,

@@ -61,8 +61,8 @@ from flambeau_inductor.schedule.plan import (
 )
 
 
-def plan(graph: TensorGraph, limits: Limits) -> Plan:
-    """Decide what gets memory."""
+def plan(graph: TensorGraph, limits: Limits, again: frozenset[Node] = frozenset()) -> Plan:
+    """Decide what gets memory; values of `again` only where somebody outside of loops sees them."""
     made = Plan(graph, list(graph.order))
     for output in graph.outputs:
         made.outputs.append(_plan_output(made, output))
@@ -80,7 +80,7 @@ def plan(graph: TensorGraph, limits: Limits) -> Plan:
         if isinstance(item, Node) and isinstance(item.define, Scatter):
             made.anchors.update((item, item.define.base))
             graph.strides[item.define.base] = graph.stride_of(item)
-    _choose_anchors(made, limits)
+    _choose_anchors(made, limits, again)
     return made
 
 
@@ -284,7 +284,7 @@ class _Cost:
     loads: frozenset[Node] = frozenset()
 
 
-def _choose_anchors(made: Plan, limits: Limits) -> None:
+def _choose_anchors(made: Plan, limits: Limits, again: frozenset[Node]) -> None:
     readers: dict[Node, list[Node]] = {}
     for item in made.order:
         if isinstance(item, Node) and not isinstance(item.define, View):
@@ -298,7 +298,8 @@ def _choose_anchors(made: Plan, limits: Limits) -> None:
         if isinstance(item.define, Reduction | Scan):
             made.anchors.add(item)
         cost = _cost(item, costs)
-        if not made.has_memory(item) and _worth_memory(item, cost, readers, limits):
+        wanted = not made.has_memory(item) and item not in again
+        if wanted and _worth_memory(item, cost, readers, limits):
             made.anchors.add(item)
         costs[item] = _Cost(0, 0, frozenset((item,))) if made.has_memory(item) else cost
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.ir.tensors import TensorGraph
 from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.again import computed_again, moved
 from flambeau_inductor.schedule.assemble import assemble
 from flambeau_inductor.schedule.fuse import Merge, Refusal, fuse
 from flambeau_inductor.schedule.realise import plan
@@ -41,5 +42,11 @@ def schedule_with_reasons(
     """`schedule`, with the reason for each refused fusion; at most `fuel` are made."""
     planned = plan(graph, limits)
     steps, refusals, merges = fuse(planned, limits, fuel)
+    again = computed_again(planned, steps, limits)
+    if again:
+        other = plan(graph, limits, again)
+        fused = fuse(other, limits, fuel)
+        if moved(other, fused[0]) < moved(planned, steps):
+            planned, (steps, refusals, merges) = other, fused
     program = assemble(planned, steps, name or graph.name, limits)
     return Schedule(program, tuple(refusals), tuple(merges))

@@ -1,8 +1,8 @@
 """Do two groups meet the elements of a tensor in the same order?
 
-In: two groups, and a tensor that both read. Out: whether a point of their joint space would read one
-element for both. Invariant: looked at in a few points, it may say yes where it is no, and then only
-the score of a fusion is too high: what is computed does not depend on it.
+In: two groups, and a tensor that both read. Out: whether a point of their joint space would read
+one element for both. Invariant: looked at in a few points, it may say yes where it is no, and then
+only the score of a fusion is too high: what is computed does not depend on it.
 
 Groups of equally many points can share a loop whatever they compute. If one goes through a tensor
 by rows and the other by columns nothing is read once instead of twice, and the addresses of one of

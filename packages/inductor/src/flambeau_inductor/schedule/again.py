@@ -1,0 +1,106 @@
+"""Values of a GPU that are computed again by their readers, rather than written and read.
+
+In: a plan and its loops. Out: values that need no memory after all. Invariant: each of them is a
+pointwise function of what its readers can read anyway; whether a plan without memory for them moves
+less is for the caller to compare.
+
+A value with several readers gets memory where computing it is expensive, before it is known which
+of them share its loop. On a GPU a loop takes as long as its memory does: to write a value of 32
+bits and read it again takes longer than any function of a value of 16 bits.
+"""
+
+from __future__ import annotations
+
+from flambeau_inductor.indexing import hint
+from flambeau_inductor.ir.tensors import Call, Node, Pointwise
+from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.anchors import Anchor
+from flambeau_inductor.schedule.legal import Group
+from flambeau_inductor.schedule.plan import Operand, Plan, operands_of
+
+MOST_OPS = 40
+"""Operations that a reader may do once more."""
+
+Steps = list[Group | Call]
+
+
+def computed_again(plan: Plan, steps: Steps, limits: Limits) -> frozenset[Node]:
+    """Values whose readers had better compute them."""
+    groups = [step for step in steps if isinstance(step, Group)]
+    needed, readers = _seen_outside(plan), _readers(groups)
+    return frozenset(
+        anchor.node
+        for group in groups
+        for anchor in group.members
+        if anchor.node not in needed
+        and _is_cheap(anchor, limits)
+        and _saves(plan, anchor, group, readers, needed)
+    )
+
+
+def moved(plan: Plan, steps: Steps) -> int:
+    """Bytes that the loops read and write."""
+    groups = [step for step in steps if isinstance(step, Group)]
+    needed, readers = _seen_outside(plan), _readers(groups)
+    total = 0
+    for group in groups:
+        own = group.nodes()
+        total += sum(size for node, size in group.reads.items() if node not in own)
+        total += sum(
+            _size(node)
+            for node in own
+            if node in needed or any(other is not group for other in readers.get(node, ()))
+        )
+    return total
+
+
+def _readers(groups: list[Group]) -> dict[Node, list[Group]]:
+    """The loops that read each value."""
+    readers: dict[Node, list[Group]] = {}
+    for group in groups:
+        for node in group.reads:
+            readers.setdefault(node, []).append(group)
+    return readers
+
+
+def _size(node: Node) -> int:
+    return hint(node.numel) * node.dtype.itemsize
+
+
+def _is_cheap(anchor: Anchor, limits: Limits) -> bool:
+    node = anchor.node
+    pointwise = isinstance(node.define, Pointwise) and node.device.type in limits.recompute_on
+    return pointwise and anchor.ops <= MOST_OPS and all(isinstance(n, int) for n in node.shape)
+
+
+def _saves(
+    plan: Plan, anchor: Anchor, group: Group, readers: dict[Node, list[Group]], needed: set[Node]
+) -> bool:
+    """Whether the other loops that read a value read little more if they compute it."""
+    node = anchor.node
+    others = [other for other in readers.get(node, ()) if other is not group]
+    if not others or any(other.numel > node.numel for other in others):
+        return False
+    for source in anchor.reads:
+        kept = source not in plan.anchors or source in needed
+        if not kept and all(other is group for other in readers[source]):
+            return False  # it would need memory instead
+    saved, added = _size(node) * (1 + len(others)), 0
+    for other in others:
+        own = other.nodes()
+        added += sum(
+            _size(source)
+            for source in anchor.reads
+            if source not in other.reads and source not in own
+        )
+    return 2 * added <= saved
+
+
+def _seen_outside(plan: Plan) -> set[Node]:
+    """What library calls, checks and callers see: it has memory in any case."""
+    seen = {operand.node for operand in plan.outputs if isinstance(operand, Operand)}
+    seen.update(plan.checks)
+    for item in plan.order:
+        if isinstance(item, Call):
+            seen.update(operands_of(plan, item))
+    return seen
