@@ -15,13 +15,16 @@ import torch
 
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import dynamic_dims, static_dims
+from flambeau_capture.resuming import CALLEE
 from flambeau_capture.shapes import LARGEST
 from flambeau_capture.source import (
+    Attr,
     ClosureCell,
     Default,
     Free,
     Global,
     GlobalOf,
+    Held,
     InstanceAttr,
     Item,
     KwDefault,
@@ -113,7 +116,7 @@ class Dynamics:
         kind = "floats" if isinstance(value, float) else "integers"
         if not self._allowed(code) or kind not in self._taken:
             return False
-        if not all(isinstance(step, _PLAIN_STEPS) for step in source.path()):
+        if not (all(_is_plain(step) for step in source.path()) or _of_class(source)):
             return False
         name = source.name()
         if any(isinstance(step, NextItem) for step in source.path()):
@@ -149,6 +152,20 @@ class Dynamics:
         elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
             known[name] = None  # what it is a part of is replaced
         return known[name] is None
+
+
+def _is_plain(step: Source) -> bool:
+    """Whether a step runs none of the program's code; the parts of a waiting frame are such."""
+    waiting = isinstance(step, Attr) and step.attribute in ("func", "args", "keywords")
+    return isinstance(step, _PLAIN_STEPS) or (waiting and step.root() == Local(CALLEE))
+
+
+def _of_class(source: Source) -> bool:
+    """Whether it is an attribute of a class, which is read as `type` reads it."""
+    if not isinstance(source, Attr) or not isinstance(source.base, Held):
+        return False
+    owner = source.base.object
+    return isinstance(owner, type) and type(owner).__getattribute__ is type.__getattribute__
 
 
 def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:

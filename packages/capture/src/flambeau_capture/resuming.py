@@ -11,6 +11,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+#: the variable of a resume function that holds the rest of the frame that its own has called
+CALLEE = "___callee"
+
 
 class Completed:
     """The unsupported instruction of an inlined function is done, and raised nothing.

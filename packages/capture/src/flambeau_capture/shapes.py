@@ -70,6 +70,21 @@ class Shapes:
     def graph_is_empty(self) -> bool:
         return self._graph.is_empty()
 
+    def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
+        """What Python computes an integer by, of integers that the program holds; None for what is
+        computed of sizes, or by more than sums and products."""
+        expr = compat.expression(number)
+        symbols = sorted(expr.free_symbols, key=str)
+        places = [self._places.get(symbol) for symbol in symbols]
+        if not symbols or not _is_polynomial(expr):
+            return None
+        if any(place is None or place.what != "VALUE" for place in places):
+            return None
+        names = {symbol: f"n{index}" for index, symbol in enumerate(symbols)}
+        text = f"lambda {', '.join(names.values())}: {expr.xreplace(_renamed(names))}"
+        compute: Callable[..., int] = eval(compile(text, "<flambeau number>", "eval"))
+        return compute, tuple(place.source for place in places if place is not None)
+
     # -- what comes in --------------------------------------------------------------------------
 
     def tensor(
@@ -320,3 +335,16 @@ class Shapes:
         if place is None or place.what == "STRIDE":
             return None
         return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
+
+
+def _renamed(names: Mapping[Any, str]) -> dict[Any, Any]:
+    """Symbols by symbols of other names."""
+    return {symbol: type(symbol)(name) for symbol, name in names.items()}
+
+
+def _is_polynomial(expr: Any) -> bool:
+    """Whether an expression is made of sums and products of integers, which Python computes as
+    torch's symbols do."""
+    if expr.is_Add or expr.is_Mul:
+        return all(_is_polynomial(part) for part in expr.args)
+    return bool(expr.is_Symbol or expr.is_Integer)

@@ -255,11 +255,11 @@ def _():
 @pair("FB0019")
 def _():
     class Counted:
-        calls = 0
+        pass
 
     def broken(t):
         t = t + 1
-        Counted.calls = 3
+        Counted.calls = 3  # the class has had no attribute of the name
         return t * 2
 
     def edited(t):

@@ -22,9 +22,9 @@ from flambeau_capture.bytecode.flow import remove_dead_code
 from flambeau_capture.emit.level import Host, Level, following, passing, resumption, waits
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.native import native
-from flambeau_capture.emit.resume import CALLEE, INSTEAD, Callee, as_function, stack_names
+from flambeau_capture.emit.resume import INSTEAD, Callee, as_function, stack_names
 from flambeau_capture.emit.stack import Slot, leave_stack, push_stack
-from flambeau_capture.resuming import Completed, is_completed
+from flambeau_capture.resuming import CALLEE, Completed, is_completed
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.tuples import TupleValue
 

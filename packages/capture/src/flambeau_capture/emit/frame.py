@@ -26,10 +26,11 @@ from flambeau_capture.emit.chain import DONE, Plan, make_plan, parts_of, returne
 from flambeau_capture.emit.level import Host, Level, following, waits
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.native import native
-from flambeau_capture.emit.resume import CALLEE, INSTEAD, Callee
+from flambeau_capture.emit.resume import INSTEAD, Callee
 from flambeau_capture.emit.stack import Slot, enter_handler
 from flambeau_capture.emit.writer import Writer, without_unused_temporaries
 from flambeau_capture.graph import GraphInput
+from flambeau_capture.resuming import CALLEE
 from flambeau_capture.source import Local
 from flambeau_capture.values.base import Value
 from flambeau_capture.values.tuples import TupleValue

@@ -17,7 +17,6 @@ from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.resume import (
-    CALLEE,
     INSTEAD,
     Callee,
     Resumption,
@@ -26,7 +25,7 @@ from flambeau_capture.emit.resume import (
     stack_names,
 )
 from flambeau_capture.emit.stack import Slot, Slots, leave_stack, left
-from flambeau_capture.resuming import Continue, drive
+from flambeau_capture.resuming import CALLEE, Continue, drive
 from flambeau_capture.values.base import IteratorValue, Value
 
 

@@ -19,14 +19,13 @@ from flambeau_capture.bytecode.flow import covering, remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.liveness import live_locals
 from flambeau_capture.emit.stack import Slot, Slots, push_stack
-from flambeau_capture.resuming import drive
+from flambeau_capture.resuming import CALLEE, drive
 
 _VARIADIC = 0x04 | 0x08
 _GENERATOR_LIKE = 0x20 | 0x80 | 0x200
 _NESTED = 0x10
 _LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
 
-CALLEE = "___callee"
 INSTEAD = "___instead"
 
 

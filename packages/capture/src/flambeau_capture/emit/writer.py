@@ -153,6 +153,13 @@ class Writer:
             self.load(arg)
         self.body += spelling.call(len(args))
 
+    def call_with_sources(self, fn: Callable[..., Any], sources: Sequence[Source]) -> None:
+        """Push `fn` of what the program holds at sources."""
+        self.body += spelling.callable_from(spelling.load_const(fn))
+        for source in sources:
+            self.load_source(source)
+        self.body += spelling.call(len(sources))
+
     def call_top(self, fn: Callable[[Any], Any]) -> None:
         """Replace the top of the stack, x, by `fn(x)`."""
         name = self._temporary()

@@ -140,6 +140,17 @@ def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
     return answer
 
 
+def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | None:
+    """What the program has set on the class where an attribute is found, or on one before it."""
+    for owner in mro:
+        found: Value | None = getattr(tx.heap.find(owner), "written", {}).get(name)
+        if found is not None:
+            return found
+        if name in owner.__dict__:
+            return None
+    return None
+
+
 def class_attribute(
     tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
 ) -> Value:
@@ -153,6 +164,9 @@ def class_attribute(
     owner = next((k for k in mro if name in k.__dict__), None)
     if after is not None:
         assume_bases(tx, python_class)
+    written = written_attribute(tx, mro, name)
+    if written is not None:
+        return written
     if owner is None:
         assume_entry(tx, python_class, name, None)
         tx.raise_error(

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
-from flambeau_capture.values.attributes import assume_entry
+from flambeau_capture.values.attributes import assume_entry, find_in_class, written_attribute
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
@@ -26,6 +26,7 @@ class ClassValue(Value):
     def __init__(self, python_class: type, source: Source | None = None) -> None:
         self.python_class = python_class
         self.source = source or Held(python_class, python_class.__name__)
+        self.written: dict[str, Value] = {}  # attributes that the program has set
 
     @property
     def cls(self) -> type:
@@ -89,6 +90,9 @@ class ClassValue(Value):
             return tx.wrap_new(type(python_class))
         if name == "__dict__":
             return ClassDict(self)
+        written = written_attribute(tx, python_class.__mro__, name)
+        if written is not None:
+            return written
         owner = next((k for k in python_class.__mro__ if name in k.__dict__), None)
         if owner is None:
             return self._from_metaclass(tx, name)
@@ -140,7 +144,24 @@ class ClassValue(Value):
             # a number for each handle, used in tables whose keys are guarded: taken at capture
             RemovableHandle.next_id += 1
             return
-        raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        found = find_in_class(self.python_class, name)
+        if found is None or not self._takes(name, found[1], value):
+            raise Break("FB0019", f"attribute {name!r} of {self.describe()} is set")
+        self.written[name] = value
+        tx.heap.changed(self)
+
+    def _takes(self, name: str, before: Any, value: Value) -> bool:
+        """Whether setting an attribute changes data that the class holds, and nothing else."""
+        python_class = self.python_class
+        plain = type(python_class).__setattr__ is type.__setattr__
+        data = not any(hasattr(kind, "__get__") for kind in (type(before), value.cls))
+        known = find_in_class(type(python_class), name) is None and not name.startswith("__")
+        return plain and data and known and not trusted_class(python_class)
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.written.items():
+            writer.call(setattr, [Constant(self.python_class), Constant(name), value])
+            writer.pop_top()
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.instantiate(self, args, kwargs)
@@ -183,13 +204,16 @@ class ClassDict(Value):
         return types.MappingProxyType
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return item.as_python() in self.owner.python_class.__dict__
+        name = item.as_python()
+        return name in self.owner.written or name in self.owner.python_class.__dict__
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         return BoundMethod(self, name)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         name = key.as_python()
+        if name in self.owner.written:
+            return self.owner.written[name]
         found = self.owner.python_class.__dict__.get(name, None)
         if name not in self.owner.python_class.__dict__:
             from flambeau_capture.values.dicts import raise_key_error

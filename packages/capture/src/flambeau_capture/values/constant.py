@@ -61,6 +61,10 @@ class Constant(Value):
     def cls(self) -> type:
         return type(self.value)
 
+    def is_known_to_be(self, obj: Any) -> bool:
+        """Whether it is an object; one that it is not now is not assumed to stay another."""
+        return self._value is obj and self.value is obj
+
     def describe(self) -> str:
         return f"Constant({self._value!r:.60})"
 

@@ -450,7 +450,7 @@ class ObjectValue(Value):
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
         own = getattr(self.real, "__dict__", {})
         return all(
-            isinstance(value, Constant) and name in own and own[name] is value.as_python()
+            isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
             for name, value in self.written.items()
         )
 

@@ -136,6 +136,9 @@ class SymbolValue(Constant):
             self._known.append(self._shapes.value(self.number))
         return self._known[0]
 
+    def is_known_to_be(self, obj: Any) -> bool:
+        return False
+
     @property
     def is_none(self) -> bool:
         return False  # without asking which number it is
@@ -167,8 +170,14 @@ class SymbolValue(Constant):
         if self.source is not None:
             writer.load_source(self.source)
             return
+        empty = self._shapes.graph_is_empty()
+        if empty and not self._known and isinstance(self.number, torch.SymInt):
+            computed = self._shapes.in_python(self.number)
+            if computed is not None:  # there is no graph that could compute it
+                writer.call_with_sources(*computed)
+                return
         argument = self.graph_argument()
-        if isinstance(argument, fx.Node) and not self._shapes.graph_is_empty():
+        if isinstance(argument, fx.Node) and not empty:
             writer.load_graph_output(argument)
         else:
             writer.load_const(self.value)
