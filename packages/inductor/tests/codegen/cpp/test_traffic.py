@@ -8,7 +8,13 @@ import pytest
 import torch
 from flambeau_inductor.codegen.cpp.kernel import emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
-from flambeau_inductor.codegen.cpp.traffic import STREAMED, fetched_ahead, streamed
+from flambeau_inductor.codegen.cpp.traffic import (
+    STREAMED,
+    fetched_ahead,
+    fetched_down,
+    fetched_squares,
+    streamed,
+)
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 
@@ -83,3 +89,30 @@ def test_fetching_changes_nothing(tmp_path: Path) -> None:
     run.run_loop(loop, buffers, tmp_path)
     want = torch.softmax(x.view(rows, columns).double(), -1).view(-1)
     assert (buffers["out"].double() - want).abs().max() < 1e-7
+
+
+def test_columns_fetch_their_rows(tmp_path: Path) -> None:
+    rows, columns = 1030, 1027
+    loop = loops.column_sum(rows, columns)
+    down = fetched_down(plan(loop, 64), lambda name: torch.float32)
+    assert down is not None and down.axis == loop.r[-1].var
+    assert fetched_down(plan(loops.column_sum(100, 600), 64), lambda name: torch.float32) is None
+    assert fetched_down(plan(loops.softmax(4096, 500), 64), lambda name: torch.float32) is None
+    x = torch.randn(rows, columns)
+    buffers = {"in0": x.flatten(), "out": run.poisoned(columns)}
+    run.run_loop(loop, buffers, tmp_path)
+    assert (buffers["out"] - x.double().sum(0)).abs().max() < 1e-4
+
+
+def test_transposes_fetch_squares(tmp_path: Path) -> None:
+    rows, columns = 1030, 1027
+    loop = loops.transpose_add(rows, columns)
+    planned = plan(loop, 64)
+    assert len(fetched_squares(planned, lambda name: torch.float32, "x0")) == 2
+    few = plan(loops.transpose_add(300, 200), 64)
+    assert not fetched_squares(few, lambda name: torch.float32, "x0")
+    given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
+    got = given | {"out": run.poisoned(rows * columns)}
+    run.run_loop(loop, got, tmp_path)
+    want = given["in0"].view(columns, rows).t() + given["in1"].view(rows, columns)
+    assert torch.equal(got["out"], want.flatten())

@@ -24,6 +24,7 @@ from flambeau_inductor.codegen.cpp.plan import (
     shared_axis,
 )
 from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.traffic import fetched_squares
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.ir.loops import Load, Part, Reduce, Store, ValueId
 
@@ -237,6 +238,8 @@ class _Nest:
             self.text(f"const long count = {rest} < {width} ? {rest} : {width};")
             for value in turned:
                 self.values.turn(value, var)
+            if loads := fetched_squares(self.plan, self.values.dtype_of, var):
+                self.values.fetch_squares(var, loads)
             with self.text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
                 self._after(depth)
         self.values.turned.clear()

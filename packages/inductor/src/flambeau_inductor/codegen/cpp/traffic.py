@@ -42,6 +42,9 @@ FETCHED = 4 << 20
 DOWN = 8
 """Rows between the one that columns are at and the one that is fetched for them."""
 
+SQUARES_AHEAD = 2
+"""Squares between the one that is turned and the one that is fetched."""
+
 DtypeOf = Callable[[str], torch.dtype]
 
 
@@ -128,6 +131,22 @@ def fetched_down(plan: Plan, dtype_of: DtypeOf) -> Ahead | None:
         if size >= FETCHED and lane_step(instr.index, plan.vector, plan.width) == 1:
             loads.setdefault((instr.buffer, instr.index), position)
     return Ahead(0, tuple(loads.values()), axis, DOWN, True) if loads else None
+
+
+def fetched_squares(plan: Plan, dtype_of: DtypeOf, var: str) -> tuple[ValueId, ...]:
+    """Loads of a transposition, whose lanes or points of `var` lie apart, of arrays that no cache
+    holds."""
+    found: dict[tuple[str, object], ValueId] = {}
+    for position, instr in enumerate(plan.loop.body):
+        if not isinstance(instr, Load) or instr.mask is not None or plan.vector is None:
+            continue
+        axes = [a.var for a in plan.axes if a.var in instr.index.vars]
+        if any(v not in axes for v in instr.index.vars) or not {var, plan.vector} <= set(axes):
+            continue
+        size = dtype_of(instr.buffer).itemsize * prod(plan.sizes[v] for v in axes)
+        if size >= FETCHED:
+            found.setdefault((instr.buffer, instr.index), position)
+    return tuple(found.values())
 
 
 def _elements(plan: Plan, level: int) -> list[ValueId]:

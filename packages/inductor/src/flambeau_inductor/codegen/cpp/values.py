@@ -6,7 +6,7 @@ Invariant: outside the lanes in use (`n`) nothing is read from or written to mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
@@ -18,7 +18,7 @@ from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.text import Text
-from flambeau_inductor.codegen.cpp.traffic import Ahead, streamed
+from flambeau_inductor.codegen.cpp.traffic import SQUARES_AHEAD, Ahead, streamed
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
 from flambeau_inductor.ir.loops import (
     RANDOM,
@@ -334,9 +334,32 @@ class Values:
             instr = self.plan.loop.body[value]
             if not isinstance(instr, Load):
                 raise CppUnsupported(f"{type(instr).__name__} reads no memory")
-            later = instr.index.substitute({ahead.axis: Var(ahead.axis) + ahead.rows})
-            where = f"{self.pointer(instr.buffer)} + {self.address(later)}"
-            self.text(f"__builtin_prefetch({where}, 0, {3 if ahead.near else 2});")
+            self._fetch(instr, {ahead.axis: Var(ahead.axis) + ahead.rows}, ahead.near)
+
+    def fetch_squares(self, var: str, loads: Sequence[ValueId]) -> None:
+        """Bring into a cache the squares that the lanes come to later, for points of `var` from
+        `{var}_t` on: of what is turned and of what is not, a vector for each `k`."""
+        lanes = self.plan.vector
+        if lanes is None:
+            raise CppUnsupported("squares are turned for lanes")
+        self.text(f"#pragma GCC unroll {self.width}")
+        with self.text.block(f"for (long k = 0; k < {self.width}; ++k)"):
+            for value in loads:
+                instr = self.plan.loop.body[value]
+                if not isinstance(instr, Load):
+                    raise CppUnsupported(f"{type(instr).__name__} reads no memory")
+                turned = value in self.turned
+                later, point = Var(lanes) + SQUARES_AHEAD * self.width, Var(f"{var}_t")
+                moved = {lanes: later + Var("k"), var: point} if turned else {}
+                self._fetch(instr, moved or {lanes: later, var: point + Var("k")}, near=False)
+
+    def _fetch(self, instr: Load, moved: dict[str, Expr], near: bool) -> None:
+        """Ask for the line that a load would read with some variables changed."""
+        ranges = {v: (0, 2**40) for m in moved.values() for v in m.vars}
+        index = to_c(instr.index.substitute(moved), {**self.plan.ranges, **ranges})
+        self.text(
+            f"__builtin_prefetch({self.pointer(instr.buffer)} + {index}, 0, {3 if near else 2});"
+        )
 
     # -- rows kept in cache -------------------------------------------------------------------
 
