@@ -19,6 +19,7 @@ __all__ = [
     "may_alias",
     "onednn_convolution",
     "onednn_linear",
+    "onednn_packed_linear",
     "out_names",
     "overload_of",
     "qualified_name",
@@ -104,6 +105,12 @@ def onednn_linear() -> OpOverload | None:
     """oneDNN's linear map of dense tensors; None where torch has none, or it is switched off."""
     found = _of_onednn("_linear_pointwise")
     return found[0] if found else None
+
+
+def onednn_packed_linear() -> tuple[OpOverload, OpOverload] | None:
+    """oneDNN's linear map with a packed weight, and what packs one; None as above."""
+    found = _of_onednn("_linear_pointwise", "_reorder_linear_weight")
+    return (found[0], found[1]) if found else None
 
 
 def onednn_convolution() -> tuple[OpOverload, OpOverload] | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
+import flambeau_inductor
+import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor._torch_compat import onednn_convolution
+import torch.nn.functional as F
+from flambeau_inductor import Options
+from flambeau_inductor._torch_compat import onednn_convolution, onednn_packed_linear
 from flambeau_inductor.runtime.operators import operator, with_packed_weight
-from flambeau_inductor.runtime.packed import PackedConvolution
+from flambeau_inductor.runtime.packed import PackedConvolution, PackedLinear
+from torch import fx
 
 pytestmark = pytest.mark.skipif(onednn_convolution() is None, reason="torch without oneDNN")
 
@@ -57,3 +63,48 @@ def test_each_wrapper_packs_its_own() -> None:
     assert operator(name) is not operator(name)
     with pytest.raises(LookupError):
         operator(with_packed_weight("aten.relu.default"))
+
+
+LINEAR = "mkldnn._linear_pointwise.default"
+needs_linear = pytest.mark.skipif(onednn_packed_linear() is None, reason="torch without oneDNN")
+
+
+@needs_linear
+@pytest.mark.parametrize("after", [("none", (), ""), ("gelu", (), "none")])
+def test_linear_maps_are_the_plain_operators(after: tuple[Any, ...]) -> None:
+    weight, bias = torch.randn(48, 32), torch.randn(48)
+    linear, plain = operator(with_packed_weight(LINEAR)), operator(LINEAR)
+    assert isinstance(linear, PackedLinear)
+    with torch.no_grad():
+        for rows in (8, 8, 5):  # packed, taken again, packed for another number of rows
+            x = torch.randn(rows, 32)
+            for given in (bias, None):
+                for seen in (weight, torch.randn(32, 48).t(), torch.randn(48, 64)[:, ::2]):
+                    got, want = linear(x, seen, given, *after), plain(x, seen, given, *after)
+                    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@needs_linear
+def test_rows_apart_and_weights_that_were_written_to() -> None:
+    linear, weight = PackedLinear(), torch.randn(48, 32)
+    x = torch.randn(9, 64)[:, ::2]
+    with torch.no_grad():
+        first = linear(x, weight, None, "none", (), "")
+        torch.testing.assert_close(first, x @ weight.t(), rtol=1e-5, atol=1e-5)
+        weight.mul_(2)
+        again = linear(x, weight, None, "none", (), "")
+    torch.testing.assert_close(again, first * 2)
+
+
+@needs_linear
+def test_frozen_weights_of_products_are_packed_through_views() -> None:
+    w, x = torch.randn(64, 48, 1, 1), torch.randn(1024, 48)
+    gm = flambeau_prims.lower(fx.symbolic_trace(lambda x, w: F.linear(x, w[:, :, 0, 0])), [x, w])
+    info = SimpleNamespace(kind="inference", name="g", static_inputs=(1,))
+    options = Options(freezing=True, products="onednn")
+    compiled = flambeau_inductor.compile(gm, [x, w], info, options)
+    assert with_packed_weight(LINEAR) in compiled.report.sources["wrapper.py"]
+    with torch.no_grad():
+        for _ in range(2):
+            want = F.linear(x, w[:, :, 0, 0])
+            torch.testing.assert_close(compiled([x, w])[0], want, rtol=1e-5, atol=1e-5)

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_inductor._torch_compat import overload_of
 from flambeau_inductor.runtime.draws import BERNOULLI, bernoulli
-from flambeau_inductor.runtime.packed import PackedConvolution, PackedOneDnn
+from flambeau_inductor.runtime.packed import PackedConvolution, PackedLinear, PackedOneDnn
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -104,6 +104,7 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
     "aten.convolution.default": PackedConvolution,
     "mkldnn._convolution_pointwise.default": PackedOneDnn,
+    "mkldnn._linear_pointwise.default": PackedLinear,
 }
 """Operators of which there is a form that keeps the weight, its second argument, packed."""
 

@@ -1,4 +1,4 @@
-"""Convolutions whose weights are brought into the library's own order once.
+"""Convolutions and linear maps whose weights are brought into the library's own order once.
 
 In: the arguments of `aten.convolution`, or of oneDNN's own. Out: its result. Invariant: a packed
 weight is used only with the tensor that it was made of, while that tensor has not been written to;
@@ -17,7 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_inductor._torch_compat import OpOverload, onednn_convolution, overload_of
+from flambeau_inductor._torch_compat import (
+    OpOverload,
+    onednn_convolution,
+    onednn_packed_linear,
+    overload_of,
+)
 
 IMAGE = 4
 
@@ -108,4 +113,25 @@ class PackedOneDnn:
         result: Tensor = self._compute(
             image, packed, bias, padding, stride, dilation, groups, *after
         )
+        return result
+
+
+class PackedLinear:
+    """Call it like oneDNN's linear map, which whoever compiled has chosen."""
+
+    def __init__(self) -> None:
+        found = onednn_packed_linear()
+        if found is None:
+            raise LookupError("oneDNN's linear map is missing here, or switched off")
+        self._compute, self._pack = found
+        self._packed: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+
+    def __call__(self, rows: Tensor, weight: Tensor, bias: Tensor | None, *after: Any) -> Tensor:
+        count = rows.shape[0]
+        key = (weight.data_ptr(), weight._version, weight.shape, weight.stride(), count)
+        found = self._packed.get(key)
+        if found is None:
+            packed: Tensor = self._pack(weight.contiguous(), count)
+            found = self._packed[key] = weight, packed  # as above
+        result: Tensor = self._compute(rows, found[1], bias, *after)
         return result

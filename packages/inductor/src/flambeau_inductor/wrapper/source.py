@@ -298,7 +298,7 @@ def _called(p: _Printer, target: str) -> str:
 def _unchanging_weight(p: _Printer, step: Extern) -> bool:
     """Whether the call has a form that keeps its weight packed, and the weight stays as it is."""
     weight = step.args[1] if step.target in PACKED else None
-    return isinstance(weight, Ref) and weight.layout is None and weight.buffer in p.unchanging
+    return isinstance(weight, Ref) and weight.buffer in p.unchanging
 
 
 def _result(p: _Printer, name: str | None, value: str) -> None:
