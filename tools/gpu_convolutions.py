@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.templates.select import LIBRARY
-from gpu_products import best, outcome
+from gpu_products import best, first, outcome
 from torch import Tensor, fx
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -28,24 +28,29 @@ CASES: tuple[Case, ...] = (
     (32, 3, 224, 64, 7, 2, 3, 1), (32, 64, 56, 64, 3, 1, 1, 1), (32, 64, 56, 256, 1, 1, 0, 1),
     (32, 128, 56, 128, 3, 2, 1, 1), (32, 256, 14, 256, 3, 1, 1, 1), (32, 512, 7, 512, 3, 1, 1, 1),
     (32, 512, 28, 1024, 1, 2, 0, 1), (8, 320, 64, 320, 3, 1, 1, 1), (8, 640, 32, 640, 3, 1, 1, 1),
-    (8, 256, 64, 256, 3, 1, 2, 2),
+    (8, 256, 64, 256, 3, 1, 2, 2), (8, 4, 64, 320, 3, 1, 1, 1),
+    # patches of ViT-B and of Swin
+    (32, 3, 224, 768, 16, 16, 0, 1), (32, 3, 224, 96, 4, 4, 0, 1),
 )  # fmt: skip
 
 
 @dataclass
 class Row:
     """Microseconds; `fused` is with a scale, a shift, a residual and relu behind the convolution
-    (in the same kernel, or in a loop behind the library's)."""
+    (in the same kernel, or in a loop behind the library's). `first` and `fused_first` are the
+    shares with the tile that the model of the machine prefers."""
 
     case: Case
     library: float
     template: float
     tile: str
     share: float
+    first: float
     fused_library: float
     fused: float
     fused_tile: str
     fused_share: float
+    fused_first: float
     error: float
     failed: dict[str, str]
 
@@ -77,8 +82,9 @@ def measure(case: Case, dtype: torch.dtype) -> Row:
     together, fused_tile = best(fused)
     library, apart = plain.seconds[LIBRARY], fused.seconds[LIBRARY]
     return Row(
-        case, library * 1e6, seconds * 1e6, tile, library / seconds,
-        apart * 1e6, together * 1e6, fused_tile, apart / together, off, dict(plain.failed),
+        case, library * 1e6, seconds * 1e6, tile, library / seconds, library / first(plain),
+        apart * 1e6, together * 1e6, fused_tile, apart / together, apart / first(fused),
+        off, dict(plain.failed),
     )  # fmt: skip
 
 
@@ -90,16 +96,21 @@ def main() -> int:
     """Measure all cases; the exit status is 1 where one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--cases", type=int, nargs="*", help="positions in CASES")
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
     given = parser.parse_args()
     rows: list[Row] = []
-    for case in CASES:
+    for number, case in enumerate(CASES):
+        if given.cases and number not in given.cases:
+            continue
         row = measure(case, DTYPES[given.dtype])
         rows.append(row)
         print(
             f"{'x'.join(map(str, case)):28s} library {row.library:4.0f} us, template"
-            f" {row.template:4.0f} us = {row.share:.0%} ({row.tile}), with more {row.fused:4.0f} us"
-            f" = {row.fused_share:.0%} of library and loop ({row.fused_tile}),"
+            f" {row.template:4.0f} us = {row.share:.0%} ({row.tile};"
+            f" {row.first:.0%} with the model's first), with more {row.fused:4.0f} us"
+            f" = {row.fused_share:.0%} of library and loop ({row.fused_tile};"
+            f" {row.fused_first:.0%}),"
             f" error {row.error:.1e}"
             + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
             flush=True,

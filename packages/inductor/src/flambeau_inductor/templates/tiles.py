@@ -94,20 +94,20 @@ DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
 """Rows, columns, depth, warps, stages and resident programs of tiles with descriptors."""
 
 WINDOWS: tuple[tuple[int, int, int, int, int, int], ...] = (
-    (128, 256, 64, 8, 3, 0),
-    (256, 128, 64, 8, 3, 0),
     (128, 128, 64, 8, 3, 0),
     (128, 128, 64, 4, 4, 0),
-    (256, 64, 64, 8, 3, 0),
+    (128, 256, 64, 8, 3, 0),
     (128, 64, 64, 4, 4, 0),
     (64, 128, 64, 4, 4, 0),
+    (256, 128, 64, 8, 3, 0),
+    (256, 64, 64, 8, 3, 0),
     (64, 64, 64, 4, 4, 0),
     (128, 64, 32, 4, 5, 0),
     (128, 32, 32, 4, 5, 0),
     (64, 32, 64, 4, 4, 0),
     (128, 16, 16, 4, 5, 0),
 )
-"""The same of tiles for convolutions, of which the weights alone are described."""
+"""The same for convolutions, of which the weights alone are described."""
 
 
 def candidates(
@@ -124,11 +124,12 @@ def candidates(
     """The `most` tiles that the model prefers; `parts` allows to share the inner dimension.
 
     With `described`, as many with descriptors and half as many without. `runs`: how many runs the
-    inner dimension of a convolution falls into.
+    inner dimension of a convolution falls into; of those, a third is without descriptors.
     """
     if runs:
-        found = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)[:most]
-        return (*found, *(replace(t, described=False) for t in found[: most // 2] if described))
+        first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)
+        again = [replace(tile, described=False) for tile in first[: most // 3] if described]
+        return (*first[: most - len(again)], *again)
     plain = [(*shape, 0) for shape in SHAPES]
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
@@ -164,7 +165,7 @@ def _best(
                 continue
             tile = Tile(rows, columns, depth, warps, stages, share, described, resident)
             found.append((seconds(tile, m, n, k, batch, itemsize, runs), tile))
-    found.sort(key=lambda pair: (pair[0], pair[1].name))
+    found.sort(key=lambda pair: pair[0])  # of equals the table's first
     return tuple(tile for _, tile in found)
 
 
