@@ -47,6 +47,73 @@ def test_no_compiler_on_the_machine(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+COMPILERS = {
+    "crashing": ("kill -SEGV $$", "SIGSEGV"),
+    "killed": ("kill -KILL $$", "SIGKILL"),
+    "too old": ("echo \"unrecognized option '-std=c++17'\" >&2; exit 1", "unrecognized option"),
+}
+
+
+@pytest.mark.parametrize("fault", COMPILERS)
+def test_a_compiler_that_is(fault, tmp_path):
+    body, said = COMPILERS[fault]
+    script = tmp_path / "c++"
+    script.write_text(f'#!/bin/sh\ncase "$*" in *-dM*) exec c++ "$@";; esac\n{body}\n')
+    script.chmod(0o755)
+    done = run(RIGHT, CXX=str(script), FLAMBEAU_CACHE_DIR=str(tmp_path / "kernels"))
+    assert "graphs that fell back: 1" in done.stdout
+    assert "CompilerFailed" in done.stderr and said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_kernels_that_somebody_tampered_with_are_built_again(tmp_path):
+    kernels = tmp_path / "kernels"
+    run(RIGHT, FLAMBEAU_CACHE_DIR=str(kernels))
+    libraries = list(kernels.rglob("kernels.so"))
+    assert libraries
+    for number, library in enumerate(libraries):
+        whole = library.read_bytes()
+        library.chmod(0o600)
+        library.write_bytes(whole[:100] if number else whole[:-8] + b"tampered")
+    done = run(RIGHT, FLAMBEAU_CACHE_DIR=str(kernels))
+    assert "graphs that fell back: 0" in done.stdout
+    assert all(b"tampered" not in library.read_bytes() for library in libraries)
+
+
+def _shapes():
+    torch.manual_seed(0)
+    return {
+        "0-d": torch.randn(()),
+        "no rows": torch.randn(0, 7),
+        "no columns": torch.randn(7, 0),
+        "every other": torch.randn(9, 14)[:, ::2],
+        "turned": torch.randn(7, 9).t(),
+        "repeated": torch.randn(1, 7).expand(9, 7),
+        "overlapping": torch.randn(30).as_strided((9, 7), (2, 1)),
+    }
+
+
+@pytest.mark.parametrize("name", _shapes())
+def test_odd_tensors_go_through_all_of_it(name):
+    def program(x):
+        y = torch.tanh(x) * 3 + x.sum()
+        return y.exp(), y.reshape(-1)
+
+    x = _shapes()[name]
+    for got, want in zip(flambeau.compile(program)(x), program(x), strict=True):
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+
+
+def test_writes_to_memory_that_overlaps_raise_what_eager_raises():
+    def program(x):
+        return x.add_(1)
+
+    for run_it in (program, flambeau.compile(program)):
+        with pytest.raises(RuntimeError, match="more than one element"):
+            run_it(torch.zeros(1, 7).expand(9, 7))
+
+
 def test_a_cache_folder_that_cannot_be_written(tmp_path):
     folder = tmp_path / "not-a-folder"
     folder.write_text("a file is in the way")

@@ -111,6 +111,41 @@ def test_positions_beyond_31_bits_are_held_in_64() -> None:
     assert "for (long x0" in far
 
 
+FAR = (1 << 31) + (1 << 12)
+
+
+@pytest.fixture(scope="module")
+def far() -> Tensor:
+    """More than 2 GiB of the address space; memory is taken for the pages that are touched."""
+    return torch.empty(FAR, dtype=torch.uint8)
+
+
+def test_elements_beyond_31_bits_are_read(far: Tensor) -> None:
+    rows, columns, step = 3, 70, 1 << 30
+    x = far.as_strided((rows, columns), (step, 1))
+    assert (rows - 1) * step + columns - 1 > (1 << 31)
+    x.copy_(torch.randint(0, 256, x.shape))
+
+    def of(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.float()
+        return y * 2 + 1, y.sum(1), y.t().cos(), x[2, 5:].long()
+
+    for got, want in zip(compiled(Options(), x, of)([x]), of(x), strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_positions_beyond_31_bits_are_found(far: Tensor) -> None:
+    low, table = torch.tensor([3, 1 << 31]), far
+    table[3], table[1 << 31] = 5, 9
+
+    def of(table: Tensor, low: Tensor) -> Tensor:
+        return table[low].float() * 2
+
+    gm = flambeau_prims.lower(fx.symbolic_trace(of), [table, low])
+    (found,) = flambeau_inductor.compile(gm, [table, low])([table, low])
+    assert found.tolist() == [10.0, 18.0]
+
+
 @pytest.mark.skipif(
     "FLAMBEAU_TEST_HUGE" not in os.environ, reason="takes 5 GB: FLAMBEAU_TEST_HUGE=1 asks for it"
 )

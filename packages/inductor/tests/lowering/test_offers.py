@@ -76,7 +76,7 @@ CASES: dict[str, tuple[Callable[[Function], Function], Callable[[], Tensor], str
 def everything_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     choices = LibraryChoices(lambda sizes: True, 1, lambda name: True)
     module = import_module("flambeau_inductor.compile")
-    monkeypatch.setattr(module, "library_choices", lambda options: choices)
+    monkeypatch.setattr(module, "library_choices", lambda *asked: choices)
 
 
 def built(function: Function, x: Tensor, info: object = None, **options: object) -> CompiledGraph:
@@ -202,3 +202,12 @@ def test_weights_that_stay_are_packed_with_it() -> None:
     assert f"{CONVOLUTION}.packed" in compiled.report.sources["wrapper.py"]
     for _ in range(2):
         close(compiled([x, W])[0], lambda x: function(x, W.to(x)), x)
+
+
+def test_without_the_library_loops_compute_it() -> None:
+    function, x = convolutions(F.gelu), image()
+    with torch.backends.mkldnn.flags(enabled=False):  # type: ignore[no-untyped-call]
+        compiled = built(function, x)
+        assert set(compiled.report.externs) == {"aten.convolution.default"}
+        assert compiled.report.kernels == 1
+        close(compiled([x])[0], function, x)
