@@ -16,7 +16,7 @@ from benchmarks.zoo.torchvision_cpu import torchvision
 from integration_tests.sweep.cases import Case, NotBuilt, Subject, positional, runs
 
 SMALL = re.compile(r"test|atto|femto|pico|nano|tiny|xxs|xs|small|_s\d|050|_b0|lite|_t[_.]|micro|18")
-LIMIT = 60_000_000  # parameters
+LIMIT = 140_000_000  # parameters
 
 
 def cases(every: bool) -> Iterator[Case]:

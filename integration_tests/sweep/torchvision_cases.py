@@ -15,7 +15,7 @@ import torch
 from benchmarks.zoo.torchvision_cpu import torchvision
 from integration_tests.sweep.cases import Case, NotBuilt, Subject, positional, runs
 
-SIZES = {"inception_v3": 96, "maxvit_t": 224, "vit_b_16": 224, "swin_t": 64, "swin_v2_t": 64}
+SIZES = {"inception_v3": 299, "maxvit_t": 224, "vit_b_16": 224, "swin_t": 64, "swin_v2_t": 64}
 VIDEO = ("mc3", "mvit", "r2plus1d", "r3d", "s3d", "swin3d")
 # Models whose operators torchvision compiles itself: a CPU wheel has them, others may not.
 FAMILY = re.compile(r"\d|_[xyslbtmh]_?(?=\d|$)|_resnet|_mobilenet|_large|_base|_small|_tiny|_\d")

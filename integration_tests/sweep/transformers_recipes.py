@@ -6,6 +6,7 @@ there are; what it builds is judged like any other model.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +45,8 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     for name, value in over.items():
         known = found.get(name)
         both = isinstance(value, Mapping) and isinstance(known, Mapping)
-        found[name] = _merged(known, value) if both else value  # type: ignore[arg-type]
+        # a copy: the library takes entries out of what it is given
+        found[name] = _merged(known, value) if both else copy.deepcopy(value)  # type: ignore[arg-type]
     return found
 
 
