@@ -173,11 +173,14 @@ def _():
     return broken, edited
 
 
+OFF_CONTEXT = torch.autocast("cpu", enabled=False)
+
+
 @pair("FB0013")
 def _():
     def broken(t):
         t = t + 1
-        with torch.cpu.amp.autocast(enabled=False):
+        with torch.autocast("cpu", enabled=False), OFF_CONTEXT, OFF_CONTEXT:
             t = t * 2
         return t
 
@@ -213,7 +216,7 @@ def _():
 
     def broken(t):
         t = t + 1
-        return t + torch.rand(3, generator=generator)
+        return t + torch.bernoulli(t.sigmoid(), generator=generator)
 
     def edited(t):
         t = t + 1

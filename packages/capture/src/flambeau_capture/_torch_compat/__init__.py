@@ -63,6 +63,7 @@ from flambeau_capture._torch_compat.regions import (
     plain_choice,
 )
 from flambeau_capture._torch_compat.state import (
+    AUTOCAST_SETTINGS,
     KEY_SETS_VARIABLE,
     PLAIN_KEYS,
     STATE_SYMBOLS,
@@ -112,12 +113,12 @@ from flambeau_capture._torch_compat.symbols import (
 )
 
 __all__ = [
-    "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES", "CPU_AUTOCAST",
-    "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE", "MODULE_CALL",
-    "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "PLAIN_KEYS", "QUANTIZED",
-    "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "SYMBOLIC_SHAPES", "ShapeConditions",
-    "TENSOR_BASE", "TORCH_FOLDER", "asking", "associative_scans", "close_environment",
-    "conditionals", "data_dependent_errors", "default_torch_function",
+    "AUTOCAST_SETTINGS", "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES",
+    "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE",
+    "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "PLAIN_KEYS",
+    "QUANTIZED", "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "SYMBOLIC_SHAPES",
+    "ShapeConditions", "TENSOR_BASE", "TORCH_FOLDER", "asking", "associative_scans",
+    "close_environment", "conditionals", "data_dependent_errors", "default_torch_function",
     "deterministic_algorithms", "device_constructors", "disable_torch_function_subclass",
     "disabled_torch_function", "dispatch_key_sets", "dispatch_keys", "dynamic_shape_errors",
     "enter_autocast", "enter_choice", "enter_inference", "exit_autocast", "exit_choice",

@@ -21,6 +21,8 @@ T = TypeVar("T")
 set_grad_enabled = torch._C._set_grad_enabled
 enter_autocast = torch.amp.autocast_mode._enter_autocast
 exit_autocast = torch.amp.autocast_mode._exit_autocast
+# what a `torch.autocast` object was made of, in the order of its arguments
+AUTOCAST_SETTINGS = ("device", "fast_dtype", "_enabled", "_cache_enabled")
 enter_inference = torch.autograd.grad_mode._enter_inference_mode
 exit_inference = torch.autograd.grad_mode._exit_inference_mode
 is_size = torch.Size

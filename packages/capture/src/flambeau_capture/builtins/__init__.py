@@ -4,6 +4,7 @@ Importing this package fills the table `values.callables.HANDLERS`.
 """
 
 from flambeau_capture.builtins import (
+    autocast,
     backward,
     containers,
     copying,

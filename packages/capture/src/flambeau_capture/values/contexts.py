@@ -323,20 +323,19 @@ def _entered(kind: Any, *arguments: Any) -> Any:
     return made
 
 
-def _autocast(kind: type, device: str | None) -> Any:
-    def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        try:
-            plain = [arg.as_python() for arg in args]
-            named = {key: arg.as_python() for key, arg in kwargs.items()}
-        except NotConcrete as error:
-            raise Break("FB0013", f"autocast with {error}") from None
-        if device is not None:
-            raise Break("FB0013", f"{kind.__module__}.autocast; use torch.autocast")
-        made = torch.autocast(*plain, **named)
-        arguments = (made.device, made.fast_dtype, made._enabled, made._cache_enabled)
-        return AutocastValue(torch.autocast, arguments)
+def autocast_settings(autocast: Any) -> tuple[Any, ...]:
+    """Device, dtype, whether it is on, whether casts are kept: the arguments that make it."""
+    return tuple(getattr(autocast, name) for name in compat.AUTOCAST_SETTINGS)
 
-    return make
+
+@handles(torch.autocast)
+def _autocast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    try:
+        plain = [arg.as_python() for arg in args]
+        named = {key: arg.as_python() for key, arg in kwargs.items()}
+    except NotConcrete as error:
+        raise Break("FB0013", f"autocast with {error}") from None
+    return AutocastValue(torch.autocast, autocast_settings(torch.autocast(*plain, **named)))
 
 
 @handles(torch.inference_mode)
@@ -362,8 +361,3 @@ def _label(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _default_device(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     inside = tx.graph.outermost.device
     return tx.wrap_new(torch.get_default_device() if inside is None else inside)
-
-
-handles(torch.autocast)(_autocast(torch.autocast, None))
-handles(torch.cuda.amp.autocast)(_autocast(torch.cuda.amp.autocast, "cuda"))
-handles(compat.CPU_AUTOCAST)(_autocast(compat.CPU_AUTOCAST, "cpu"))
