@@ -1,8 +1,9 @@
 """Derive the coefficients of the single-precision functions in `elementary.h` and `tables.h`.
 
 In: nothing. Out: on stdout, one line of coefficients (lowest power first) per function with the
-largest relative error of the rounded polynomial; then tables, one line per power. Invariant: coefficients are rounded to float32 one
-after the other, lowest power first, and the rest refitted, so rounding is part of the fit.
+largest relative error of the rounded polynomial; then tables, one line per power. Invariant:
+coefficients are rounded to float32 one after the other, lowest power first, and the rest refitted,
+so rounding is part of the fit.
 """
 
 from __future__ import annotations
@@ -167,7 +168,8 @@ if __name__ == "__main__":
         coefficients, error = fit(target, weight, low, high, degree)
         listed = ", ".join(f"{c.hex()}f" for c in coefficients)
         print(f"{name}: {{{listed}}}  // 2^{float(mp.log(error, 2)):.1f}")
-    print("exp: {" + ", ".join(f"{float(np.float32(2 ** (k / 16))).hex()}f" for k in range(16)) + "}")
+    powers = (float(np.float32(2 ** (k / 16))) for k in range(PIECES))
+    print(f"exp: {{{', '.join(f'{c.hex()}f' for c in powers)}}}")
     step = step_of_erf()
     print(f"erf: pieces of {step.hex()}")
     for power, column in enumerate(zip(*pieces_of_erf(step), strict=True)):

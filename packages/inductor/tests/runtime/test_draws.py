@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import flambeau_inductor
+import flambeau_prims  # noqa: F401  # graphs are made of its operators
 import pytest
 import torch
 from flambeau_inductor import Options
@@ -54,6 +55,40 @@ def test_draws_and_state_are_torchs(
         after.append((*masks, torch.rand(3), torch.randn(3), torch.get_rng_state()))
     for ours, theirs in zip(*after, strict=True):
         assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("before", [0, 1, 623])
+@pytest.mark.parametrize("threads", [1, 2, 3, 9])
+def test_threads_share_one_stream(
+    drawn: Callable[..., torch.Tensor], before: int, threads: int
+) -> None:
+    as_they_were = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        after = []
+        for draw in (bernoulli, drawn):
+            torch.manual_seed(before)
+            torch.rand(before)
+            masks = [draw((n,), (1,), 0.3) for n in (1 << 16, 100_003)]
+            after.append((*masks, torch.rand(3), torch.get_rng_state()))
+    finally:
+        torch.set_num_threads(as_they_were)
+    for ours, theirs in zip(*after, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_words_that_leave_it_open_are_decided_by_the_next(
+    drawn: Callable[..., torch.Tensor],
+) -> None:
+    torch.manual_seed(7)
+    p = float(torch.rand(1024, dtype=torch.float64)[777])
+    for least in (p, p + 2**-53):
+        torch.manual_seed(7)
+        got = drawn((1024,), (1,), least)
+        torch.manual_seed(7)
+        want = bernoulli((1024,), (1,), least)
+        assert torch.equal(got, want)
+        assert bool(got[777]) == (least > p)
 
 
 def test_memory_is_filled_in_its_order(drawn: Callable[..., torch.Tensor]) -> None:

@@ -38,26 +38,38 @@ def _empty(shape: Sizes, stride: Sizes) -> Tensor:
     return empty_large(shape, stride, torch.bool)
 
 
+Allocate = Callable[[Sizes, Sizes, torch.dtype], Tensor]
+
+
 def bernoulli(shape: Sizes, stride: Sizes, p: float) -> Tensor:
     """True with probability `p`, drawn by torch. The strides are those of a dense tensor."""
     return _empty(shape, stride).bernoulli_(p)
 
 
-def bernoulli_by(kernel: Callable[..., Any]) -> Callable[[Sizes, Sizes, float], Tensor]:
-    """The same with `kernel` (`draw_below` of `flambeau/mersenne.h`), where it draws the same."""
-    return Drawn(kernel) if draws_the_same(kernel) else bernoulli
+def bernoulli_by(
+    kernel: Callable[..., Any], allocate: Allocate | None = None
+) -> Callable[[Sizes, Sizes, float], Tensor]:
+    """The same with `kernel` (`draw_below` of `flambeau/mersenne.h`), where it draws the same.
+
+    `allocate`: where its large results come from.
+    """
+    return Drawn(kernel, allocate) if draws_the_same(kernel) else bernoulli
 
 
 class Drawn:
     """`bernoulli` by a kernel."""
 
-    def __init__(self, kernel: Callable[..., Any]) -> None:
+    def __init__(self, kernel: Callable[..., Any], allocate: Allocate | None = None) -> None:
         generator = torch.default_generator
         self._kernel = kernel
+        self._allocate = allocate
         self._state = generator.get_state, torch.Tensor.data_ptr, generator.set_state
 
     def __call__(self, shape: Sizes, stride: Sizes, p: float) -> Tensor:
-        made = _empty(shape, stride)
+        if self._allocate is not None and math.prod(shape) >= LARGE:
+            made = self._allocate(shape, stride, torch.bool)
+        else:
+            made = _empty(shape, stride)
         count = made.numel()
         if count < LEAST:
             return made.bernoulli_(p)

@@ -125,12 +125,14 @@ def generate(
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
-    if any("= kept(" in line for line in printer.lines):
+    keeps = kept_memory != 0 and bool(printer.drawn)
+    if keeps or any("= kept(" in line for line in printer.lines):
         head[-1:] = ["from flambeau_inductor.runtime.kept import KeptMemory", ""]
         head += [f"kept = KeptMemory({kept_memory})", ""]
     if printer.drawn:
         head[-1:] = ["from flambeau_inductor.runtime.draws import bernoulli_by", ""]
-        head += [f"drawn = bernoulli_by({printer.drawn})", ""]
+        allocate = ", kept" if keeps else ""
+        head += [f"drawn = bernoulli_by({printer.drawn}{allocate})", ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in printer.operators.items()})
 

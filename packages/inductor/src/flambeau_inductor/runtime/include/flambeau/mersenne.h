@@ -11,10 +11,11 @@
 
 namespace fl {
 
-typedef unsigned long __attribute__((may_alias)) two_words;
+typedef unsigned sixteen __attribute__((vector_size(64)));
+typedef unsigned char sixteen_bytes __attribute__((vector_size(16)));
 
 struct Mersenne {
-  enum { words = 624, shift = 397, chunk = 624 };
+  enum { words = 624, shift = 397 };
 
   // A state is renewed when a word is asked for and `left` is 1.
   alignas(64) unsigned state[words];
@@ -55,45 +56,116 @@ struct Mersenne {
     next = 0;
   }
 
-  static void temper(const unsigned* __restrict from, unsigned* __restrict to, long count) {
-    for (long k = 0; k < count; k++) {
-      unsigned y = from[k];
-      y ^= y >> 11;
-      y ^= (y << 7) & 0x9d2c5680u;
-      y ^= (y << 15) & 0xefc60000u;
-      to[k] = y ^ (y >> 18);
+  template <class Word> static Word temper(Word y) {
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
+  }
+
+  // Whether the uniform number of 53 bits that two words make is below limit / 2^53: its bits are
+  // the lower ones of the words, the first of which is the upper one.
+  static unsigned char is_below(unsigned first, unsigned second, unsigned long limit) {
+    const unsigned long both = (unsigned long)temper(first) << 32 | temper(second);
+    return (both & ((1ul << 53) - 1)) < limit;
+  }
+
+  // out[k] for pairs of words. The first word decides but once in two million.
+  static void pairs_below(const unsigned* __restrict from, unsigned char* __restrict out,
+                          long count, unsigned long limit) {
+    const unsigned upper = (unsigned)(limit >> 32), lower = (1u << 21) - 1;
+    unsigned undecided = 0;
+    long k = 0;
+#if defined(__clang__) || __GNUC__ >= 12
+    sixteen doubt{};
+    // the last sixteen pairs may be taken twice
+    for (; k < count && count >= 16; k += 16) {
+      if (k + 16 > count) k = count - 16;
+      sixteen one, other;
+      __builtin_memcpy(&one, from + 2 * k, sizeof one);
+      __builtin_memcpy(&other, from + 2 * k + 16, sizeof other);
+      const sixteen word = temper(__builtin_shufflevector(one, other, 0, 2, 4, 6, 8, 10, 12, 14, 16,
+                                                          18, 20, 22, 24, 26, 28, 30)) & lower;
+      const auto below = __builtin_convertvector((sixteen)(word < upper) & 1u, sixteen_bytes);
+      __builtin_memcpy(out + k, &below, sizeof below);
+      doubt |= (sixteen)(word == upper);
+    }
+    for (int l = 0; l < 16; l++) undecided |= doubt[l];
+#endif
+    for (; k < count; k++) {
+      const unsigned word = temper(from[2 * k]) & lower;
+      out[k] = word < upper;
+      undecided |= word == upper;
+    }
+    if (undecided)
+      for (k = 0; k < count; k++) out[k] = is_below(from[2 * k], from[2 * k + 1], limit);
+  }
+
+  // As if `count` words had been drawn.
+  void skip(long count) {
+    while (count > 0) {
+      if (left == 1) renew();
+      const long used = left - 1 < count ? left - 1 : count;
+      left -= used;
+      next += used;
+      count -= used;
     }
   }
 
-  // Up to `most` words of one state into `to`; how many.
-  long some(unsigned* to, long most) {
-    if (left == 1) renew();
-    const long count = left - 1 < most ? left - 1 : most;
-    temper(state + next, to, count);
-    left -= count;
-    next += count;
-    return count;
-  }
-
-  // out[k] = u < p for uniform u of 53 bits: those are the lower ones of two words, the first of
-  // which is the upper one. `limit` is the least integer not below p * 2^53.
+  // out[k] = u < p for uniform u; `limit` is the least integer not below p * 2^53.
   void below(unsigned char* __restrict out, long count, unsigned long limit) {
-    alignas(64) unsigned drawn[chunk + 2];
-    long kept = 0;  // a word whose partner is in the next state
+    unsigned carried = 0;
+    bool carries = false;  // a word whose partner is in the next state
     while (count > 0) {
-      const long have = kept + some(drawn + kept, 2 * count - kept), pairs = have / 2;
-      const two_words* pair = (const two_words*)drawn;
-      for (long k = 0; k < pairs; k++) {
-        const unsigned long both = pair[k] << 32 | pair[k] >> 32;
-        out[k] = (both & ((1ul << 53) - 1)) < limit;
+      if (left == 1) renew();
+      const unsigned* from = state + next;
+      const long have = left - 1;
+      long used = 0;
+      if (carries) {
+        *out++ = is_below(carried, from[used++], limit);
+        --count;
+        carries = false;
       }
+      const long pairs = (have - used) / 2 < count ? (have - used) / 2 : count;
+      pairs_below(from + used, out, pairs, limit);
       out += pairs;
       count -= pairs;
-      kept = have & 1;
-      if (kept) drawn[0] = drawn[have - 1];
+      used += 2 * pairs;
+      if (count > 0 && used < have) {
+        carried = from[used++];
+        carries = true;
+      }
+      left -= used;
+      next += used;
     }
   }
 };
+
+// Parts of one stream by several threads: to skip words takes less than half the time of drawing
+// them, so each thread is given a part that is `shorter` than the one before it by as much.
+static void below_by_threads(Mersenne& generator, unsigned char* out, long count,
+                             unsigned long limit) {
+  enum { most = 8, worth = 1 << 16 };
+  const double shorter = 0.55;
+  int parts = 1;
+#ifdef _OPENMP
+  if (count >= worth) parts = team(most);
+#endif
+  long begin[most + 1] = {};
+  double whole = 0, length = 1;
+  for (int k = 0; k < parts; k++, length *= shorter) whole += length;
+  length = (double)count / whole;
+  for (int k = 1; k < parts; k++, length *= shorter) begin[k] = begin[k - 1] + (long)length;
+  begin[parts] = count;
+  const Mersenne start = generator;
+#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
+  for (int k = 0; k < parts; k++) {
+    Mersenne mine = start;
+    mine.skip(2 * begin[k]);
+    mine.below(out + begin[k], begin[k + 1] - begin[k], limit);
+    if (k == parts - 1) generator = mine;
+  }
+}
 
 // Arguments from Python: functions that give a generator's state as a tensor, the address of a
 // tensor, and set the state; then an address, a count, and the limit of `below`. Nobody else runs
@@ -117,7 +189,7 @@ static PyObject* draw_below(PyObject*, PyObject* const* argument, long count) {
   unsigned char* bytes = address ? (unsigned char*)PyLong_AsVoidPtr(address) : nullptr;
   if (bytes) {
     Mersenne generator(bytes);
-    generator.below(out, points, limit);
+    below_by_threads(generator, out, points, limit);
     generator.keep(bytes);
     done = PyObject_Call(argument[2], one, nullptr);
   }
