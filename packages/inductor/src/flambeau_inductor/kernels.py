@@ -29,6 +29,7 @@ from flambeau_inductor.indexing import hint
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.loaders import loaders
 from flambeau_inductor.options import Options
 from flambeau_inductor.runtime.artifact import Loaded, Part
 from flambeau_inductor.runtime.draws import BERNOULLI
@@ -155,7 +156,7 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
         index = None if builder.interpreting() else devices[0].index or 0
         described = [asdict(kernel) for kernel in source.kernels]
         part = Part("triton", {"kernels.py": path}, {"kernels": described})
-        functions, kept = load_triton(part, index, work.options)
+        functions, kept = loaders(work.options)["triton"](part, index)
         return Built(functions, entry.hit, (store, entry.lease, *kept), part, entry.fault)
 
     devices = [d for b in work.scheduled().buffers if (d := b.layout.device).type == "cuda"]
@@ -171,17 +172,15 @@ def _triton(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     return KernelText("kernels.py", source.text, len(source.kernels), launches, build)
 
 
-def load_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
-    """The functions of an artifact's Triton kernels; `gpu` is None under Triton's interpreter."""
+def build_triton(part: Part, gpu: int | None, options: Options) -> Loaded:
+    """The functions of an artifact's Triton kernels, built, and kept if `options` say so; `gpu` is
+    None under Triton's interpreter."""
     from flambeau_inductor.codegen.triton import build as builder  # most programs never need it
 
     path, store = part.files["kernels.py"], open_store(options.cache_dir)
     if gpu is None:
         return dict(builder.build(path, kernels_of(part))), ()
     with torch.cuda.device(gpu):
-        found = kept_binaries.load(part, store) if options.kept_binaries else None
-        if found is not None:
-            return found
         entry = launch_entry(options, store)
         library = None if entry is None else entry.folder / LAUNCH_FILE
         made = builder.build(

@@ -1,7 +1,7 @@
 """What loads the kernels of an artifact in a process that has the compiler.
 
 In: options. Out: a table like `runtime.artifact.LOADERS`, which is part of it. Invariant: nothing
-of the compiler is imported before a part needs it.
+of the compiler is imported before a part needs it; binaries that are kept are looked for here.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def loaders(options: Options) -> Mapping[str, Loader]:
                 found = kept_binaries.load(part, open_store(options.cache_dir))
             if found is not None:
                 return found
-        from flambeau_inductor.kernels import load_triton
+        from flambeau_inductor.kernels import build_triton
 
-        return load_triton(part, gpu, options)
+        return build_triton(part, gpu, options)
 
     return {**LOADERS, "triton": from_triton}
