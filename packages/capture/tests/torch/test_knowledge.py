@@ -96,6 +96,23 @@ def test_constants_are_known_whatever_their_size(agree):
     agree(run, torch.randn(2, 3, 4, requires_grad=True))
 
 
+def test_writes_by_masks_that_are_known_are_writes_at_places(capture, backend, same):
+    def run(x, m):
+        kept = torch.zeros_like(x)
+        known = torch.arange(3) != 1
+        kept[:, known] = x[:, known]
+        kept[m] = x.amax(0)
+        return kept
+
+    fn, x = capture(run), torch.randn(2, 3)
+    for m in (torch.tensor([True, False]), torch.tensor([False, True])):
+        same(fn(x, m), run(x, m))
+    assert len(backend) == 1  # what another mask may say is not assumed where nobody asks
+    masks = [a for n in backend.graphs[0].graph.nodes for a in n.all_input_nodes
+             if a.meta["val"].dtype == torch.bool]  # fmt: skip
+    assert {node.op for node in masks} <= {"placeholder"}
+
+
 def test_an_answer_is_a_new_tensor_each_time(agree):
     def run(x):
         places = (torch.arange(4) > 1).nonzero()

@@ -27,6 +27,7 @@ from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import (
     ASKED,
     KNOWN,
+    REWRITES,
     TensorValue,
     graph_argument,
     graph_call,
@@ -80,13 +81,16 @@ PURE = frozenset(
 _INDEXING = (operator.getitem, operator.setitem)
 
 
-def known_data(tx: Tracer, tensor: TensorValue) -> torch.Tensor | None:
-    """What the tensor holds, if that is known; a guard fixes the inputs that it follows from."""
+def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Tensor | None:
+    """What the tensor holds, if that is known; a guard fixes the inputs that it follows from.
+    Unless anything may be assumed, it has to follow from constants alone."""
     if not tensor.in_graph():
         _ = tensor.node  # an input from here on: it is read
     needed: dict[Source, torch.Tensor] = {}
     cone = _cone(tx, tensor.node, needed)
-    if cone is None or not all(tx.steady(source, real) for source, real in needed.items()):
+    if cone is None or (needed and not assume):
+        return None
+    if not all(tx.steady(source, real) for source, real in needed.items()):
         return None
     found = _evaluate(tx, cone)
     if found is not None:
@@ -280,7 +284,9 @@ def _with_numbers(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) 
     return _again(tx, op, target, given, named) if changed else None
 
 
-def _with_indices(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
+def _with_indices(
+    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool = True
+) -> Value | None:
     """`x[mask]` by the places at which the mask is known to be true."""
     if target not in _INDEXING or not isinstance(args[0], TensorValue):
         return None
@@ -291,13 +297,21 @@ def _with_indices(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) 
         if not is_mask or not isinstance(key, TensorValue) or key.fake.dim() == 0:
             placed.append(key)
             continue
-        mask = known_data(tx, key)
+        mask = known_data(tx, key, assume)
         if mask is None:
             return None
         placed += [_constant(tx, each) for each in mask.nonzero(as_tuple=True)]
     if len(placed) == len(keys) and all(new is old for new, old in zip(placed, keys)):
         return None
     return _again(tx, op, target, [args[0], TupleValue(placed), *args[2:]], kwargs)
+
+
+def _write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[mask] = values` likewise: how many values there are depends on data otherwise, which a
+    graph may hold and few backends take."""
+    if len(args) != 3 or not isinstance(args[2], TensorValue) or args[2].fake.dim() == 0:
+        return None
+    return _with_indices(tx, "call_function", operator.setitem, args, kwargs, assume=False)
 
 
 def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
@@ -361,5 +375,6 @@ def _constant(tx: Tracer, tensor: torch.Tensor) -> Value:
 
 
 Rule = Callable[[Tracer, str, Any, Args, Kwargs], Value | None]
+REWRITES["setitem"] = _write
 KNOWN.append(known_data)
 ASKED.append(answer)
