@@ -26,7 +26,7 @@ from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.runtime.memory import seen_as
 
 Run = Callable[[], object]
-AT_ONCE = 8
+AT_ONCE = 16
 """Kernels that are compiled side by side, before the budget is looked at again."""
 
 
@@ -68,7 +68,9 @@ class Bench:
                 if self._budget.over:
                     break
                 some = kernels[first : first + AT_ONCE]
-                for name, launcher in build(path, some, self._library, lenient=True).items():
+                for name, launcher in build(
+                    path, some, self._library, AT_ONCE, lenient=True
+                ).items():
                     (kernel,) = (k for k in some if k.name == name)
                     tensors = [self.tensor(each) for each in kernel.arguments]
                     found[name] = partial(launcher, *tensors)

@@ -47,7 +47,8 @@ def _raced(work: Compilation, index: int, capability: tuple[int, int]) -> Select
     store = open_store(work.options.cache_dir)
     values = open_values(work.options.cache_dir, "autotune")
     with torch.cuda.device(index):
-        budget = Budget(work.options.autotune_seconds, MAKING)
+        budget = work.budget or Budget(work.options.autotune_seconds)
+        budget.longest = max(budget.longest, MAKING)
         tuner = Tuner(values, CudaClock(index), budget)
         with budget.spending():
             return select(
