@@ -62,15 +62,16 @@ class Options:
     max_autotune: bool = False
     """Measure other ways to compute and take the fastest: on a GPU, matrix products from a template
     with what follows them in the same kernel, and other tilings; on a CPU, which library multiplies
-    matrices of each size. The choices are kept on disk."""
+    matrices of each size, and other forms of kernels over much memory. The choices are kept on
+    disk."""
 
     autotune_seconds: float = 20.0
     """Seconds that the measurements of one graph may take."""
 
     freezing: bool = False
     """Inference (gradients off): parameters and buffers are read once, batch norms are folded into
-    the convolutions and linear maps before them, and weights of convolutions are kept in the
-    library's own order. Later changes of the weights are not seen."""
+    the convolutions and linear maps before them, and weights of convolutions and linear maps are
+    kept in the library's own order. Later changes of the weights are not seen."""
 
     channels_last: bool = True
     """Networks of depthwise and 1 x 1 convolutions on a CPU, and of any in half precision on a GPU,
