@@ -340,7 +340,7 @@ def _guard_aliases(session: Session) -> None:
     inputs = [
         given.source
         for given in session.graph.inputs
-        if not isinstance(given.source, Held) and not given.is_number() and not given.is_drawn()
+        if not isinstance(given.source, Held) and not given.is_number() and not given.is_made()
     ]
     if len(inputs) > 1:
         session.guards.add_no_alias(tuple(inputs))

@@ -21,7 +21,6 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.errors import ExportError
 from flambeau_capture.options import Options
-from flambeau_capture.source import Drawn
 
 Leaves = Sequence[Any]
 
@@ -156,7 +155,7 @@ def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
     if len(seen.modules) != 1:
         what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
-    if any(given.startswith(f"{Drawn.scheme}(") for given in records.graphs[0].inputs):
+    if any(given.startswith("drawn(") for given in records.graphs[0].inputs):
         raise ExportError(f"{name} draws from a generator of its own: pass the numbers instead")
     results, out_spec = pytree.tree_flatten(result)
     module, stand_ins = _closed(seen, leaves, results)

@@ -19,7 +19,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
-from flambeau_capture.source import Drawn, Source
+from flambeau_capture.source import Made, Source
 
 #: Python's classes of numbers where torch expects a dtype: a graph cannot print them
 _DTYPES: dict[Any, torch.dtype] = {
@@ -41,9 +41,9 @@ class GraphInput:
     def is_number(self) -> bool:
         return not isinstance(self.tensor, torch.Tensor)
 
-    def is_drawn(self) -> bool:
+    def is_made(self) -> bool:
         """Whether it is made for this call: these come last, in the order of the program."""
-        return isinstance(self.source, Drawn)
+        return isinstance(self.source, Made)
 
 
 class GraphBuilder:
@@ -81,7 +81,7 @@ class GraphBuilder:
         self.inputs.append(GraphInput(node, source, tensor))
         return node
 
-    def add_drawn(self, tensor: torch.Tensor, source: Drawn, fake: torch.Tensor) -> fx.Node:
+    def add_made(self, tensor: torch.Tensor, source: Made, fake: torch.Tensor) -> fx.Node:
         """An input that is made when the graph is called, also if nothing uses it."""
         node = self.add_input(tensor, source, fake)
         self.calls += 1
@@ -235,8 +235,8 @@ class GraphBuilder:
             raise SkipFrame("a tensor leaves the function that torch maps or differentiates")
         self.graph.output(tuple(outputs))
         _cut_dead_projections(self.graph)
-        kept = [given for given in self.inputs if given.node.users or given.is_drawn()]
-        kept.sort(key=lambda given: (given.is_drawn(), not given.is_number(), order(given.source)))
+        kept = [given for given in self.inputs if given.node.users or given.is_made()]
+        kept.sort(key=lambda given: (given.is_made(), not given.is_number(), order(given.source)))
         final = fx.Graph()
         copies: dict[fx.Node, fx.Node] = {}
         placeholders = {given.node for given in self.inputs}

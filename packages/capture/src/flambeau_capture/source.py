@@ -368,18 +368,19 @@ class Computed(Source):
 
 
 @dataclass(frozen=True)
-class Drawn(Source):
-    """What `draw` makes of a random generator, and of numbers, just before the graph is called.
-    Reading it changes the generator: no guard does, and generated code does so once."""
+class Made(Source):
+    """What `make` gives for an object and numbers just before the graph is called. To read it does
+    something (a generator moves on): no guard does, and generated code does so once."""
 
-    generator: Source
-    draw: Callable[..., Any]
+    of: Source
+    make: Callable[..., Any]
     numbers: tuple[Source, ...]
+    verb: str
     step: int
-    scheme: ClassVar[str] = "drawn"
+    scheme: ClassVar[str] = "made"
 
     def name(self) -> str:
-        return f"drawn({self.generator.name()}, {self.step})"
+        return f"{self.verb}({self.of.name()}, {self.step})"
 
     def read(self, scope: Scope, value: Any) -> Any:
         raise LookupError(self.name())
@@ -514,9 +515,9 @@ _ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction
         *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
         *spelling.call(len(node.arguments)),
     ],
-    Drawn: lambda spelling, node, tx: [
-        *spelling.callable_from(spelling.load_global(tx.held(node.draw))),
-        *emit(node.generator, tx),
+    Made: lambda spelling, node, tx: [
+        *spelling.callable_from(spelling.load_global(tx.held(node.make))),
+        *emit(node.of, tx),
         *(instruction for number in node.numbers for instruction in emit(number, tx)),
         *spelling.call(1 + len(node.numbers)),
     ],

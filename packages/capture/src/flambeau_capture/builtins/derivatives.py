@@ -20,7 +20,7 @@ from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.newdata import freeze
+from flambeau_capture.values.newdata import freeze, track
 from flambeau_capture.values.tensor import (
     GRAD_RULES,
     NEW_LEAVES,
@@ -102,7 +102,7 @@ def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value 
     """`requires_grad_()` of a tensor made in the graph; None: it is not of that kind."""
     fake = tensor.fake
     flag = [*args, *kwargs.values(), Constant(True)][0]
-    if freeze(tensor, tx, flag.truth(tx)):
+    if freeze(tensor, tx, flag.truth(tx)) or track(tensor, tx, flag.truth(tx)):
         return tensor
     made_here = tensor.source is None and tensor.real is None
     usual = tx.graph is tx.graph.outermost and fake.is_leaf and fake.is_floating_point()

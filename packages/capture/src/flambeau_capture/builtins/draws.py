@@ -17,7 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, Drawn, Held, Source
+from flambeau_capture.source import Attr, Held, Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
@@ -199,10 +199,8 @@ def _drawn(
     named = tuple((key, open_up(value)) for key, value in kwargs.items())
     call = Draw(function, open_up(args), named, torch.is_inference_mode_enabled())
     like = torch.Generator(generator.real.device).manual_seed(0)
-    node = tx.graph.add_drawn(
-        call(like, *present), Drawn(generator.source, call, tuple(sources), tx.step()), fake
-    )
-    return TensorValue(node)
+    source = Made(generator.source, call, tuple(sources), "drawn", tx.step())
+    return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
 
 
 for _name in (*MADE, *LIKE, *FILLED, *OF_DATA):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Source
+from flambeau_capture.source import Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
@@ -77,6 +77,30 @@ def _parameter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         raise Break("FB0010", "a parameter of integers that requires grad")
     tx.heap.changed()
     return NewParameter(_memory_of(tx, data), flag)
+
+
+def track(tensor: TensorValue, tx: Tracer, flag: bool) -> bool:
+    """`requires_grad_()` of a leaf that the program has and the graph has not used yet: it comes
+    in as one that requires grad already. Whether it is of that kind."""
+    source, real = tensor.source, tensor.real
+    if source is None or real is None or not flag or tx.graph is not tx.graph.outermost:
+        return False
+    node, fake = tensor.node, tensor.fake
+    if node.op != "placeholder" or node.users or tensor.cls not in _PLAIN:
+        return False
+    if not fake.is_leaf or fake.is_inference() or not fake.is_floating_point() or fake._is_view():
+        return False
+    fake.requires_grad_(True)
+    example = real.detach().requires_grad_()
+    made = Made(source, _tracked, (), "tracked", tx.step())
+    tensor.stand_on(tx.graph.add_made(example, made, fake), None)
+    tensor.written_flag = True
+    tx.heap.changed(tensor)
+    return True
+
+
+def _tracked(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.requires_grad_()
 
 
 def freeze(tensor: TensorValue, tx: Tracer, flag: bool) -> bool:
