@@ -11,6 +11,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 __all__ = [
     "OpOverload",
+    "convolutions_tf32",
     "convolved_by_onednn",
     "current_device",
     "current_raw_stream",
@@ -22,6 +23,7 @@ __all__ = [
     "onednn_packed_linear",
     "out_names",
     "overload_of",
+    "products_tf32",
     "qualified_name",
     "returns_sequence",
     "storage_handle",
@@ -33,6 +35,18 @@ __all__ = [
 
 encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
 """What `nn.TransformerEncoderLayer` calls where gradients are off."""
+
+
+def products_tf32() -> bool:
+    """Whether products of float32 matrices on a GPU may be computed as TF32, whichever way the
+    caller said so: reading the older settings raises where the newer ones were made."""
+    return bool(torch.backends.cuda.matmul.fp32_precision == "tf32")
+
+
+def convolutions_tf32() -> bool:
+    """The same of convolutions, which may be by default."""
+    precision = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    return bool(precision == "tf32")
 
 
 def current_device() -> int:

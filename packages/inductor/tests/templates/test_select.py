@@ -9,6 +9,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
+from flambeau_inductor._torch_compat import convolutions_tf32, products_tf32
 from flambeau_inductor.autotune import Budget, Tuner
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Alloc, Extern, Free, Layout, Program, Reuse, RunLoop
@@ -275,3 +276,20 @@ def test_with_no_time_left_a_trusted_device_gets_its_defaults() -> None:
     made = select(program, Never(), "a GPU", trusted=True)
     assert not any(isinstance(s, Extern) for s in made.program.steps)
     assert select(program, Never(), "a GPU").program == program
+
+
+def test_tf32_is_asked_for_in_the_older_and_the_newer_way() -> None:
+    matmul, conv = torch.backends.cuda.matmul, torch.backends.cudnn.conv
+    before = matmul.fp32_precision, conv.fp32_precision
+    assert not products_tf32() and convolutions_tf32()
+    try:
+        matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
+        assert products_tf32() and not convolutions_tf32()
+    finally:
+        matmul.fp32_precision, conv.fp32_precision = before
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert products_tf32()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert not products_tf32()

@@ -37,7 +37,12 @@ def modes_of_math() -> dict[str, str]:
     cuda = torch.backends.cuda
     found: dict[str, Any] = {
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "matmul precision": torch.get_float32_matmul_precision(),
+        # torch.get_float32_matmul_precision() raises where precisions were set by these names
+        "float32 precision": (
+            cuda.matmul.fp32_precision,
+            torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+            torch.backends.mkldnn.matmul.fp32_precision,  # type: ignore[attr-defined]
+        ),
         "cudnn": (
             torch.backends.cudnn.enabled,
             torch.backends.cudnn.benchmark,

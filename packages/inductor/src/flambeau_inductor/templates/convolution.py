@@ -83,11 +83,6 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     return Product(left, right, sizes, dtype, added, tf32=tf32, window=window)
 
 
-def convolutions_tf32() -> bool:
-    """Whether convolutions of float32 may be computed as TF32, as the library's are by default."""
-    return bool(torch.backends.cudnn.allow_tf32)
-
-
 def _taps(channels: int, kernel: Shape, strides: Shape) -> tuple[int, int, int]:
     """Strides of the weights along channels, down and across: where there is but one element, as in
     weights that are channels-last."""

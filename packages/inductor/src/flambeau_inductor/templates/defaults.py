@@ -6,6 +6,7 @@ kernels that are also the first candidates where it is measured.
 
 from __future__ import annotations
 
+from flambeau_inductor._torch_compat import products_tf32
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.ir.program import Program
 from flambeau_inductor.templates import known
@@ -18,7 +19,6 @@ from flambeau_inductor.templates.products import find
 from flambeau_inductor.templates.selected import (
     Selected,
     facts,
-    tf32,
     way_of,
     with_attention,
     with_backward,
@@ -63,7 +63,7 @@ def take_known(selected: Selected, done: set[str]) -> None:
 
 def _products(selected: Selected, done: set[str]) -> None:
     while True:
-        calls = [f for f in find(selected.program, tf32()) if f.result not in done]
+        calls = [f for f in find(selected.program, products_tf32()) if f.result not in done]
         if not calls:
             return
         found = calls[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from flambeau_inductor._torch_compat import convolutions_tf32
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
@@ -57,7 +58,7 @@ def find(program: Program, tf32: bool) -> list[Found]:
         if not isinstance(step, Extern):
             continue
         if step.target == convolution.TARGET:
-            product = convolution.convolution_of(step, layouts, convolution.convolutions_tf32())
+            product = convolution.convolution_of(step, layouts, convolutions_tf32())
         elif step.target in TARGETS:
             product = product_of(step, layouts, tf32)
         else:

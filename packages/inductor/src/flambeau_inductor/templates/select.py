@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from math import prod
 
+from flambeau_inductor._torch_compat import products_tf32
 from flambeau_inductor.autotune import Tuner
 from flambeau_inductor.ir.program import Program, RunLoop
 from flambeau_inductor.runtime.gpu_launch import Library
@@ -26,9 +27,9 @@ from flambeau_inductor.templates.races import (
     race_product,
     race_tilings,
 )
-from flambeau_inductor.templates.selected import Selected, facts, tf32
+from flambeau_inductor.templates.selected import Selected, facts
 
-__all__ = ["LIBRARY", "Selected", "facts", "select", "tf32"]
+__all__ = ["LIBRARY", "Selected", "facts", "select"]
 
 
 def select(
@@ -51,7 +52,7 @@ def select(
     described = described and library is not None
     done: set[str] = set()
     while not tuner.budget.over:
-        products = [f for f in find(selected.program, tf32()) if f.result not in done]
+        products = [f for f in find(selected.program, products_tf32()) if f.result not in done]
         if not products:
             break
         found = max(products, key=_operations)

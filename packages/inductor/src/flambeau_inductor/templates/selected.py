@@ -37,11 +37,6 @@ class Selected:
     chosen: dict[str, str] = field(default_factory=dict)
 
 
-def tf32() -> bool:
-    """Whether the user allows products of float32 to be computed as TF32."""
-    return torch.get_float32_matmul_precision() != "highest"
-
-
 def facts(program: Program) -> tuple[dict[str, torch.dtype], dict[str, int]]:
     """Dtypes of all buffers, and how many elements an index of theirs may span."""
     dtypes = {b.name: b.layout.dtype for b in program.buffers}
