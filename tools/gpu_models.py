@@ -46,15 +46,12 @@ def alone(folder: str, name: str) -> Iterator[None]:
         yield
 
 
-def send(
-    folder: str, names: list[str], done: set[str], seconds: float, hold: Path | None = None
-) -> None:
-    """Let a batch be timed once every case has compiled or ended and nothing is at `hold`, or after
-    so many seconds."""
+def send(folder: str, names: list[str], done: set[str], seconds: float) -> None:
+    """Let a batch be timed once every case has compiled or ended, or after so many seconds."""
     started = time.perf_counter()
     while time.perf_counter() - started < seconds:
         ready = {path.stem for path in Path(folder).glob("*.ready")}
-        if ready | done >= set(names) and not (hold is not None and hold.exists()):
+        if ready | done >= set(names):
             break
         time.sleep(0.1)
     (Path(folder) / "go").touch()
@@ -222,7 +219,6 @@ def main() -> int:
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), help="eager is one of them")
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--patience", type=float, default=110.0, help="seconds to compile a batch")
-    parser.add_argument("--hold", type=Path, help="nothing is timed while this file is there")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--timeout", type=float, default=180.0)
     parser.add_argument("--json", type=Path)
@@ -242,7 +238,7 @@ def main() -> int:
     for names, training in batches:
         done: set[str] = set()
         with tempfile.TemporaryDirectory() as lock, ThreadPoolExecutor(a.jobs + 1) as pool:
-            pool.submit(send, lock, names, done, a.patience, a.hold)
+            pool.submit(send, lock, names, done, a.patience)
 
             def one(
                 name: str, training: bool = training, lock: str = lock, done: set[str] = done

@@ -59,7 +59,7 @@ class Limits:
     """Half of the least number of elements of a row that is split."""
 
     split_part: int = 512
-    """Least number of elements of a part of a row."""
+    """Least number of elements of a part of a row; columns are split from four such parts on."""
 
     split_columns: int = 128
     """Columns that one program sums together where neighbours in memory are of different rows."""

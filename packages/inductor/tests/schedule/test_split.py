@@ -89,3 +89,15 @@ def test_parts_are_enough_programs_and_long_enough() -> None:
 )
 def test_what_does_not_profit_stays_whole(loop: Loop) -> None:
     assert _split(loop) == (loop,)
+
+
+def test_columns_are_split_from_four_parts_on() -> None:
+    """A program has few columns, and would go through the rows step by step."""
+    limits = replace(Limits(), split_on=("cpu",))
+    for function, shape, count in (
+        (lambda x: x.sum(0), (4 * limits.split_part, 48), 2),
+        (lambda x: x.sum(0), (4 * limits.split_part - 1, 48), 1),
+        (lambda x: x.sum(1), (48, 4 * limits.split_part), 1),
+    ):
+        done = against_eager(function, torch.randn(shape), tolerance=1e-3, limits=limits)
+        assert len(done.loops) == count, shape

@@ -73,9 +73,11 @@ def _parts(loop: Loop, limits: Limits) -> int:
     length = prod(_sizes(loop.r))
     across = bool(loop.x) and _contiguous(loop, loop.x[-1]) > _contiguous(loop, loop.r[-1])
     programs = -(-rows // limits.split_columns) if across else rows
-    if programs >= limits.split_programs or length < 2 * limits.split_length:
-        return 1
     part = min(limits.split_part, limits.split_length)
+    # a program that sums down columns has few of them, and goes through the rows step by step
+    least = min(4 * part, 2 * limits.split_length) if across else 2 * limits.split_length
+    if programs >= limits.split_programs or length < least:
+        return 1
     wanted = min(-(-2 * limits.split_programs // programs), length // part)
     return _divisor(_sizes(loop.r), wanted)
 
