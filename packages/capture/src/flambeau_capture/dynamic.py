@@ -8,7 +8,7 @@ cannot take symbols, nothing ever does; nor does a kind of number that the backe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -161,10 +161,12 @@ def _is_plain(step: Source) -> bool:
 
 
 def _of_class(source: Source) -> bool:
-    """Whether it is an attribute of a class, which is read as `type` reads it."""
+    """Whether it is an attribute of a class, which is read as `type` reads it, or of a function."""
     if not isinstance(source, Attr) or not isinstance(source.base, Held):
         return False
     owner = source.base.object
+    if isinstance(owner, FunctionType):
+        return True
     return isinstance(owner, type) and type(owner).__getattribute__ is type.__getattribute__
 
 

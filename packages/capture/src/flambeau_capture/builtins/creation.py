@@ -149,7 +149,10 @@ def made_by_init(python_class: type) -> bool:
 
 def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value:
     python_class = kind.python_class
-    if find_in_class(python_class, "__del__") is not None:
+    ending = find_in_class(python_class, "__del__")
+    if ending is not None and not isinstance(ending[1], types.FunctionType):
+        raise Break("FB0005", f"call of {kind.describe()}")
+    if ending is not None:
         raise SkipFrame(f"objects of {python_class.__name__} run code of their own when they end")
     new = find_in_class(python_class, "__new__")
     assert new is not None

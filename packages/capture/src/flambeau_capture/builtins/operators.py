@@ -268,6 +268,11 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
     for receiver, method, argument in attempts:
         if not isinstance(receiver, ObjectValue) and not _has_python_method(receiver, method):
             continue
+        if symbol == "!=" and _only_equality(receiver):
+            found = tx.call(tx.get_attr(receiver, "__eq__"), [argument], {})
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return Constant(not found.truth(tx))  # as object.__ne__ does
+            continue
         if isinstance(receiver, ObjectValue) and not receiver.special(method):
             if receiver.payload is None:
                 continue
@@ -282,6 +287,13 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
     return None
+
+
+def _only_equality(value: Value) -> bool:
+    """Whether a class says, in Python, what is equal, and leaves to `object` what is not."""
+    equal, unequal = (find_in_class(value.cls, name) for name in ("__eq__", "__ne__"))
+    own = equal is not None and isinstance(equal[1], types.FunctionType)
+    return own and unequal is not None and unequal[0] is object
 
 
 def _has_python_method(value: Value, name: str) -> bool:

@@ -7,6 +7,7 @@ class is identified by the object; what is read from it is guarded on the class 
 from __future__ import annotations
 
 import enum
+import operator
 import types
 from typing import Any
 
@@ -16,7 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.attributes import assume_entry, find_in_class, written_attribute
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_class
@@ -80,7 +81,8 @@ class ClassValue(Value):
             found = self._by_metaclass(tx, "__getitem__", [key])
             if found is not None:
                 return found
-        return tx.wrap_new(self.python_class[key.as_python()])  # type: ignore[index]
+        plain = key.as_python()
+        return tx.wrap_new(evaluate(tx, operator.getitem, self.python_class, plain))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         python_class = self.python_class

@@ -329,12 +329,17 @@ class FunctionValue(Value):
         tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self.real is not None:
+        if self.real is not None and name.startswith("__"):
             raise Break("FB0019", f"attribute {name!r} of a function is set")
-        tx.heap.changed()
+        tx.heap.changed(self)
         if name in ("__name__", "__qualname__") and isinstance(value, Constant):
             setattr(self, name.strip("_"), value.value)
         self.attributes[name] = value
+
+    def replay(self, writer: Any) -> None:
+        for name, value in self.attributes.items():
+            writer.call(setattr, [self, Constant(name), value])
+            writer.pop_top()
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return tx.inline(self, args, kwargs)
@@ -428,7 +433,9 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
     items = [
         (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
         for key, value in fn.real.__dict__.items()
+        if key not in fn.attributes
     ]
+    items += [(Constant(key), value) for key, value in fn.attributes.items()]
     return DictValue(items, tx=tx)
 
 
