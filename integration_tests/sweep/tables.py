@@ -71,7 +71,7 @@ def markdown(rows: Sequence[Row], command: str, note: str = "") -> str:
 
 def _beside(rows: Sequence[Row]) -> list[str]:
     """How often each system makes one graph of a model that both were given."""
-    both = [row for row in rows if "incumbent" in row]
+    both = [row for row in rows if "incumbent" in row and row["status"] != "not built"]
     count = Counter((row["status"] == "one graph", row["incumbent"] == "1 graphs") for row in both)
     failed = sum(not row["incumbent"].endswith("graphs") for row in both)
     return [
