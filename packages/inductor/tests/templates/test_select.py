@@ -42,7 +42,7 @@ class Chooser(Tuner):
         self.wanted, self.kind = wanted, kind
         self.budget = Budget(60.0)
 
-    def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+    def choose(self, key: str, names: Sequence[str], candidates: object, kin: str = "") -> str:
         if not key.startswith(self.kind):
             return names[0]
         return next((name for name in names if self.wanted(name)), names[0])
@@ -167,7 +167,7 @@ class FirstOnly(Tuner):
         self.first: dict[str, str] = {}
         self.budget = Budget(60.0)
 
-    def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+    def choose(self, key: str, names: Sequence[str], candidates: object, kin: str = "") -> str:
         self.first[key.split()[0]] = names[0]
         return names[0]
 
@@ -248,7 +248,7 @@ def test_products_with_the_most_to_compute_are_raced_first() -> None:
     raced: list[str] = []
 
     class Listed(FirstOnly):
-        def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+        def choose(self, key: str, names: Sequence[str], candidates: object, kin: str = "") -> str:
             raced.append(key.split()[-2])
             return super().choose(key, names, candidates)
 
@@ -269,7 +269,7 @@ def test_with_no_time_left_a_trusted_device_gets_its_defaults() -> None:
             super().__init__()
             self.budget = Budget(0.0)
 
-        def choose(self, key: str, names: Sequence[str], candidates: object) -> str:
+        def choose(self, key: str, names: Sequence[str], candidates: object, kin: str = "") -> str:
             raise AssertionError("there is no time for this")
 
     program = program_of(attend, *[(4, 8, 1024, 64)] * 3)

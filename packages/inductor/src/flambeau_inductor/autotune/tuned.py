@@ -30,13 +30,15 @@ class Values(Protocol):
 @dataclass(slots=True)
 class Tuner:
     """The races of one compile: they share a budget, and `outcomes` lists all that was run; of the
-    others `known` were kept from before, and for `skipped` no time was left."""
+    others `known` were kept from before, `shared` were so for something of the same kin, and for
+    `skipped` no time was left."""
 
     values: Values
     clock: Clock
     budget: Budget
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     known: int = 0
+    shared: int = 0
     skipped: int = 0
 
     def choose(
@@ -44,14 +46,20 @@ class Tuner:
         key: str,
         names: Sequence[str],
         candidates: Callable[[], Sequence[Candidate]],
+        kin: str = "",
     ) -> str:
         """The name of the best of `names` for `key`; `candidates` are made only to be raced.
 
         The first of both is what is taken without a race: whoever asks puts the default there.
+        With `kin`, what won a race for another key of the same kin is taken too.
         """
         kept = self.kept(key, names)
         if kept is not None:
             self.known += 1
+            return kept
+        kept = self.kept(kin, names) if kin else None
+        if kept is not None:
+            self.shared += 1
             return kept
         if not self.budget.enough:
             self.skipped += 1
@@ -61,7 +69,8 @@ class Tuner:
             outcome = race(made, self.clock, self.budget)
         self.outcomes[key] = outcome
         if outcome.settled:
-            self.values.put(key, {"winner": outcome.winner, "seconds": dict(outcome.seconds)})
+            for each in (key, kin) if kin else (key,):
+                self.values.put(each, {"winner": outcome.winner, "seconds": dict(outcome.seconds)})
         return outcome.winner
 
     def kept(self, key: str, names: Collection[str]) -> str | None:

@@ -16,8 +16,8 @@ from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Loop
-from flambeau_inductor.ir.program import Extern, RunLoop
-from flambeau_inductor.templates import known
+from flambeau_inductor.ir.program import Extern, Program, RunLoop
+from flambeau_inductor.templates import classes, known
 from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention
 from flambeau_inductor.templates.backwards import FoundBackward
@@ -99,7 +99,7 @@ def race_product(
 
     template = selected.trusted and known.tile_of(found.product) is not None
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
-    winner = tuner.choose(key, names, racing)
+    winner = tuner.choose(key, names, racing, classes.product_class(found, device))
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_product(selected, found, ways[winner])
@@ -132,7 +132,8 @@ def race_attention(
     key = _key("attention", device, texts, found.attention.sizes)
     template = selected.trusted and known.better(program, found.call, found.attention)
     names = [*kernels, LIBRARY] if template else [LIBRARY, *kernels]
-    winner = tuner.choose(key, names, racing)
+    kin = classes.attention_class(found.attention, _target(program, found.call), device)
+    winner = tuner.choose(key, names, racing, kin)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_attention(selected, found, kernels[winner])
@@ -166,7 +167,8 @@ def race_backward(
     key = _key("backward", device, [_text(w) for w in ways.values()], found.backward.forward.sizes)
     template = selected.trusted and known.better(program, found.call, found.backward.forward)
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
-    winner = tuner.choose(key, names, racing)
+    kin = classes.attention_class(found.backward.forward, _target(program, found.call), device)
+    winner = tuner.choose(key, names, racing, kin)
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_backward(selected, found, ways[winner])
@@ -200,6 +202,12 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
     selected.chosen[loop.name] = winner
     if winner != "model":
         selected.kernels[loop.name] = kernels[winner]
+
+
+def _target(program: Program, call: int) -> str:
+    step = program.steps[call]
+    assert isinstance(step, Extern)
+    return step.target
 
 
 def _text(kernels: Sequence[TritonKernel]) -> str:
