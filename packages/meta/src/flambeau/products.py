@@ -50,7 +50,8 @@ class MemoryFacts:
 class HalfFacts:
     """The forward, backward or inference half of a captured graph.
 
-    refused: fusions that were considered and not made, with the reason.
+    refused: fusions that were considered and not made, with the reason. chosen: kernels and values,
+    and how they are computed, where that was chosen by measurement.
     """
 
     graph: str
@@ -60,6 +61,7 @@ class HalfFacts:
     fused: tuple[tuple[str, str], ...] = ()
     refused: tuple[tuple[str, str, str], ...] = ()
     no_kernel: tuple[tuple[str, str, str], ...] = ()
+    chosen: tuple[tuple[str, str], ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -78,6 +80,7 @@ def facts_of(work: Any, graph: str, half: str) -> HalfFacts:
         fused=tuple((merge.first, merge.second) for merge in work.merges),
         refused=tuple((r.first, r.second, r.reason) for r in work.refusals),
         no_kernel=tuple((f.target, f.why, f.origin) for f in work.tensors.fallbacks),
+        chosen=tuple(sorted(work.choices.items())),
         seconds=dict(work.seconds),
     )
 

@@ -52,6 +52,19 @@ def test_kernels_and_what_they_touch(explained):
     assert half.memory.input_bytes == 8000
 
 
+def test_what_was_chosen_by_measurement():
+    x = torch.randn(700, 900)
+    tuned = flambeau.compile(
+        lambda x: torch.softmax(x, -1), mode="max-autotune", options={"disk_cache": False}
+    )
+    found = flambeau.explain(tuned)(x)
+    (half,) = found.graphs[0].halves
+    (kernel,) = (step.name for step in half.steps if step.kind == "kernel")
+    ((name, told),) = half.chosen
+    assert name == kernel and "of the time of as_ruled" in told
+    assert f"chosen for {kernel}: {told.split(':')[0]}" in str(found)
+
+
 def test_what_was_kept_in_eager_and_why(explained):
     (kept,) = explained.kept_in_eager
     assert "if b.sum() < 0:" in kept.what

@@ -77,6 +77,7 @@ def _halves(graph: GraphFacts) -> list[Any]:
             what = f"{step.kind} {step.name}"
             table.add_row(str(number), what, ", ".join(step.origins), in_bytes(step.bytes))
         parts.append(table)
+        parts += [Text(f"chosen for {name}: {what}") for name, what in half.chosen]
     return parts
 
 
