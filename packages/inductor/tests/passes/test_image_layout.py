@@ -114,6 +114,21 @@ def test_on_a_gpu_all_convolutions_of_half_precision(dtype: torch.dtype, count: 
     assert orders(gm) == [torch.channels_last] * count
 
 
+def test_gradients_of_weights_stay_row_major() -> None:
+    gm = network(dense=1, cheap=3)
+    weights = []
+    for node in gm.graph.find_nodes(op="get_attr"):
+        node.meta["val"].requires_grad_()
+        weights.append(node.meta["val"])
+    x = torch.randn(2, 8, 6, 6)
+    wanted = torch.autograd.grad(gm(x)[0].square().sum(), weights)
+    assert channels_last(gm) == 7
+    assert len(gm.graph.find_nodes(op="call_method", target="reshape")) == 2  # of one weight
+    found = torch.autograd.grad(gm(x)[0].square().sum(), weights)
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+    assert all(each.is_contiguous() for each in found)
+
+
 def test_left_alone() -> None:
     transposed = network(image_out=True)
     (output,) = transposed.graph.find_nodes(op="output")

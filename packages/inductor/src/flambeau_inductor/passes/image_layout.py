@@ -53,6 +53,8 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
         image = node.args[0]
         assert isinstance(image, fx.Node)
         _reorder(gm, image, node, order)
+        if order is torch.channels_last and torch.is_grad_enabled():
+            _keep_gradient(gm, node)
     (output,) = gm.graph.find_nodes(op="output")
     for part in output.all_input_nodes:
         if _is_image(part):
@@ -67,6 +69,21 @@ def _reorder(gm: fx.GraphModule, image: fx.Node, reader: fx.Node, order: Any) ->
         moved = gm.graph.call_method("contiguous", (image,), {"memory_format": order})
     moved.meta = {k: v for k, v in image.meta.items() if k == "stack_trace"}
     reader.replace_input_with(image, moved)
+
+
+def _keep_gradient(gm: fx.GraphModule, node: fx.Node) -> None:
+    """Let the gradient of a weight be row-major, as it is of row-major images: it goes back through
+    a flat form of the weight, which is the same memory."""
+    weight = node.args[1]
+    value = _value(weight)
+    if not value.requires_grad or not value.is_contiguous():
+        return
+    if value.is_contiguous(memory_format=torch.channels_last):
+        return
+    with gm.graph.inserting_before(node):
+        flat = gm.graph.call_method("reshape", (weight, -1))
+        again = gm.graph.call_method("reshape", (flat, *value.shape))
+    node.args = (node.args[0], again, *node.args[2:])
 
 
 def _orders(
