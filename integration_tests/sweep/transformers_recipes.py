@@ -152,7 +152,7 @@ RECIPES: dict[str, Recipe] = {
         {"axial_pos_shape": (8, 8), "axial_pos_embds_dim": (16, 48), "hidden_size": 64,
          "attention_head_size": 16, "num_attention_heads": 4, "feed_forward_size": 128,
          "attn_layers": ["local", "lsh"], "local_attn_chunk_length": 16,
-         "lsh_attn_chunk_length": 16, "num_buckets": 4, "hash_seed": 0},
+         "lsh_attn_chunk_length": 16, "num_buckets": 4},
     ),
     "Blip2Model": Recipe(
         {"pixel_values": image(64), "input_ids": ids_with_images(4)}, _QFORMER
@@ -176,6 +176,46 @@ RECIPES: dict[str, Recipe] = {
     "IdeficsModel": Recipe(
         {**TEXT, "pixel_values": image(64, 1), "image_attention_mask": ones(BATCH, LENGTH, 1)},
         {"vision_config": {"embed_dim": 64, "patch_size": 16}},
+    ),
+    "ClvpModelForConditionalGeneration": Recipe(
+        {"input_ids": ids(BATCH, 8, below=200), "input_features": noise(BATCH, 80, 64)},
+        {"decoder_config": {"feature_size": 80, "vocab_size": 256, "bos_token_id": 254,
+                            "eos_token_id": 255},
+         "text_config": {"num_attention_heads": 2}, "speech_config": {"num_attention_heads": 2}},
+    ),
+    "VibeVoiceForConditionalGeneration": Recipe(
+        TEXT,
+        {"audio_config": _CODES, "semantic_model_config": _CODES,
+         "diffusion_head_config": {"latent_size": 16}},
+    ),
+    "PerceptionLMModel": Recipe(
+        TEXT,
+        {"vision_config": {"model_type": "timm_wrapper", "architecture": "vit_tiny_patch16_224",
+                           "model_args": {"embed_dim": 192, "depth": 2, "img_size": [64, 64]}},
+         "image_token_id": IMAGE_TOKEN, "video_token_id": IMAGE_TOKEN + 1},
+    ),
+    "PPOCRV6SmallDetModel": Recipe(
+        {"pixel_values": image(64)},
+        {"backbone_config": {"model_type": "pp_lcnet_v4", "out_indices": [1, 2, 3, 4],
+                             "block_configs": [
+                                 [[3, 96, 96, 1, True]], [[3, 96, 96, 2, False]],
+                                 [[3, 96, 192, 2, False]], [[3, 192, 384, 2, False]]]},
+         "layer_list_out_channels": [96, 96, 192, 384]},
+        form=None,
+    ),
+    "DiffusionGemmaModel": Recipe(
+        {"input_ids": ids(), "decoder_input_ids": ids()},
+        {"vision_config": {"model_type": "gemma4_vision", "hidden_size": 64, "head_dim": 16,
+                           "num_hidden_layers": 2, "num_attention_heads": 4,
+                           "num_key_value_heads": 4, "intermediate_size": 128},
+         "text_config": {"num_hidden_layers": 2, "per_layer_config": None, "num_experts": 4,
+                         "top_k_experts": 2, "moe_intermediate_size": 32,
+                         "layer_types": ["sliding_attention", "full_attention"]}},
+    ),
+    "MuseGlimmerVisionModel": Recipe(
+        {"pixel_values": noise(32, 3 * 2 * 14 * 14),
+         "grid_thw": lambda: torch.tensor([[1, 4, 4], [1, 4, 4]])},
+        {"num_hidden_layers": 2, "layer_types": ["window_attention", "full_attention"]},
     ),
     "DiaModel": Recipe(
         {"input_ids": ids(below=200), "decoder_input_ids": ids(BATCH, 8, 9)},
