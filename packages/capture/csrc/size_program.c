@@ -74,7 +74,7 @@ one_operand(enum size_op op, int64_t *top)
         *top = bits_of((double)*top);
         return 0;
     case OP_SQRT:
-        if (!(value >= 0.0)) {
+        if (value < 0.0) { /* not a number is the root of itself */
             return -1;
         }
         *top = bits_of(sqrt(value));

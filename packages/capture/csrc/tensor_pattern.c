@@ -46,15 +46,28 @@ stride_start(Py_ssize_t ndim)
     return ndim <= INLINE_DIMS ? INLINE_DIMS : ndim;
 }
 
+/* A view that was made while derivatives were off requires grad if its base does. Where that is
+   kept is not among the offsets: a tensor that has an autograd part, and neither the flag nor a
+   function in it, is asked. */
 static int
-reads_requires_grad(const TensorLayout *layout, const char *impl)
+reads_requires_grad(const TensorLayout *layout, PyObject *tensor)
 {
+    const char *impl = AT(const char *, tensor, layout->impl);
     const char *meta = AT(const char *, impl, layout->autograd_meta);
     if (meta == NULL) {
         return 0;
     }
-    return AT(unsigned char, meta, layout->requires_grad) != 0 ||
-           AT(const void *, meta, layout->grad_fn) != NULL;
+    if (AT(unsigned char, meta, layout->requires_grad) != 0 ||
+        AT(const void *, meta, layout->grad_fn) != NULL) {
+        return 1;
+    }
+    PyObject *answer = PyObject_GetAttrString(tensor, "requires_grad");
+    int found = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (found < 0) {
+        PyErr_Clear();
+    }
+    return found;
 }
 
 static int
@@ -77,7 +90,7 @@ fields_match(const TensorPattern *pattern, PyObject *tensor)
             return 0;
         }
     }
-    return reads_requires_grad(layout, impl) == pattern->requires_grad;
+    return reads_requires_grad(layout, tensor) == pattern->requires_grad;
 }
 
 int
@@ -190,7 +203,7 @@ layout_read(TensorLayout *layout, PyObject *tensor)
                          AT(uint16_t, impl, layout->dtype), "device",
                          AT(uint16_t, impl, layout->device), "sizes", size_tuple, "strides",
                          stride_tuple, "requires_grad",
-                         PyBool_FromLong(reads_requires_grad(layout, impl)));
+                         PyBool_FromLong(reads_requires_grad(layout, tensor) == 1));
 }
 
 static PyMethodDef layout_methods[] = {

@@ -438,3 +438,16 @@ def test_guards_keep_no_tensor_alive():
     assert agree(guards, value)
     del value
     assert alive() is None
+
+
+def test_a_view_made_without_derivatives_requires_grad_as_its_base_does():
+    leaf, plain = torch.randn(2, 6, requires_grad=True), torch.randn(2, 6)
+    with torch.no_grad():
+        tracked, untracked, result = leaf[:1], plain[:1], (leaf * 2)[:1]
+    assert tracked.requires_grad and not untracked.requires_grad
+    for known in (untracked, plain[:1], torch.randn(1, 6)):
+        guards = tensor_guards(known)
+        assert agree(guards, known) and agree(guards, untracked)
+        assert not agree(guards, tracked) and agree(guards, result) is not result.requires_grad
+    guards = tensor_guards(tracked)
+    assert agree(guards, tracked) and not agree(guards, untracked)
