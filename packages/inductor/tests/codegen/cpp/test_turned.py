@@ -32,6 +32,30 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
     assert torch.equal(got["out"], want["out"])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", SHAPES[1:4])
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_half_precision_is_turned(
+    dtype: torch.dtype, shape: tuple[int, int], width: int, tmp_path: Path
+) -> None:
+    rows, columns = shape
+    x0, x1 = Var("x0"), Var("x1")
+    body: list[Instr] = [
+        Load("in0", x1 * rows + x0, dtype),
+        Load("in1", x0 * columns + x1, dtype),
+        Point("maximum", (0, 1), dtype),
+        Store("out", x0 * columns + x1, 2),
+    ]
+    loop = loops.loop("turned", shape, (), body)
+    assert "turn" in emit_kernel(plan(loop, width), lambda name: dtype).body
+    given = {name: torch.randn(rows * columns).to(dtype) for name in ("in0", "in1")}
+    got = given | {"out": run.poisoned(rows * columns, dtype=dtype)}
+    run.run_loop(loop, got, tmp_path, width)
+    turned = given["in0"].view(columns, rows).t()
+    want = torch.maximum(turned, given["in1"].view(rows, columns))
+    assert torch.equal(got["out"].view(rows, columns), want)
+
+
 def test_what_is_turned() -> None:
     text = emit_kernel(plan(loops.transpose_add(64, 128), 64), lambda name: F32).body
     assert "turn16(" in text

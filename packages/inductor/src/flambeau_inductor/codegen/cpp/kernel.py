@@ -32,8 +32,9 @@ from flambeau_inductor.ir.loops import Load, Part, Reduce, Store, ValueId
 PIECES = 64
 # points of the other axis that a transposing kernel handles at a time
 BLOCK = 64
-# lanes of the vectors whose squares are turned in registers
+# lanes of the vectors whose squares are turned in registers, and what they may hold
 SQUARES = (4, 8, 16)
+TURNED = (torch.float32, torch.bfloat16, torch.float16)
 # least number of points of an axis that a thread takes as its part
 PART = 64
 # around kernels longer than this other Python threads may run
@@ -224,7 +225,7 @@ class _Nest:
             if not plan.is_vector(position) or lane_step(instr.index, var, plan.width) != 1:
                 continue
             exact = isinstance(self.values.step(instr.index), int)
-            if exact and self.values.dtype_of(instr.buffer) is torch.float32:
+            if exact and self.values.dtype_of(instr.buffer) in TURNED:
                 found.append(position)
         return found if plan.width in SQUARES else []
 

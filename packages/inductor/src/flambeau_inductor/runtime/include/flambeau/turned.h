@@ -1,4 +1,4 @@
-// A square of FL_W x FL_W float32 numbers, turned on its side.
+// A square of FL_W x FL_W numbers of at most 32 bits, turned on its side as float32.
 //
 // In: FL_W; lanes.h includes this inside namespace fl. Out: turn, which writes vectors of numbers
 // that lie `step` apart, one after the other. Invariant: lanes that are not in use are zero.
@@ -15,13 +15,13 @@
 #endif
 
 // out[FL_W * k + l] = p[l * step + k] for k < count and lanes l < n.
-template <class N>
-FL_INLINE void FL_NAME(turn)(const f32* p, long step, f32* out, long count, N n) {
+template <class T, class N>
+FL_INLINE void FL_NAME(turn)(const T* p, long step, f32* out, long count, N n) {
 #if defined(FL_LOW) && (defined(__clang__) || __GNUC__ >= 12)
   if (count == FL_W && (long)n == FL_W) {
     FL_V(f32) a[FL_W], b[FL_W];
 #pragma GCC unroll 16
-    for (int k = 0; k < FL_W; ++k) __builtin_memcpy(&a[k], p + k * step, sizeof a[k]);
+    for (int k = 0; k < FL_W; ++k) a[k] = FL_NAME(load)(p + k * step, width<FL_W>{});
     // numbers of the two halves are interleaved until each row is a column
 #pragma GCC unroll 4
     for (int s = 1; s < FL_W; s *= 2) {
@@ -39,7 +39,7 @@ FL_INLINE void FL_NAME(turn)(const f32* p, long step, f32* out, long count, N n)
   }
 #endif
   for (long k = 0; k < count; ++k)
-    for (long l = 0; l < FL_W; ++l) out[FL_W * k + l] = l < (long)n ? p[l * step + k] : 0.0f;
+    for (long l = 0; l < FL_W; ++l) out[FL_W * k + l] = l < (long)n ? load1(p + l * step + k) : 0.0f;
 }
 #undef FL_LOW
 #undef FL_HIGH
