@@ -2,7 +2,9 @@
 
 import enum
 import functools
+import heapq
 import io
+import operator
 
 import torch
 
@@ -107,3 +109,77 @@ def f_of(f):
         return value, same, pair[0] is pair[1], list(pair[1])
 
     return one
+
+
+class Key:
+    def __init__(self, first, second):
+        self.parts = first, second
+
+    def __eq__(self, other):
+        return self.parts == other.parts
+
+    def __hash__(self):
+        return hash(self.parts)
+
+
+def test_a_cache_whose_keys_say_what_they_equal(check):
+    def f(x, cache, first, second):
+        key = Key(first, second)
+        if key not in cache:
+            cache[key] = x * first
+        return cache[key] + second, len(cache)
+
+    check(f, torch.ones(2), {}, 1, 2, graphs=None)
+
+    def g(x):
+        made = {}
+        for first in (1, 1, 2):
+            f(x, made, first, 2)
+        return len(made), list(made.values())
+
+    check(g, torch.ones(2))
+
+
+SECOND, SHAPE = operator.itemgetter(1), operator.attrgetter("shape")
+TRIPLE, TOTAL = operator.methodcaller("mul", 3), operator.methodcaller("sum", dim=0)
+
+
+def test_getters_that_modules_keep(check):
+    def f(x):
+        rows = sorted([(2, 5), (1, 9), (7, 1)], key=SECOND)
+        return rows, max(rows, key=SECOND), SHAPE(x), TRIPLE(x), TOTAL(x), SECOND is SECOND
+
+    check(f, torch.ones(2))
+
+
+def test_throwing_a_class_and_a_value(check):
+    def numbers(x):
+        try:
+            yield x
+            yield x * 2
+        except ValueError as error:
+            yield error.args
+
+    def f(x):
+        found = []
+        for given in (("v",), ("v", 1), (ValueError("w"),), (None,), ()):
+            waiting = numbers(x)
+            next(waiting)
+            if len(given) == 2:
+                found.append(waiting.throw(ValueError, given))
+            else:
+                found.append(waiting.throw(ValueError, *given))
+        return x + 1, found
+
+    check(f, torch.ones(2))
+
+
+def test_the_greatest_first(check):
+    def f(x):
+        words = ["pear", "fig", "apple", "kiwi"]
+        return (
+            x * 2, heapq.nsmallest(2, words), heapq.nlargest(2, words, key=len),
+            list(heapq.merge([1, 4, 6], [2, 3], key=lambda n: n)),
+        )  # fmt: skip
+
+    check(f, torch.ones(2))

@@ -27,6 +27,7 @@ from flambeau_capture.values import (  # each registers what it handles
     contexts,
     contextvariables,
     functional,
+    getters,
     knowledge,
     pullbacks,
     references,

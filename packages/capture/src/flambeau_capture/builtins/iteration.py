@@ -180,6 +180,15 @@ for _original, _python in {
     heapq.heappop: heaps.heappop,
     heapq.heapreplace: heaps.heapreplace,
     heapq.heappushpop: heaps.heappushpop,
+    **{
+        getattr(heapq, name): python  # private, and named otherwise since Python 3.14
+        for name, python in (
+            ("_heapify_max", heaps.heapify_max),
+            ("_heappop_max", heaps.heappop_max),
+            ("_heapreplace_max", heaps.heapreplace_max),
+        )
+        if hasattr(heapq, name)
+    },
     itertools.cycle: iterating.cycle,
     itertools.tee: iterating.tee,
     operator.concat: iterating.concat,

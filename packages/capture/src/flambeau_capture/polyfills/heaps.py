@@ -7,6 +7,7 @@ Programming 5.2.3: the hole goes to a leaf first, then the item rises).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flambeau_capture.polyfills.calling import bisect_left, bisect_right
@@ -69,6 +70,35 @@ def heappushpop(heap: list[Any], item: Any) -> Any:
         item, heap[0] = heap[0], item
         _sink(heap, 0)
     return item
+
+
+class _Reversed:
+    """An item of a heap whose greatest comes first."""
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+
+    def __lt__(self, other: _Reversed) -> bool:
+        return bool(other.item < self.item)
+
+
+def _greatest_first(heap: list[Any], change: Callable[..., Any], *items: Any) -> Any:
+    wrapped = [_Reversed(item) for item in heap]
+    answer = change(wrapped, *[_Reversed(item) for item in items])
+    heap[:] = [one.item for one in wrapped]
+    return answer
+
+
+def heapify_max(heap: list[Any]) -> None:
+    _greatest_first(heap, heapify)
+
+
+def heappop_max(heap: list[Any]) -> Any:
+    return _greatest_first(heap, heappop).item
+
+
+def heapreplace_max(heap: list[Any], item: Any) -> Any:
+    return _greatest_first(heap, heapreplace, item).item
 
 
 def insort_right(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None) -> None:

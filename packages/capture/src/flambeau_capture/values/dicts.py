@@ -150,6 +150,14 @@ class DictValue(Value):
     def entries(self) -> list[tuple[Value, Value]]:
         return [(key, self._read(hashed)) for hashed, (key, _) in list(self._entries.items())]
 
+    def plain(self) -> DictValue:
+        """A new dict of the same entries; no key is asked for its hash again."""
+        made = DictValue(tx=self._tx)
+        made._entries = {
+            hashed: (key, self._read(hashed)) for hashed, (key, _) in self._entries.items()
+        }
+        return made
+
     def _read(self, hashed: Hashable) -> Value:
         key, value = self._entries[hashed]
         if isinstance(value, Pending):
@@ -252,11 +260,9 @@ class DictValue(Value):
         with writer.building(self):
             if self._class is collections.defaultdict:
                 factory = self.factory or Constant(None)
-                writer.call(
-                    collections.defaultdict, [factory, DictValue(self.entries(), tx=self._tx)]
-                )
+                writer.call(collections.defaultdict, [factory, self.plain()])
             elif self._class is not dict:
-                given = [DictValue(self.entries(), tx=self._tx)]
+                given = [self.plain()]
                 named = [(Constant(name), value) for name, value in self.attributes.items()]
                 if named:
                     writer.call(_ordered_with, [*given, DictValue(named, tx=self._tx)])
@@ -270,8 +276,7 @@ class DictValue(Value):
 
     def replay(self, writer: Any) -> None:
         """Write the entries back: `found.clear(); found.update(entries)`."""
-        copy = DictValue(self.entries(), tx=self._tx)
-        writer.call(_refill, [self, copy])
+        writer.call(_refill, [self, self.plain()])
         writer.pop_top()
 
 

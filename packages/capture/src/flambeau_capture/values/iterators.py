@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import types
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import (
@@ -126,14 +126,23 @@ class ZipIterator(IteratorValue):
         for position, source in enumerate(self.sources):
             item = source.advance(tx)
             if item is None:
-                if self.strict and (position > 0 or self._any_left(tx)):
-                    tx.raise_error(ValueError, "zip() arguments have different lengths")
+                if self.strict:
+                    self._check_lengths(tx, position)
                 return None
             items.append(item)
         return TupleValue(items) if items else None
 
-    def _any_left(self, tx: Tracer) -> bool:
-        return any(source.advance(tx) is not None for source in self.sources[1:])
+    def _check_lengths(self, tx: Tracer, ended: int) -> None:
+        """Raise if the argument that has ended is not as long as the others."""
+        if ended:
+            self._refuse(tx, ended, "shorter", ended)
+        for place, source in enumerate(self.sources[1:], start=1):
+            if source.advance(tx) is not None:
+                self._refuse(tx, place, "longer", place)
+
+    def _refuse(self, tx: Tracer, place: int, how: str, before: int) -> NoReturn:
+        others = "argument 1" if before == 1 else f"arguments 1-{before}"
+        tx.raise_error(ValueError, f"zip() argument {place + 1} is {how} than {others}")
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(_zip_strict if self.strict else zip, self.sources)
@@ -326,6 +335,13 @@ class ForeignIterator(IteratorValue):
         writer.load_source(self.source)
 
 
+def _given(args: Args) -> list[Value]:
+    """What `throw(kind, value)` makes the exception of."""
+    if len(args) < 2 or is_none(args[1]):
+        return []
+    return args[1].parts() if args[1].cls is tuple else [args[1]]  # type: ignore[attr-defined,no-any-return]
+
+
 class GeneratorValue(IteratorValue):
     """A generator whose frame is interpreted step by step."""
 
@@ -391,10 +407,11 @@ class GeneratorValue(IteratorValue):
                 error = args[0]
                 if len(args) > 2 and args[2].cls not in (type(None), types.TracebackType):
                     tx.raise_error(TypeError, "throw() third argument must be a traceback object")
-                if len(args) > 1 and not is_none(args[1]) and issubclass(error.cls, type):
-                    error = args[1]  # the type, the exception, its traceback
-                if isinstance(error.cls, type) and issubclass(error.cls, type):
-                    error = tx.call(error, [], {})
+                given = args[1] if len(args) > 1 else error
+                if issubclass(error.cls, type) and issubclass(given.cls, BaseException):
+                    error = given  # the type, the exception, its traceback
+                if issubclass(error.cls, type):
+                    error = tx.call(error, _given(args), {})
                 if not issubclass(error.cls, BaseException):
                     tx.raise_error(
                         TypeError,
