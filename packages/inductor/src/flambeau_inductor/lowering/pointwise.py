@@ -12,6 +12,7 @@ import torch
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.lowering.scan import in_half
 
 SAME_DTYPE = (
     "abs", "neg", "sign", "ceil", "floor", "round", "trunc", "exp", "exp2", "expm1", "log", "log2",
@@ -75,6 +76,8 @@ def cast(ctx: Context, a: Node, *, dtype: torch.dtype) -> Node:
     _no_complex("cast", (a,))
     if dtype.is_complex:
         raise LoweringError("complex numbers have no kernels")
+    if (scanned := in_half(ctx, a, dtype)) is not None:
+        return scanned
     return ctx.point("cast", (a,), dtype)
 
 
