@@ -15,7 +15,7 @@ from flambeau_inductor.templates.attentions import find_attention
 from flambeau_inductor.templates.backwards import find_backward
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import backward_blocks
-from flambeau_inductor.templates.products import find
+from flambeau_inductor.templates.products import Found, find
 from flambeau_inductor.templates.selected import (
     Selected,
     facts,
@@ -64,16 +64,20 @@ def take_known(selected: Selected, done: set[str]) -> None:
 def _products(selected: Selected, done: set[str]) -> None:
     while True:
         calls = [f for f in find(selected.program, products_tf32()) if f.result not in done]
-        if not calls:
+        if not any(_taken(selected, found, done) for found in calls):
             return
-        found = calls[0]
-        done.add(found.result)
-        tile = known.tile_of(found.product)
-        if tile is None:
-            continue
-        try:
-            way = way_of(selected.program, found, tile)
-        except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
-            continue
-        with_product(selected, found, way)
-        selected.chosen[found.result] = tile.name
+
+
+def _taken(selected: Selected, found: Found, done: set[str]) -> bool:
+    """Whether the program was changed: where what was found after this lies is not known then."""
+    done.add(found.result)
+    tile = known.tile_of(found.product)
+    if tile is None:
+        return False
+    try:
+        way = way_of(selected.program, found, tile)
+    except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
+        return False
+    with_product(selected, found, way)
+    selected.chosen[found.result] = tile.name
+    return True

@@ -51,13 +51,7 @@ def select(
     selected = Selected(program, library, trusted)
     described = described and library is not None
     done: set[str] = set()
-    while not tuner.budget.over:
-        products = [f for f in find(selected.program, products_tf32()) if f.result not in done]
-        if not products:
-            break
-        found = max(products, key=_operations)
-        done.add(found.result)
-        race_product(selected, found, tuner, device, described)
+    _race_products(selected, done, tuner, device, described)
     while not tuner.budget.over:
         calls = [f for f in find_attention(selected.program) if f.result not in done]
         if not calls:
@@ -78,6 +72,23 @@ def select(
         if isinstance(step, RunLoop) and step.loop.name not in selected.kernels:
             race_tilings(selected, step.loop, tuner, device)
     return selected
+
+
+def _race_products(
+    selected: Selected, done: set[str], tuner: Tuner, device: str, described: bool
+) -> None:
+    seen: Program | None = None
+    products: list[Found] = []
+    while not tuner.budget.over:
+        if seen is not selected.program:  # whatever takes a place moves what is behind it
+            seen = selected.program
+            products = sorted(find(seen, products_tf32()), key=_operations)
+        products = [found for found in products if found.result not in done]
+        if not products:
+            return
+        found = products.pop()
+        done.add(found.result)
+        race_product(selected, found, tuner, device, described)
 
 
 def _operations(found: Found) -> int:
