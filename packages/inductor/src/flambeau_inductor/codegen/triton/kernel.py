@@ -185,8 +185,9 @@ class Writer:
             self._line(f"x_program = program % {columns}")
             self._line(f"y_program = program // {columns}")
         for d in grid:
-            block = f"{d.name.upper()}BLOCK"
-            self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
+            block, program = f"{d.name.upper()}BLOCK", f"{d.name}_program"
+            several = f"{program} * {block} + tl.arange(0, {block})"
+            self._dimension_index(d, program if self.tiling.flat else several)
 
     def _dimension_index(self, dimension: Dimension, index: str) -> None:
         name = dimension.name
@@ -213,13 +214,14 @@ class Writer:
         self.axes[axis.var] = axis.var
 
     def _slot(self, name: str) -> str:
-        if len(self.tiling.dimensions) == 1:
+        if len(self.tiling.dimensions) == 1 or self.tiling.flat:
             return ""
         first = self.tiling.dimensions[0].name == name
         return "[:, None]" if first else "[None, :]"
 
     def _shape(self) -> str:
-        blocks = [f"{d.name.upper()}BLOCK" for d in self.tiling.dimensions]
+        kept = [d for d in self.tiling.dimensions if d.name == "r" or not self.tiling.flat]
+        blocks = [f"{d.name.upper()}BLOCK" for d in kept]
         return f"[{', '.join(blocks)}]"
 
     # --- bodies -----------------------------------------------------------------------------
@@ -347,7 +349,15 @@ class Writer:
         length = self._dimension("r").size
         value = self._full(reduce.arg)
         self._lines(
-            reductions.whole(reduce, self._operand(i), value, f"v{i}", self._r_mask(), length)
+            reductions.whole(
+                reduce,
+                self._operand(i),
+                value,
+                f"v{i}",
+                self._r_mask(),
+                length,
+                flat=self.tiling.flat,
+            )
         )
         self.ready[i] = f"v{i}"
 
