@@ -71,6 +71,22 @@ def test_views_are_made_again_and_never_saved_beside_what_they_view() -> None:
     assert all(classify(node.target) != "view" for node in roots)
 
 
+def test_what_is_in_memory_anyway_is_saved_rather_than_what_a_kernel_would_write() -> None:
+    def fn(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x @ w).exp().sum()
+
+    def in_memory(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = (x @ w).exp()
+        return y.sum(), y
+
+    for program_, saved in ((fn, "mm"), (in_memory, "exp")):
+        call = aot.aot_function(program_, aot.run_as_is)
+        call(torch.randn(64, 32, requires_grad=True), torch.randn(32, 32, requires_grad=True))
+        (entry,) = call.compiled.values()
+        names = {node.name for node in entry.halves.saved_nodes if node.op == "call_function"}
+        assert any(name.startswith(saved) for name in names), (names, saved)
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["seeded by an input", "by the stream"])
 def test_a_random_operator_may_run_twice_only_if_its_seed_is_an_input(named: bool) -> None:
     def noise(seed: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

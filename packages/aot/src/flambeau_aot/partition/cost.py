@@ -27,6 +27,8 @@ _RECOMPUTE_PART: dict[OpClass, float] = {
     "index": 0.10,
 }
 _REDUCTION_PART = 0.5
+WRITE_PART = 0.25
+"""What it costs to write a value to memory that would have stayed in a kernel's registers."""
 
 
 def nbytes(value: Any) -> int:

@@ -21,7 +21,7 @@ from torch import fx
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
 from flambeau_aot.partition.budget import CurvePoint, curve, within_budget
-from flambeau_aot.partition.cost import recompute_cost, save_cost
+from flambeau_aot.partition.cost import WRITE_PART, recompute_cost, save_cost
 from flambeau_aot.partition.flow import Edge, minimum_cut
 from flambeau_aot.partition.limit import within_share
 from flambeau_aot.partition.problem import Problem, mark_of, problem_of
@@ -85,7 +85,10 @@ def _saving(problem: Problem, node: fx.Node) -> int | None:
         return None
     if mark == "must_save":
         return 0
-    return save_cost(node, problem.kinds[node]) * (4 if mark == "prefer_recompute" else 1)
+    cost = save_cost(node, problem.kinds[node])
+    if not problem.stored(node):
+        cost += int(cost * WRITE_PART)
+    return cost * (4 if mark == "prefer_recompute" else 1)
 
 
 def _again(

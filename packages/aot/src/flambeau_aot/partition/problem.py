@@ -25,9 +25,12 @@ from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import bytes_held
 from flambeau_aot.partition.split import backward_only, forward_part
-from flambeau_aot.partition.volatile import pinned
+from flambeau_aot.partition.volatile import pinned, root_of
 
 Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
+
+FUSIBLE: tuple[OpClass, ...] = ("pointwise", "creation", "shape", "index")
+UNFUSED: tuple[OpClass, ...] = ("matmul", "leaf", "random")
 
 MARKS: tuple[Mark, ...] = ("must_recompute", "must_save", "prefer_recompute", "prefer_save", "")
 
@@ -69,6 +72,16 @@ class Problem:
     def owned(self, node: fx.Node) -> bool:
         """Whether saving a value takes memory: an input is alive anyway, unless written to."""
         return node.op != "placeholder" or node in self.written
+
+    def stored(self, node: fx.Node) -> bool:
+        """Whether the forward part has a value in memory, be it saved or not: no fusible operator
+        computes it, or somebody reads it who is no part of a kernel."""
+        node = root_of(node, lambda item: self.kinds[item] == "view")
+        if node.op != "call_function" or self.kinds[node] not in FUSIBLE:
+            return True
+        if node in self.joint.outputs:
+            return True
+        return any(self.kinds[user] in UNFUSED for user in node.users if user in self.early)
 
     def again(self, saved: Iterable[fx.Node]) -> list[fx.Node]:
         """The forward operators that run a second time in the backward graph."""
