@@ -1,5 +1,6 @@
 """What programs as other teams write them have found, each for the fault that it showed."""
 
+import collections
 import enum
 import functools
 import heapq
@@ -183,3 +184,82 @@ def test_the_greatest_first(check):
         )  # fmt: skip
 
     check(f, torch.ones(2))
+
+
+def test_containers_that_change_while_they_are_iterated(check):
+    def f(x, counts):
+        found = []
+        for key, value in counts.items():
+            found.append((key, value))
+            counts["c"] += 10
+        for value in counts.values():
+            found.append(value)
+            counts["b"] = 7
+        for made in (
+            {"a": 1},
+            {1, 2},
+            collections.OrderedDict(a=1),
+            collections.OrderedDict(a=1, b=2),
+        ):
+            try:
+                for item in made:
+                    if isinstance(made, set):
+                        made.add(item + 100)
+                    else:
+                        made[f"{item}x"] = 1
+                found.append(("ended", len(made)))
+            except RuntimeError as error:
+                found.append(str(error))
+        items = iter(counts.items())
+        next(items)
+        counts["c"] = 99
+        return x + 1, found, list(items)
+
+    check(f, torch.ones(2), {"a": 1, "b": 2, "c": 3})
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
+def test_a_length_that_varies_stays_open(capture, backend):
+    sized = Sized(2)
+
+    def f(x):
+        return x * len(sized)
+
+    compiled = capture(f)
+    for size in (2, 3, 4, 9):
+        sized.size = size
+        torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), float(size)))
+    assert len(backend) == 2
+
+
+def test_a_length_that_is_none(check):
+    def f(x, size):
+        try:
+            return x, len(Sized(size))
+        except (TypeError, ValueError) as error:
+            return x * 2, type(error), str(error)
+
+    for size in (-1, "a", 1.5, None):
+        check(f, torch.ones(2), size)
+
+
+class Reduction(str, enum.Enum):  # noqa: UP042 - as programs write it
+    SUM = "sum"
+    MEAN = "mean"
+
+    def __call__(self, x):
+        return getattr(x, self)()
+
+
+def test_members_that_are_called_and_name_attributes(check):
+    def f(x, reduction):
+        return reduction(x), getattr(torch, Reduction.SUM)(x), hasattr(x, Reduction.MEAN)
+
+    check(f, torch.ones(2), Reduction.MEAN)

@@ -33,6 +33,7 @@ from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
+from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -115,9 +116,17 @@ def _type(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.wrap_new(args[0].cls)
 
 
+def _name_of(value: Value) -> str:
+    """The name of an attribute; a member of an enum that is also a string is its value."""
+    if isinstance(value, FrozenValue) and isinstance(value.real, str):
+        return str.__str__(value.real)
+    found: str = constant_of(value)
+    return found
+
+
 @handles(getattr)
 def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    name = constant_of(args[1])
+    name = _name_of(args[1])
     if len(args) == 2:
         return tx.get_attr(args[0], name)
     try:
@@ -131,7 +140,7 @@ def _getattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(hasattr)
 def _hasattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(has_attr(tx, args[0], constant_of(args[1])))
+    return Constant(has_attr(tx, args[0], _name_of(args[1])))
 
 
 def has_attr(tx: Tracer, value: Value, name: str) -> bool:
@@ -155,7 +164,7 @@ def _guard_absence(tx: Tracer, value: Value, name: str) -> None:
 
 @handles(setattr)
 def _setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    args[0].set_attr(tx, constant_of(args[1]), args[2])
+    args[0].set_attr(tx, _name_of(args[1]), args[2])
     return Constant(None)
 
 
@@ -233,10 +242,25 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tx.raise_error(TypeError, *error.args)
 
 
+class _Sized:
+    """For Python's own words about what a `__len__` has answered."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def __len__(self) -> Any:
+        return self.answer
+
+
 @handles(len)
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue) and type(args[0]).length is TensorValue.length:
         return tx.wrap_new(args[0].first_size(tx))
+    if isinstance(args[0], ObjectValue) and args[0].special("__len__"):
+        found = tx.call(tx.get_attr(args[0], "__len__"), [], {})
+        if isinstance(found, SymbolValue) and tx.binary(">=", found, Constant(0)).truth(tx):
+            return found
+        return Constant(evaluate(tx, len, _Sized(found.as_python())))
     return Constant(args[0].length(tx))
 
 

@@ -332,7 +332,16 @@ class DictView(Value):
         return self.target.length(tx)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        return KeysIterator(self.target, self.parts())
+        if self.kind == "keys":
+            return KeysIterator(self.target, self.target.keys())
+        return KeysIterator(self.target, self.target.keys(), self._now)
+
+    def _now(self, tx: Any, key: Value) -> Value:
+        """The value or the item of a key when an iterator comes to it."""
+        value = self.target.lookup(tx or self.target._tx, key)
+        if value is None:
+            raise Break("FB0014", "iteration over a dict whose keys have changed on the way")
+        return value if self.kind == "values" else TupleValue([key, value])
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         if self.kind == "keys":

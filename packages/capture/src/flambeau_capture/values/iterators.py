@@ -6,9 +6,10 @@ part of the interpreted program's state; `reconstruct` builds an iterator at the
 
 from __future__ import annotations
 
+import collections
 import itertools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
@@ -80,13 +81,28 @@ def _iterator_at(sequence: Any, index: int) -> Any:
     return iterator
 
 
-class KeysIterator(IteratorValue):
-    """Over a snapshot of items; the container is asked whether it changed size."""
+_SIZE_OF_DICT = "dictionary changed size during iteration"
+_SIZE_CHANGED: dict[type, str] = {
+    **dict.fromkeys((set, frozenset), "Set changed size during iteration"),
+    collections.OrderedDict: "OrderedDict mutated during iteration",
+}
 
-    def __init__(self, container: Value, items: list[Value]) -> None:
+
+class KeysIterator(IteratorValue):
+    """Over a snapshot of items; the container is asked whether it changed size. `now`: what an item
+    of the snapshot, which is a key, stands for when it is its turn."""
+
+    def __init__(
+        self,
+        container: Value,
+        items: list[Value],
+        now: Callable[[Any, Value], Value] | None = None,
+    ) -> None:
         self.container = container
         self.items = items
+        self.now = now
         self.index = 0
+        self.ended = False
 
     @property
     def cls(self) -> type:
@@ -94,18 +110,23 @@ class KeysIterator(IteratorValue):
 
     def advance(self, tx: Tracer) -> Value | None:
         tx.heap.changed()
-        if self.index >= len(self.items):
+        if self.ended:
             return None
-        if self.container.length(tx) != len(self.items):
-            tx.raise_error(RuntimeError, "dictionary changed size during iteration")
+        after_the_last = self.index >= len(self.items)
+        linked = self.container.cls is collections.OrderedDict and after_the_last
+        if self.container.length(tx) != len(self.items) and not linked:
+            tx.raise_error(RuntimeError, _SIZE_CHANGED.get(self.container.cls, _SIZE_OF_DICT))
+        if after_the_last:
+            self.ended = True
+            return None
         item = self.items[self.index]
         self.index += 1
-        return item
+        return item if self.now is None else self.now(tx, item)
 
     def reconstruct(self, writer: Any) -> None:
         writer.begin_tuple()
         for item in self.items[self.index :]:
-            writer.load(item)
+            writer.load(item if self.now is None else self.now(None, item))
         writer.end_tuple(len(self.items) - self.index)
         writer.call_top(iter)
 

@@ -118,6 +118,12 @@ class EnumMember(FrozenValue):
                 return class_attribute(tx, self, type(self.real), name)
         return super().get_attr(tx, name)
 
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        found = find_in_class(type(self.real), "__call__")
+        if found is None or not isinstance(found[1], types.FunctionType):
+            return super().call(tx, args, kwargs)
+        return tx.call(class_attribute(tx, self, type(self.real), "__call__"), args, kwargs)
+
     def graph_argument(self) -> Any:
         if isinstance(self.real, str | int | float):
             plain: Any = self.real
