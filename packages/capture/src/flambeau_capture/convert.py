@@ -18,7 +18,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs
 from flambeau_capture._native import Entry, disabled
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
-from flambeau_capture.builtins.derivatives import leaving_leaf
+from flambeau_capture.builtins.derivatives import copy_that_shows, leaving_leaf
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -260,7 +260,8 @@ class _GraphCompiler:
         conversion, converter = self.conversion, self.conversion.converter
         name = f"__compiled_fn_{self.number}"
         order = _argument_order(conversion.code)
-        earlier = leaving_leaf(self.session.graph, outputs)
+        graph = self.session.graph
+        earlier = leaving_leaf(graph, outputs) or copy_that_shows(graph, outputs)
         if earlier is not None:
             raise Restart(*earlier)
         module, inputs = self.session.graph.finish(outputs, order, name)

@@ -64,6 +64,8 @@ class GraphBuilder:
         self.known: dict[fx.Node, Any] = {}
         #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
+        #: copies in place of views: the copy, what it is of, its version then, the step, a report
+        self.copied: list[tuple[torch.Tensor, torch.Tensor, int, int, Any]] = []
         #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
         self.own_leaves: list[Any] = []
         self.retaining: list[Any] = []

@@ -63,10 +63,25 @@ def is_plain_strided(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and is_plain_dense(dispatch_keys(tensor))
 
 
+def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, of data or fake ones, are over the same storage."""
+    if one is other:
+        return True
+    try:
+        return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):  # sparse tensors and the like have none
+        return False
+
+
 def implementation_address(tensor: torch.Tensor) -> int:
     """The address of the C++ object behind a tensor."""
     address: int = tensor._cdata
     return address
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors, fake ones too, are of one storage."""
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def in_plain_state(function: Callable[[], T]) -> T:

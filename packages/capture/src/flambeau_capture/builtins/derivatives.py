@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import derivative_call
@@ -27,6 +28,7 @@ from flambeau_capture.values.tensor import (
     TensorValue,
     graph_argument,
     record_derivative,
+    version_of,
 )
 from flambeau_capture.values.tuples import TupleValue
 
@@ -174,6 +176,19 @@ def leaving_leaf(graph: GraphBuilder, outputs: Sequence[fx.Node]) -> tuple[int, 
         steps = [begun[leaf] for leaf in leaves if leaf in begun]
         if steps:
             return min(steps, key=lambda found: found[0])
+    return None
+
+
+def copy_that_shows(
+    graph: GraphBuilder, outputs: Sequence[fx.Node]
+) -> tuple[int, BreakReport] | None:
+    """Where to stop instead, before a copy is made of what eager has a view of, if that shows:
+    something is written to either, or the copy leaves the graph."""
+    leaving = [value for node in outputs if isinstance(value := node.meta["val"], torch.Tensor)]
+    for copy, whole, version, step, report in graph.copied:
+        written = version_of(copy) != 0 or version_of(whole) != version
+        if written or any(compat.share_memory(copy, value) for value in leaving):
+            return step, report
     return None
 
 

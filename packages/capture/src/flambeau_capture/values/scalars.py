@@ -12,12 +12,15 @@ from collections.abc import Callable
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
+from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.symbols import SymbolValue
-from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call
+from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call, known, version_of
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -73,11 +76,11 @@ def _foreach_pair(combine: str) -> Callable[..., Value | None]:
 
 
 def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer."""
+    """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
     keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
     if not isinstance(args[0], TensorValue) or not all(_is_plain_key(key) for key in keys):
         return None
-    found = next((place for place, key in enumerate(keys) if _is_open(key)), None)
+    found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
     if found is None or len(keys) > args[0].fake.dim():
         return None
     everything = SliceValue(Constant(None), Constant(None), Constant(None))
@@ -86,14 +89,35 @@ def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     if not all(key is everything for key in rest):
         kept = graph_call(tx, "call_function", operator.getitem, [kept, TupleValue(rest)], {})
     dim = sum(isinstance(key, SliceValue) for key in rest[:found])
+    if isinstance(keys[found], TensorValue):
+        return _pick(tx, kept, dim, keys[found])
     return graph_call(tx, "call_method", "select", [kept, Constant(dim), keys[found]], {})
 
 
-def _is_open(key: Value) -> bool:
+def _pick(tx: Tracer, tensor: Value, dim: int, index: Value) -> Value | None:
+    """A copy of what eager has a view of: nothing may be written through either, and it may not
+    leave; else the graph ends before (see `GraphBuilder.copied`)."""
+    if tx.graph is not tx.graph.outermost or not isinstance(tensor, TensorValue):
+        return None
+    if tensor.fake.select(dim, 0).stride() != tensor.fake.select(dim, 0).contiguous().stride():
+        return None  # the copy would not be laid out as the view is
+    keys = ListValue([*(Constant(None) for _ in range(dim)), index])
+    made = graph_call(tx, "call_function", compat.index_operator(), [tensor, keys], {})
+    assert isinstance(made, TensorValue)
+    report = BreakReport(REASONS["FB0002"], "x[i] of a tensor i", tx.user_lines())
+    tx.graph.copied.append((made.fake, tensor.fake, version_of(tensor.fake), tx.step(), report))
+    return made
+
+
+def _is_open(tx: Tracer, key: Value) -> bool:
+    if isinstance(key, TensorValue):
+        return known(tx, key) is None
     return isinstance(key, SymbolValue) and key.cls is int
 
 
 def _is_plain_key(key: Value) -> bool:
+    if isinstance(key, TensorValue):
+        return key.fake.dim() == 0 and key.fake.dtype in (torch.int64, torch.int32)
     return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
 
 
