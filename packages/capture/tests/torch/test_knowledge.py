@@ -4,7 +4,7 @@ know: what was written to, random numbers, what varies."""
 import pytest
 import torch
 import torch.nn.functional as F
-from flambeau_capture import export
+from flambeau_capture import allow_in_graph, export
 from flambeau_capture.api import compiler_of
 from flambeau_capture.breaks import Unsupported
 from torch import nn
@@ -148,6 +148,84 @@ def test_what_was_written_to_is_not_known(agree):
 
     for program in (run, through_a_view, later):
         agree(program, torch.randn(2), torch.tensor([3]), graphs=None)
+
+
+def test_what_was_written_to_in_inference_mode_is_not_known(capture):
+    def run(x):
+        n = torch.ones(3).long()
+        n.add_(1)
+        return x * n.sum().item()
+
+    def through_a_view(x):
+        n = torch.ones(3).long()
+        rest = n[1:].view(2)
+        rest += 1
+        return x * n.sum().item()
+
+    def of_an_input(x):
+        n = torch.zeros(2, dtype=torch.long)
+        n[0] = 4
+        return x.repeat(n.max())
+
+    def read(x):
+        n = torch.arange(3)
+        rows = torch.nn.functional.embedding(n, x.expand(3, 3))
+        return rows * n.sum().item()
+
+    for program, broken in ((run, 1), (through_a_view, 1), (of_an_input, 1), (read, 0)):
+        with torch.inference_mode():
+            fn, x = capture(program), torch.ones(3)
+            assert torch.equal(fn(x), program(x)), program
+        assert len(compiler_of(fn).records.breaks) == broken, program
+
+
+def test_what_is_written_past_the_count_is_not_known(capture):
+    def by_data(x):
+        n = torch.ones(3).long()
+        n.data.add_(1)
+        return x * n.sum().item()
+
+    def by_an_array(x):
+        n = torch.ones(3).long()
+        n.numpy()[1] = 5
+        return x * n.sum().item()
+
+    def by_an_operator(x):
+        n = torch.ones(3).long()
+        torch.ops.knowledge.bump(n[1:])
+        return x * n.sum().item()
+
+    with torch.library._scoped_library("knowledge", "DEF") as library:
+        library.define("bump(Tensor(a!) x) -> ()")
+        library.impl("bump", lambda x: _add_one(x), "CompositeExplicitAutograd")
+        library._register_fake("bump", lambda x: None)
+        for program in (by_data, by_an_array, by_an_operator):
+            fn, x = capture(program), torch.ones(2)
+            for _ in range(2):
+                assert torch.equal(fn(x), program(x)), program
+
+
+def _add_one(x):
+    x.add_(1)
+
+
+def test_a_function_of_the_programs_own_is_not_asked_by_its_name(capture):
+    @allow_in_graph
+    def max(x):
+        return x + torch.randint(0, 9, ())
+
+    fn = capture(lambda x: x * max(torch.ones(2).long()).sum().item())
+    torch.manual_seed(0)
+    found = {fn(torch.ones(1)).item() for _ in range(20)}
+    assert len(found) > 1
+
+
+def test_what_is_on_no_device_has_no_data(capture):
+    def run(x):
+        return x if (torch.ones(2, device="meta") > 0).all() else -x
+
+    with pytest.raises(RuntimeError, match="meta"):
+        capture(run)(torch.ones(2))
 
 
 def test_memory_that_another_input_writes_to_is_not_known(capture):

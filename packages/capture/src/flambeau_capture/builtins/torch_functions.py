@@ -260,12 +260,15 @@ breaks(
 )  # fmt: skip
 
 
-def _of_unknown_size(*fns: Any) -> None:
-    """Functions whose result is as large as data says: in the graph where that is known."""
-    for fn in fns:
+def _of_unknown_size(**fns: Any) -> None:
+    """Functions whose result is as large as data says, by their names as methods: their result is
+    in the graph where that is known."""
+    for name, fn in fns.items():
 
-        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
-            found = ask(tx, "call_function", _fn, args, kwargs)
+        def handler(
+            tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn, _name: str = name
+        ) -> Value:
+            found = ask(tx, "call_method", _name, args, kwargs)
             if found is None:
                 raise Break("FB0004", f"call_function {describe_call(_fn, args)}")
             return found
@@ -273,7 +276,10 @@ def _of_unknown_size(*fns: Any) -> None:
         HANDLERS[fn] = handler
 
 
-_of_unknown_size(torch.nonzero, torch.unique, torch.masked_select, torch.argwhere)
+_of_unknown_size(
+    nonzero=torch.nonzero, unique=torch.unique, masked_select=torch.masked_select,
+    argwhere=torch.argwhere,
+)  # fmt: skip
 breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
 breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)

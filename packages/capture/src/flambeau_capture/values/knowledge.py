@@ -11,6 +11,7 @@ again, so that it costs one compilation.
 from __future__ import annotations
 
 import operator
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.callables import is_graph_function, is_operator
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.slices import SliceValue
@@ -73,10 +75,15 @@ PURE = frozenset(
         "broadcast_tensors", "getitem", "unfold",
         # of a size that depends on data
         "repeat_interleave", "nonzero", "argwhere", "unique", "unique_consecutive",
-        "masked_select", "boolean_dispatch.<locals>.fn",
+        "masked_select",
         # answers of Python's
         "item", "tolist", "equal", "is_nonzero", "__int__", "__float__", "__bool__", "__index__",
     }
+)  # fmt: skip
+#: operators that read, and whose result is memory of its own
+READERS = frozenset(
+    {"embedding", "linear", "matmul", "bmm", "einsum", "softmax", "layer_norm", "conv1d", "conv2d",
+     "scaled_dot_product_attention", "cos", "sin", "gelu", "relu", "silu"}
 )  # fmt: skip
 _INDEXING = (operator.getitem, operator.setitem)
 
@@ -136,7 +143,7 @@ def _computes(node: fx.Node) -> bool:
         return False
     result = node.meta["val"]
     sizes = [item.numel() for item in _tensors(result) if not isinstance(item.numel(), int)]
-    return operator_name(node.target) in PURE and not sizes
+    return operator_name(node.target) in PURE and _of_torch(node.target) and not sizes
 
 
 def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> torch.Tensor | None:
@@ -165,15 +172,16 @@ def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> tor
 
 def _written_elsewhere(tx: Tracer, real: torch.Tensor) -> bool:
     """Whether the graph writes to another of its inputs that may be the same memory."""
-    written = [
-        given.tensor
-        for given in tx.graph.outermost.inputs
-        if not given.is_number() and version_of(given.node.meta["val"]) != 0
-    ]
-    storage = real.untyped_storage().data_ptr()
+    builder = tx.graph.outermost
+    inputs = [(given.node, given.tensor) for given in builder.inputs if not given.is_number()]
+    inputs += [(node, builder.real(node)) for node in builder.graph.nodes if node.op == "get_attr"]
     return any(
-        compat.is_plain_strided(other) and other.untyped_storage().data_ptr() == storage
-        for other in written
+        isinstance(other, torch.Tensor)
+        and other is not real
+        and compat.is_plain_strided(other)
+        and compat.same_memory(other, real)
+        and (version_of(node.meta["val"]) != 0 or not _is_read(node, True))
+        for node, other in inputs
     )
 
 
@@ -215,8 +223,9 @@ def compute(target: Any, args: Any, kwargs: Any) -> Any:
                 found = target(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None  # it is asked again, or raises, where the program does
-    fits = all(type(item) is torch.Tensor and item.numel() <= LARGE for item in _tensors(found))
-    return found if fits else None
+    fits = (type(one) is torch.Tensor and one.numel() <= LARGE for one in _tensors(found))
+    there = (one.device.type != "meta" for one in _tensors(found))
+    return found if all(fits) and all(there) else None
 
 
 def _as_recorded(node: fx.Node, real: Any) -> bool:
@@ -225,9 +234,49 @@ def _as_recorded(node: fx.Node, real: Any) -> bool:
     return len(fakes) == len(reals) > 0 and all(
         (fake.shape, fake.dtype, fake.device.type) == (one.shape, one.dtype, one.device.type)
         and not fake.requires_grad
-        and version_of(fake) == version_of(one)
+        and (fake.is_inference() or version_of(fake) == version_of(one))
+        and _is_read(node, not fake.is_inference())
         for fake, one in zip(fakes, reals, strict=True)
     )
+
+
+def _is_read(node: fx.Node, counted: bool) -> bool:
+    """Whether nothing is done to a node, or to what shares its memory, that may write to it unseen.
+    counted: torch counts what its own operators write, which it does not in inference mode."""
+    seen: set[fx.Node] = set()
+    waiting = [node]
+    while waiting:
+        known = waiting.pop()
+        for user in known.users:
+            if user in seen:
+                continue
+            seen.add(user)
+            if not _reads(user, counted):
+                return False
+            if any(
+                compat.same_memory(one, other)
+                for one in _tensors(user.meta["val"])
+                for other in _tensors(known.meta["val"])
+            ):
+                waiting.append(user)
+    return True
+
+
+def _reads(user: fx.Node, counted: bool) -> bool:
+    if not _of_torch(user.target):
+        return False
+    harmless = operator_name(user.target) in PURE or operator_name(user.target) in READERS
+    return counted or (harmless and "out" not in user.kwargs)
+
+
+def _of_torch(target: Any) -> bool:
+    """Whether a node's target is one of torch's own operators (or of Python's on them), by any
+    name: what is made elsewhere may do anything."""
+    if isinstance(target, str) or getattr(target, "__module__", None) == "_operator":
+        return True
+    if isinstance(target, types.FunctionType):
+        return is_graph_function(target)
+    return isinstance(target, types.BuiltinFunctionType) and is_operator(target)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -329,7 +378,7 @@ def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
 
 def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
     """The result itself, of an operation on nothing but what is known."""
-    if operator_name(target) not in PURE or "out" in kwargs:
+    if operator_name(target) not in PURE or not _of_torch(target) or "out" in kwargs:
         return None
     try:
         plain = [_plain(tx, arg) for arg in args]
