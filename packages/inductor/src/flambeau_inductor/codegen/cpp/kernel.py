@@ -13,6 +13,7 @@ from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.columns import SHORT_BODY
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.passes import emit_pass, emit_tile
@@ -235,12 +236,16 @@ class _Nest:
         inside = inside.replace(f"{var} ", f"{var}_t ")
         head = f"for (long {var}_t = {var}_b; {inside}; {var}_t += {width})"
         with self.text.block(head):
-            rest = f"{size} - {var}_t"
-            self.text(f"const long count = {rest} < {width} ? {rest} : {width};")
+            rest, exact = f"{size} - {var}_t", self.plan.exact(var)
+            whole = exact is not None and exact % width == 0 and self.block % width == 0
+            count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
+            self.text(f"const long count = {count};")
             for value in turned:
                 self.values.turn(value, var)
             if loads := fetched_squares(self.plan, self.values.dtype_of, var):
                 self.values.fetch_squares(var, loads)
+            if whole and len(self.plan.loop.body) <= SHORT_BODY:
+                self.text(f"#pragma GCC unroll {width}")
             with self.text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
                 self._after(depth)
         self.values.turned.clear()
