@@ -23,6 +23,8 @@ from torch import Tensor, fx
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 LAST = torch.channels_last
 Case = tuple[int, int, int, int, int, int, int, int]
+DEPTHWISE = 0
+"""As a number of results: as many as channels, each made of its own."""
 CASES: tuple[Case, ...] = (
     # images, channels, size, results, kernel, stride, padding, dilation: ResNet-50, then UNets
     (32, 3, 224, 64, 7, 2, 3, 1), (32, 64, 56, 64, 3, 1, 1, 1), (32, 64, 56, 256, 1, 1, 0, 1),
@@ -31,6 +33,10 @@ CASES: tuple[Case, ...] = (
     (8, 256, 64, 256, 3, 1, 2, 2), (8, 4, 64, 320, 3, 1, 1, 1),
     # patches of ViT-B and of Swin
     (32, 3, 224, 768, 16, 16, 0, 1), (32, 3, 224, 96, 4, 4, 0, 1),
+    # depthwise: ConvNeXt, MobileNet and EfficientNet
+    (32, 96, 56, DEPTHWISE, 7, 1, 3, 1), (32, 384, 14, DEPTHWISE, 7, 1, 3, 1),
+    (32, 40, 56, DEPTHWISE, 7, 1, 3, 1), (32, 96, 112, DEPTHWISE, 3, 2, 1, 1),
+    (32, 144, 56, DEPTHWISE, 5, 2, 2, 1), (32, 672, 14, DEPTHWISE, 5, 1, 2, 1),
 )  # fmt: skip
 
 
@@ -59,15 +65,17 @@ def measure(case: Case, dtype: torch.dtype) -> Row:
     """Race one convolution, alone and with what follows; check the fused kernel's numbers."""
     images, channels, size, results, kernel, stride, padding, dilation = case
     x = _image(torch.randn(images, channels, size, size, device="cuda"), dtype)
-    w = torch.randn(results, channels, kernel, kernel, device="cuda")
-    w = _image(w * (channels * kernel * kernel) ** -0.5, dtype)
+    groups = 1 if results else channels
+    results = results or channels
+    w = torch.randn(results, channels // groups, kernel, kernel, device="cuda")
+    w = _image(w * (w[0].numel()) ** -0.5, dtype)
     scale, shift = (torch.rand(results, 1, 1, device="cuda").to(dtype) for _ in "ab")
 
     def alone(x: Tensor, w: Tensor) -> Tensor:
-        return F.conv2d(x, w, None, stride, padding, dilation)
+        return F.conv2d(x, w, None, stride, padding, dilation, groups)
 
     def more(x: Tensor, w: Tensor, scale: Tensor, shift: Tensor, res: Tensor) -> Tensor:
-        y = F.conv2d(x, w, None, stride, padding, dilation)
+        y = F.conv2d(x, w, None, stride, padding, dilation, groups)
         return torch.relu(y * scale + shift + res)
 
     res = _image(torch.randn_like(alone(x, w), dtype=torch.float32), dtype)

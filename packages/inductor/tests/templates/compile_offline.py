@@ -21,6 +21,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kernel
 from flambeau_inductor.templates.attention import Attention, Blocks, Heads, Rows, blocks_for
+from flambeau_inductor.templates.depthwise import depthwise_kernel, tiles_for
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import (
     Backward,
@@ -43,6 +44,7 @@ BEFORE = (
     "windows",
     "windows_few",
     "windows_float",
+    "depthwise",
 )
 """Kernels that are also for devices before sm_90."""
 M, N, K = 512, 768, 1024
@@ -102,7 +104,27 @@ def convolutions() -> list[TritonKernel]:
         numels = dict.fromkeys(dtypes, 1 << 24)
         epilogue = epilogue_of(loop, "p", (1, rows, out))
         found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
-    return found
+    return [*found, depthwise()]
+
+
+def depthwise() -> TritonKernel:
+    """7 x 7 over 96 channels."""
+    wide, channels, strides = 56, 96, (56 * 56 * 96, 1, 56 * 96, 96)
+    window = Window(
+        channels, (wide, wide), (wide, wide), (7, 7), (1, 1), (3, 3), (1, 1), strides,
+        (0, 7 * channels, channels), True,
+    )  # fmt: skip
+    rows = 4 * wide * wide
+    sizes = (1, rows, channels, 49)
+    product = Product(Matrix("a", (0, 0, 0)), Matrix("b", (0, 0, 1)), sizes, BF16, window=window)
+    body = (Load("p", Var("x0"), BF16), Point("neg", (0,), BF16), Store("out", Var("x0"), 1))
+    epilogue = epilogue_of(
+        Loop("after", (Axis("x0", rows * channels),), (), body), "p", (1, rows, channels)
+    )
+    dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16)
+    numels = dict.fromkeys(dtypes, 1 << 24)
+    tile = next(tile for tile in tiles_for(product) if tile.rows == 32)
+    return depthwise_kernel(product, epilogue, tile, dtypes, numels, "depthwise")
 
 
 def attentions() -> list[TritonKernel]:

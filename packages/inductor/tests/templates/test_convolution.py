@@ -177,6 +177,40 @@ def test_weights_in_row_major_order_are_put_in_order_first(parts: int, tmp_path:
     torch.testing.assert_close(got.double(), exact, rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize("channels", [5, 16, 40])
+@pytest.mark.parametrize(
+    "kernel, geometry",
+    [
+        ((3, 3), {"padding": 1}),
+        ((7, 5), {"padding": (3, 2), "stride": 2}),
+        ((2, 3), {"dilation": (2, 1)}),
+        ((1, 1), {"padding": 1}),
+    ],
+)
+def test_depthwise(
+    channels: int, kernel: tuple[int, int], geometry: Geometry, tmp_path: Path
+) -> None:
+    x, w, bias = operands((2, channels, 7, 6), (channels, 1, *kernel))
+
+    def fn(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        return torch.relu(F.conv2d(x, w, bias, groups=channels, **geometry)) * 2  # type: ignore[arg-type]
+
+    program = program_of(fn, [x, w, bias])
+    found = single(program)
+    assert found.reader is not None and found.product.window is not None
+    assert found.product.window.depthwise and not operands_of(found.product, TILE)
+    way = way_of(program, found, Tile(16, 16, 16, 4, 1))
+    assert len(way.kernels) == 2 and "tl.dot" not in way.kernels[1].source
+    (output,) = program.outputs
+    exact = fn(x.double(), w.double(), bias.double())
+    copy = torch.full((w.numel(),), torch.nan)
+    out = torch.full_like(exact, torch.nan, dtype=torch.float32, memory_format=LAST)
+    buffers = {"in0": x, "in1": w, "in2": bias, way.kept[0].buffer.name: copy}
+    buffers[output.buffer] = out  # type: ignore[union-attr]
+    launch(way.kernels, buffers, tmp_path)
+    torch.testing.assert_close(out.double(), exact, rtol=1e-5, atol=1e-5)
+
+
 def test_channels_of_wider_images_and_values_that_are_not_finite(tmp_path: Path) -> None:
     """What lies beside the channels that are read, and outside of the images, is no part of it."""
     whole = torch.full((2, 40, 5, 5), torch.inf).contiguous(memory_format=LAST)

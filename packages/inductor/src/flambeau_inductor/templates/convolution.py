@@ -33,7 +33,7 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
         return None
     pair = [_pair(each) for each in geometry[:3]]
     transposed, _, groups = geometry[3:6]
-    if transposed or groups != 1 or None in pair:
+    if transposed or None in pair:
         return None
     stride, padding, dilation = (each for each in pair if each is not None)
     refs = (image, weight, Ref(step.results[0]))
@@ -43,6 +43,9 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     (shape, strides, start), (kernel, taps, _), (out, dense, _) = (f for f in found if f)
     dtypes = {_dtype(each, layouts) for each in (*refs, *([bias] if bias is not None else []))}
     if len(dtypes) != 1 or 0 in (*shape, *kernel, *out):
+        return None
+    depthwise = groups != 1 and groups == shape[1] == kernel[0]
+    if groups != 1 and not depthwise:
         return None
     batch, columns, high, wide = out
     rows, channels = batch * high * wide, shape[1]
@@ -57,14 +60,14 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     weights = _static(weight, layouts)
     assert weights is not None
     points = kernel[2] * kernel[3]
-    sizes = (1, rows, columns, points * channels)
+    sizes = (1, rows, columns, points if depthwise else points * channels)
     (dtype,) = dtypes
     assert dtype is not None
     channel, *_ = _taps(channels, kernel, taps)
     right = Matrix(weight.buffer, (0, channel, taps[0]), weights[2])
     row = strides[3] if wide > 1 else strides[2] if high > 1 else strides[0]
     level = (high * wide * row, 1, wide * row, row)
-    once = points == 1 and set(stride) == {1} and set(padding) == {0}
+    once = not depthwise and points == 1 and set(stride) == {1} and set(padding) == {0}
     if once and _same(shape, strides, level, but=1):
         left = Matrix(image.buffer, (0, row, 1), start)
         return Product(left, right, sizes, dtype, added, tf32=tf32)
@@ -77,7 +80,8 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
         padding,
         dilation,
         (strides[0], strides[1] if channels > 1 else 1, strides[2], strides[3]),
-        _taps(channels, kernel, taps),
+        (0, taps[2], taps[3]) if depthwise else _taps(channels, kernel, taps),
+        depthwise,
     )
     left = Matrix(image.buffer, (0, 0, 0), start)
     return Product(left, right, sizes, dtype, added, tf32=tf32, window=window)

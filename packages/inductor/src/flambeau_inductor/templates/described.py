@@ -79,7 +79,8 @@ def _in_order(window: Window, tile: Tile) -> bool:
     """Whether the steps of the inner dimension are runs of the weights' memory."""
     channel, down, across = window.taps
     dense = (1, window.channels * window.kernel[1], window.channels)
-    return (channel, down, across) == dense and window.channels % tile.depth == 0
+    in_order = not window.depthwise and (channel, down, across) == dense
+    return in_order and window.channels % tile.depth == 0
 
 
 def _operand(

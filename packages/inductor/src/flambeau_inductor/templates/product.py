@@ -29,7 +29,8 @@ class Window:
     """The rows of the left operand are windows of images, one for each point of the result.
 
     Along the inner dimension a window goes by its points, row by row, and of each by its channels.
-    Pairs are (down, across). `strides` are of the images: batch, channel, down, across; `taps` of
+    Pairs are (down, across). In a `depthwise` convolution each channel of the result is made of the
+    same one of the images. `strides` are of the images: batch, channel, down, across; `taps` of
     the weights: channel, down, across.
     """
 
@@ -42,6 +43,7 @@ class Window:
     dilation: tuple[int, int]
     strides: tuple[int, int, int, int]
     taps: tuple[int, int, int]
+    depthwise: bool = False
 
     @property
     def points(self) -> int:
@@ -50,7 +52,7 @@ class Window:
     @property
     def whole_points(self) -> bool:
         """Whether a step of the inner dimension stays within one point of the window."""
-        return self.channels >= LEAST_CHANNELS
+        return self.channels >= LEAST_CHANNELS or self.depthwise
 
     @property
     def runs(self) -> int:

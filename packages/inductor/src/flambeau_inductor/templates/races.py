@@ -22,6 +22,7 @@ from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention
 from flambeau_inductor.templates.backwards import FoundBackward
 from flambeau_inductor.templates.bench import Bench, Run, in_order
+from flambeau_inductor.templates.depthwise import tiles_for
 from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import backward_blocks
@@ -48,6 +49,8 @@ LEAST_POINTS = 1 << 20
 def tiles_of(product: Product, described: bool) -> list[Tile]:
     """What is worth trying; what is taken without measurement is the first of them."""
     batch, m, n, k = product.sizes
+    if product.window is not None and product.window.depthwise:
+        return tiles_for(product)
     runs = product.window.runs if product.window is not None else 0
     item = product.dtype.itemsize
     first = known.tile_of(product)

@@ -104,7 +104,7 @@ def _points(
     taps = f"tap_y * {tap_down} + tap_x * {tap_across} + channel * {of_channel}"
     return (
         Reads(
-            _images(product, window, names),
+            images(product, window, names),
             (
                 *point,
                 f"a = tl.load(a_at[:, None] + ({shift} + channel * {by_channel})[None, :]"
@@ -156,7 +156,7 @@ def _elements(
         taps = f"element * {of_channel}"
     return (
         Reads(
-            _images(product, window, names),
+            images(product, window, names),
             (*place, f"a = tl.load(a_at[:, None] + ({shift})[None, :]{masked(a_masks)})"),
         ),
         Reads(
@@ -166,8 +166,8 @@ def _elements(
     )
 
 
-def _images(product: Product, window: Window, names: Mapping[str, str]) -> tuple[str, ...]:
-    """`a_at`: where the first point of each row's window is, or would be."""
+def images(product: Product, window: Window, names: Mapping[str, str]) -> tuple[str, ...]:
+    """Lines for `a_at`: where the first point of each row's window is, or would be."""
     high, wide = window.result
     batch, _, down, across = window.strides
     return (
