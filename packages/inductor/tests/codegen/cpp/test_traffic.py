@@ -70,6 +70,15 @@ def test_streamed(dtype: torch.dtype, start: int, width: int, tmp_path: Path) ->
     assert buffers["out"][:start].isnan().all()
 
 
+def test_every_thread_that_streams_has_a_fence() -> None:
+    text = emit_kernel(plan(loops.softmax(2, 1 << 23), 64), lambda name: torch.float32).body
+    shared = text.split("#pragma omp parallel for")[1:]
+    assert len(shared) == 3 and "stream(" in shared[2]
+    assert all("fence();" in part for part in shared)
+    text = emit_kernel(plan(doubled(STREAMED), 64), lambda name: torch.float32).body
+    assert "nowait" in text and text.index("stream(") < text.index("fence();")
+
+
 def test_what_is_fetched() -> None:
     ahead = fetched_ahead(plan(loops.softmax(4096, 500), 64), lambda name: torch.float32)
     assert ahead is not None and ahead.level == 1 and ahead.near and len(ahead.loads) == 1

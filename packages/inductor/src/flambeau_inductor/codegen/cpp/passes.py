@@ -251,6 +251,8 @@ class _Pass:
             for position, accumulator in self.accumulators.items():
                 for suffix, _ in accumulator.fields:
                     self.text(f"q{position}{suffix}[c] = a{position}{suffix};")
+            if self.values.streamed:
+                self.text("fence();")
         self._declare("a")
         if self.accumulators:
             with self.text.block(f"for (long c = 0; c < {pieces}; ++c)"):
