@@ -165,9 +165,7 @@ def _of_class(source: Source) -> bool:
     if not isinstance(source, Attr) or not isinstance(source.base, Held):
         return False
     owner = source.base.object
-    if isinstance(owner, FunctionType):
-        return True
-    return isinstance(owner, type) and type(owner).__getattribute__ is type.__getattribute__
+    return isinstance(owner, FunctionType) or type(owner) is type  # nothing can hide its own
 
 
 def _table(tables: IdentityMap[CodeType, dict[str, Any]], code: CodeType) -> dict[str, Any]:

@@ -327,14 +327,15 @@ def modules_of_python(pick: random.Random) -> Case:
     own.value, own.fn = 2.0, _adder(1.0)
 
     def fn(t: Any) -> Any:
-        return own.fn(t) * own.value + math.pi + operator.add(1, 2) + math.floor(2.5)
+        return own.fn(t) * own.value + math.pi + operator.countOf([1, 2], 2) + math.floor(2.5)
 
     case = Case(fn, [x()])
     case.changes["value"] = lambda: setattr(own, "value", pick.random())
     case.changes["function"] = lambda: setattr(own, "fn", _multiplier(2.0))
     case.changes["pi"] = lambda: case.patch(math, "pi", 3.0)
     case.changes["floor"] = lambda: case.patch(math, "floor", lambda value: 100)
-    case.changes["add"] = lambda: case.patch(operator, "add", lambda a, b: 50)
+    # none that torch's own arithmetic of sizes looks up
+    case.changes["count"] = lambda: case.patch(operator, "countOf", lambda a, b: 50)
     case.changes["getattr"] = lambda: setattr(own, "__getattr__", lambda name: 4.0)
     case.changes["value gone"] = lambda: vars(own).pop("value", None)
     return case

@@ -25,10 +25,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import habit_modules
 import habit_objects
+import habit_repeated
 import habit_values
 from habit import HABITS, Case
 
-assert habit_modules and habit_objects and habit_values  # each registers its habits
+assert habit_modules and habit_objects and habit_repeated and habit_values  # each registers
 
 
 def _kept(value: torch.Tensor) -> torch.Tensor:

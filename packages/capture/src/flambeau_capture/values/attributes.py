@@ -142,13 +142,32 @@ def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
 
 def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | None:
     """What the program has set on the class where an attribute is found, or on one before it."""
-    for owner in mro:
-        found: Value | None = getattr(tx.heap.find(owner), "written", {}).get(name)
-        if found is not None:
-            return found
-        if name in owner.__dict__:
-            return None
-    return None
+    written: list[Value | None] = [
+        getattr(tx.heap.find(owner), "written", {}).get(name) for owner in mro
+    ]
+    if not any(value is not None for value in written):
+        return None
+    for owner, value in zip(mro, written):
+        if value is None:  # it has to be as it is for the answer to come from where it does
+            own = name in owner.__dict__
+            shown = f"has {'an' if own else 'no'} {name!r} of its own"
+            tx.guard(Held(owner, owner.__name__), "CALL", _Own(name, own), shown)
+            if own:
+                return None
+        else:
+            return value
+    raise AssertionError(name)
+
+
+class _Own:
+    """A guard's question: whether a class has an attribute of its own is as it was."""
+
+    def __init__(self, name: str, has: bool) -> None:
+        self.name = name
+        self.has = has
+
+    def __call__(self, owner: type) -> bool:
+        return (self.name in vars(owner)) == self.has
 
 
 def class_attribute(

@@ -77,6 +77,7 @@ class ModuleValue(ObjectValue):
         if self.real is not None and name not in self.written and name not in self.real.__dict__:
             # nn.Module keeps what is in a table out of the instance's own attributes
             if any(name in (self.real.__dict__.get(table) or ()) for table in TABLES):
+                tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
                 return None
         return super().instance_get(tx, name)
 
@@ -169,7 +170,8 @@ class ModuleValue(ObjectValue):
     def hooked(self, tx: Tracer) -> bool:
         for table in compat.global_hook_tables():
             tx.guard(Held(table, "global hooks"), "LENGTH", len(table))
-            if table:
+            now = tx.heap.find(table)  # the program has set some in this call, or looked at them
+            if table if now is None else now.length(tx):
                 return True
         for name in compat.HOOK_TABLES:
             if self.real is None:
