@@ -185,9 +185,8 @@ class Writer:
             self._line(f"x_program = program % {columns}")
             self._line(f"y_program = program // {columns}")
         for d in grid:
-            block, program = f"{d.name.upper()}BLOCK", f"{d.name}_program"
-            several = f"{program} * {block} + tl.arange(0, {block})"
-            self._dimension_index(d, program if self.tiling.flat else several)
+            block = f"{d.name.upper()}BLOCK"
+            self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
 
     def _dimension_index(self, dimension: Dimension, index: str) -> None:
         name = dimension.name
@@ -214,14 +213,13 @@ class Writer:
         self.axes[axis.var] = axis.var
 
     def _slot(self, name: str) -> str:
-        if len(self.tiling.dimensions) == 1 or self.tiling.flat:
+        if len(self.tiling.dimensions) == 1:
             return ""
         first = self.tiling.dimensions[0].name == name
         return "[:, None]" if first else "[None, :]"
 
     def _shape(self) -> str:
-        kept = [d for d in self.tiling.dimensions if d.name == "r" or not self.tiling.flat]
-        blocks = [f"{d.name.upper()}BLOCK" for d in kept]
+        blocks = [f"{d.name.upper()}BLOCK" for d in self.tiling.dimensions]
         return f"[{', '.join(blocks)}]"
 
     # --- bodies -----------------------------------------------------------------------------
@@ -349,15 +347,7 @@ class Writer:
         length = self._dimension("r").size
         value = self._full(reduce.arg)
         self._lines(
-            reductions.whole(
-                reduce,
-                self._operand(i),
-                value,
-                f"v{i}",
-                self._r_mask(),
-                length,
-                flat=self.tiling.flat,
-            )
+            reductions.whole(reduce, self._operand(i), value, f"v{i}", self._r_mask(), length)
         )
         self.ready[i] = f"v{i}"
 

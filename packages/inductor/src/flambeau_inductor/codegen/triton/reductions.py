@@ -2,8 +2,7 @@
 
 In: a `Reduce`, the source of its operand spread over the block `[XBLOCK, RBLOCK]`, and the mask
 of the reduction dimension (None where the block does not hang over). Out: source lines.
-Invariant: masked elements count as the kind's identity, and the result has shape `[XBLOCK, 1]`; of
-a flat block, `[RBLOCK]`, it is a single number.
+Invariant: masked elements count as the kind's identity, and the result has shape `[XBLOCK, 1]`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from flambeau_inductor.ir.loops import Reduce
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`combine(a, b)` of two values, `over(v, axis)`, and the neutral value."""
+    """`combine(a, b)` of two values, `over(v)` along the last axis, and the neutral value."""
 
     combine: str
     over: str
@@ -27,24 +26,24 @@ class Kind:
 
 
 FLOATING: dict[str, Kind] = {
-    "sum": Kind("{0} + {1}", "tl.sum({0}, {1})", "0.0"),
-    "prod": Kind("{0} * {1}", "tl.reduce({0}, {1}, fm.product)", "1.0"),
-    "max": Kind("fm.maximum({0}, {1})", "tl.reduce({0}, {1}, fm.maximum)", "float('-inf')"),
-    "min": Kind("fm.minimum({0}, {1})", "tl.reduce({0}, {1}, fm.minimum)", "float('inf')"),
+    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0.0"),
+    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1.0"),
+    "max": Kind("fm.maximum({0}, {1})", "tl.reduce({0}, 1, fm.maximum)", "float('-inf')"),
+    "min": Kind("fm.minimum({0}, {1})", "tl.reduce({0}, 1, fm.minimum)", "float('inf')"),
 }
 
 INTEGER: dict[str, Kind] = {
-    "sum": Kind("{0} + {1}", "tl.sum({0}, {1})", "0"),
-    "prod": Kind("{0} * {1}", "tl.reduce({0}, {1}, fm.product)", "1"),
-    "max": Kind("fm.integer_maximum({0}, {1})", "tl.max({0}, {1})", "{low}"),
-    "min": Kind("fm.integer_minimum({0}, {1})", "tl.min({0}, {1})", "{high}"),
+    "sum": Kind("{0} + {1}", "tl.sum({0}, 1)", "0"),
+    "prod": Kind("{0} * {1}", "tl.reduce({0}, 1, fm.product)", "1"),
+    "max": Kind("fm.integer_maximum({0}, {1})", "tl.max({0}, 1)", "{low}"),
+    "min": Kind("fm.integer_minimum({0}, {1})", "tl.min({0}, 1)", "{high}"),
 }
 
 BOOLEAN: dict[str, Kind] = {
-    "any": Kind("{0} | {1}", "tl.max({0}, {1})", "0"),
-    "all": Kind("{0} & {1}", "tl.min({0}, {1})", "1"),
-    "max": Kind("{0} | {1}", "tl.max({0}, {1})", "0"),
-    "min": Kind("{0} & {1}", "tl.min({0}, {1})", "1"),
+    "any": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "all": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
+    "max": Kind("{0} | {1}", "tl.max({0}, 1)", "0"),
+    "min": Kind("{0} & {1}", "tl.min({0}, 1)", "1"),
 }
 
 ARG = {"argmax": "fm.argmax_step", "argmin": "fm.argmin_step"}
@@ -52,19 +51,11 @@ NO_INDEX = "9223372036854775807"
 
 
 def whole(
-    reduce: Reduce,
-    operand: torch.dtype,
-    value: str,
-    name: str,
-    mask: str | None,
-    length: int,
-    *,
-    flat: bool = False,
+    reduce: Reduce, operand: torch.dtype, value: str, name: str, mask: str | None, length: int
 ) -> list[str]:
     """Lines that leave the reduction of a whole row, held in one block, in `name`."""
-    axis, spread = (0, "") if flat else (1, "[:, None]")
     if reduce.kind == "welford":
-        return _two_passes(value, name, mask, length, axis, spread)
+        return _two_passes(value, name, mask, length)
     if reduce.kind in ARG:
         # A masked element loses every tie: its index is larger than any other.
         index = "rindex"
@@ -76,9 +67,8 @@ def whole(
         return [
             f"{name}_value = {held}",
             f"{name}_index = tl.broadcast_to({index}, {name}_value.shape).to(tl.int64)",
-            f"{name}_best, {name} = tl.reduce("
-            f"({name}_value, {name}_index), {axis}, {ARG[reduce.kind]})",
-            f"{name} = {name}{spread}",
+            f"{name}_best, {name} = tl.reduce(({name}_value, {name}_index), 1, {ARG[reduce.kind]})",
+            f"{name} = {name}[:, None]",
         ]
     kind = _kind(reduce)
     held = (
@@ -86,7 +76,7 @@ def whole(
         if mask
         else _hold(reduce, value)
     )
-    return [f"{name} = {_release(reduce, kind.over.format(held, axis) + spread)}"]
+    return [f"{name} = {_release(reduce, kind.over.format(held) + '[:, None]')}"]
 
 
 def start(reduce: Reduce, operand: torch.dtype, name: str, shape: str) -> list[str]:
@@ -155,19 +145,17 @@ def finish(reduce: Reduce, name: str, result: str, length: int) -> list[str]:
             f"{result} = {result}[:, None]",
         ]
     kind = _kind(reduce)
-    return [f"{result} = {_release(reduce, kind.over.format(name, 1) + '[:, None]')}"]
+    return [f"{result} = {_release(reduce, kind.over.format(name) + '[:, None]')}"]
 
 
-def _two_passes(
-    value: str, name: str, mask: str | None, length: int, axis: int, spread: str
-) -> list[str]:
+def _two_passes(value: str, name: str, mask: str | None, length: int) -> list[str]:
     def keep(text: str) -> str:
         return f"tl.where({mask}, {text}, 0.0)" if mask else text
 
     return [
-        f"{name}_0 = (tl.sum({keep(value)}, {axis}) / {length}){spread}",
+        f"{name}_0 = (tl.sum({keep(value)}, 1) / {length})[:, None]",
         f"{name}_d = {keep(f'{value} - {name}_0')}",
-        f"{name}_1 = tl.sum({name}_d * {name}_d, {axis}){spread}",
+        f"{name}_1 = tl.sum({name}_d * {name}_d, 1)[:, None]",
         f"{name} = {name}_0",
     ]
 

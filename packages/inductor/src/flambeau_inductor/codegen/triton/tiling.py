@@ -77,8 +77,7 @@ class Tiling:
 
     looped: a row is taken in steps, and read again after each reduction. held: it stays in
     registers as it was read, and what is computed from it is computed again after each reduction.
-    registers: the most that a thread may have. flat: a program has one row, and blocks of one
-    dimension.
+    registers: the most that a thread may have.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -86,7 +85,6 @@ class Tiling:
     looped: bool = False
     held: bool = False
     registers: int | None = None
-    flat: bool = False
 
     @property
     def programs(self) -> int:
@@ -172,7 +170,7 @@ def _reduction(loop: Loop) -> Tiling:
     padded = next_power_of_two(length)
     if padded == MAX_PERSISTENT and online_sums(loop) and _reads_halves(loop, 1):
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, padded)
-        return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS, flat=True)
+        return Tiling((x, r), HELD_WARPS, held=True, registers=HELD_REGISTERS)
     if padded >= MAX_PERSISTENT and online_sums(loop):
         block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
