@@ -11,13 +11,16 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
+
 from flambeau_inductor.autotune import Candidate, Tuner
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import choose
-from flambeau_inductor.ir.loops import Loop
+from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.templates import classes, known
+from flambeau_inductor.templates.agreement import agreeing
 from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention
 from flambeau_inductor.templates.backwards import FoundBackward
@@ -85,18 +88,23 @@ def race_product(
         call = program.steps[found.call]
         assert isinstance(call, Extern)
         library: list[Run] = [bench.call(call)]
+        results = [found.result]
         if found.reader is not None:
             reader = program.steps[found.reader]
             assert isinstance(reader, RunLoop)
             own = generate(replace(reader.loop, name="reader"), dtypes, numels)
             kernels.append(own)
+            read = {i.buffer for i in reader.loop.body if isinstance(i, Load)}
+            stored = {i.buffer for i in reader.loop.body if isinstance(i, Store)}
+            results = sorted(stored - read)
         runs = bench.kernels(kernels)
+        whole = [_into(bench, found.result, library[0], call)]
         if found.reader is not None:
             library.append(runs["reader"])
-        rows = {
-            name: Candidate(name, in_order(*(runs[k.name] for k in way.kernels)))
-            for name, way in ways.items()
-        }
+            whole.append(runs["reader"])
+        apart = {name: in_order(*(runs[k.name] for k in way.kernels)) for name, way in ways.items()}
+        right = agreeing(bench, in_order(*whole), apart, results)
+        rows = {name: Candidate(name, run) for name, run in right.items()}
         rows[LIBRARY] = Candidate(LIBRARY, in_order(*library))
         return [rows[name] for name in names]
 
@@ -127,8 +135,12 @@ def race_attention(
         call = program.steps[found.call]
         assert isinstance(call, Extern)
         runs = bench.kernels(list(kernels.values()))
-        rows = {name: Candidate(name, runs[k.name]) for name, k in kernels.items()}
-        rows[LIBRARY] = Candidate(LIBRARY, bench.call(call))
+        library = bench.call(call)
+        apart = {name: runs[kernel.name] for name, kernel in kernels.items()}
+        whole = _into(bench, found.result, library, call)
+        right = agreeing(bench, whole, apart, [found.result])
+        rows = {name: Candidate(name, run) for name, run in right.items()}
+        rows[LIBRARY] = Candidate(LIBRARY, library)
         return [rows[name] for name in names]
 
     texts = [_text((kernel,)) for kernel in kernels.values()]
@@ -205,6 +217,20 @@ def race_tilings(selected: Selected, loop: Loop, tuner: Tuner, device: str) -> N
     selected.chosen[loop.name] = winner
     if winner != "model":
         selected.kernels[loop.name] = kernels[winner]
+
+
+def _into(bench: Bench, result: str, library: Run, call: Extern) -> Run:
+    """A library call whose result, if it makes its own, is copied to where kernels leave theirs."""
+    if not call.results:
+        return library
+
+    def run() -> None:
+        made = library()
+        first = made[0] if isinstance(made, tuple | list) else made
+        assert isinstance(first, torch.Tensor)
+        bench.tensor(result).copy_(first)
+
+    return run
 
 
 def _target(program: Program, call: int) -> str:
