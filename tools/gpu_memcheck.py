@@ -10,6 +10,7 @@ which each step was done, so that a run that did not end says how far it came.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import time
 
@@ -68,6 +69,7 @@ def trained(recurrent: bool, compiled: bool) -> list[float]:
 
 def main() -> int:
     """Compare with eager; the exit status is 1 where a loss differs."""
+    faulthandler.enable()  # where it was, should it come to an end before it says so
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=MODELS)
     wrong = False

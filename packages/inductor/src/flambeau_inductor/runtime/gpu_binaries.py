@@ -56,6 +56,7 @@ class CudaDriver:
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL("libcuda.so.1")
+        self._images: list[bytes] = []  # the driver, or who looks on, may come back to them
 
     def _call(self, name: str, *given: Any) -> None:
         status = getattr(self._library, name)(*given)
@@ -72,8 +73,9 @@ class CudaDriver:
             self._call("cuCtxSetCurrent", context)
 
     def load(self, image: bytes, name: str, shared: int) -> int:
-        """See `Driver`. The binary stays loaded as long as the process."""
+        """See `Driver`. The binary stays loaded, and its image there, as long as the process."""
         module, function = _POINTER(), _POINTER()
+        self._images.append(image)
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(image))
         self._call("cuModuleGetFunction", ctypes.byref(function), module, name.encode())
         if shared > MOST_SHARED:
