@@ -76,7 +76,7 @@ def backward(
     tx.guard(Held(_distributed, "distributed"), "CALL", _alone, "torch.distributed does not run")
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
-    whole_graph_is_ours(tx.graph)
+    whole_graph_is_ours(tx)
     leaves = _leaf_values(tx, roots, options.get("inputs", Constant(None)))
     for leaf in leaves:
         no_hooks(tx, leaf)

@@ -26,6 +26,7 @@ from flambeau_capture.values.tensor import (
     GRAD_RULES,
     NEW_LEAVES,
     TensorValue,
+    assume_leaf,
     graph_argument,
     record_derivative,
     version_of,
@@ -51,7 +52,7 @@ def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
-    whole_graph_is_ours(tx.graph)
+    whole_graph_is_ours(tx)
     for tensor in inputs:
         no_hooks(tx, tensor)
     weights = given.get("grad_outputs", Constant(None))
@@ -80,8 +81,13 @@ def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
     return found
 
 
-def whole_graph_is_ours(graph: GraphBuilder) -> None:
+def whole_graph_is_ours(tx: Tracer) -> None:
     """No tensor that came in has a history: a derivative could go on into it."""
+    graph = tx.graph
+    for given in graph.inputs:
+        if not given.is_made() and isinstance(given.tensor, torch.Tensor):
+            if given.tensor.requires_grad:
+                tx.guard(Attr(given.source, "is_leaf"), "CONSTANT_MATCH", given.tensor.is_leaf)
     tensors = [*(given.tensor for given in graph.inputs), *graph.attributes.values()]
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad and not tensor.is_leaf:
@@ -104,6 +110,7 @@ def begin(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value 
     """`requires_grad_()` of a tensor made in the graph; None: it is not of that kind."""
     fake = tensor.fake
     flag = [*args, *kwargs.values(), Constant(True)][0]
+    assume_leaf(tx, tensor)
     if freeze(tensor, tx, flag.truth(tx)) or track(tensor, tx, flag.truth(tx)):
         return tensor
     made_here = tensor.source is None and tensor.real is None

@@ -17,7 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, Source
+from flambeau_capture.source import Attr, Called, Source
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -184,7 +184,6 @@ CONSTANT_ATTRIBUTES = frozenset(
         "dtype", "device", "layout", "ndim", "is_cuda", "is_cpu", "is_sparse", "is_quantized",
         "is_mkldnn", "is_mps", "is_xpu", "is_meta", "is_nested", "requires_grad", "is_leaf",
         "shape", "names", "itemsize", "nbytes", "is_sparse_csr", "is_ipu", "is_vulkan",
-        "output_nr",
     }
 )  # fmt: skip
 GRAPH_ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
@@ -195,8 +194,8 @@ CONSTANT_METHODS = frozenset(
         "size", "dim", "ndimension", "numel", "nelement", "stride", "is_contiguous",
         "element_size", "is_floating_point", "is_complex", "is_signed", "get_device",
         "storage_offset", "is_same_size", "is_inference", "is_conj", "is_neg", "type",
-        "__len__", "is_set_to", "is_coalesced", "dense_dim", "sparse_dim", "dim_order",
-        "is_pinned", "is_shared", "has_names",
+        "__len__", "is_coalesced", "dense_dim", "sparse_dim", "dim_order",
+        "has_names",
     }
 )  # fmt: skip
 
@@ -204,7 +203,8 @@ BREAKING_METHODS: dict[str, tuple[str, ...]] = {
     "FB0002": ("item", "__int__", "__float__", "__index__", "__bool__", "__complex__",
                "is_nonzero", "equal", "allclose"),
     "FB0003": ("numpy", "tolist", "__array__", "__dlpack__", "__reduce_ex__", "__deepcopy__",
-               "data_ptr", "storage", "untyped_storage", "__repr__", "__str__", "__format__"),
+               "data_ptr", "storage", "untyped_storage", "is_set_to", "is_shared", "is_pinned",
+               "__repr__", "__str__", "__format__"),
     "FB0004": ("nonzero", "unique", "unique_consecutive", "masked_select", "argwhere"),
     "FB0007": ("backward", "requires_grad_", "retain_grad", "register_hook",
                "register_post_accumulate_grad_hook"),
@@ -231,6 +231,10 @@ _ITERATION = frozenset({"__iter__"})
 
 def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
     _ = tensor.cls  # that it is a tensor is assumed from here on
+    if name in ("is_leaf", "grad_fn"):
+        assume_leaf(tx, tensor)
+    if name in _COUNTED:
+        tensor.unknown(f"attribute {name!r}")
     if name in CONSTANT_ATTRIBUTES and hasattr(torch.Tensor, name):
         if name == "nbytes":
             return tx.wrap_new(tensor.fake.numel() * tensor.fake.element_size())
@@ -270,6 +274,26 @@ def tensor_attribute(tensor: TensorValue, tx: Tracer, name: str) -> Value:
 
 
 _MISSING = object()
+_COUNTED = frozenset({"_version", "output_nr"})  # what fake tensors count for themselves
+
+
+def assume_leaf(tx: Tracer, tensor: TensorValue) -> None:
+    """Guard that a tensor of the program is a leaf, or is none: other guards do not ask."""
+    if tensor.real is not None and tensor.source is not None and tensor.real.requires_grad:
+        tx.guard(Attr(tensor.source, "is_leaf"), "CONSTANT_MATCH", tensor.real.is_leaf)
+
+
+def _offset(tx: Tracer, tensor: TensorValue) -> Value:
+    """Where it begins in its memory: fixed for a tensor of the program, and for a new one."""
+    if tensor.real is not None and tensor.source is not None:
+        tx.guard_equal(Called(tensor.source, storage_offset), tensor.real.storage_offset())
+    elif tensor.fake._is_view():
+        raise Break("FB0003", f"call_method storage_offset of {tensor.describe()}")
+    return tx.wrap_new(tensor.fake.storage_offset())
+
+
+def storage_offset(tensor: torch.Tensor) -> int:
+    return int(tensor.storage_offset())
 
 
 def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
@@ -293,6 +317,8 @@ def tensor_method(tensor: TensorValue, tx: Tracer, name: str, args: Args, kwargs
     if name in CONSTANT_METHODS and not (name == "type" and args):
         if name in COUNTED_BY_DATA and tensor.fake.layout is not torch.strided:
             raise Break("FB0004", f"call_method {name} of {tensor.describe()}")
+        if name == "storage_offset":
+            return _offset(tx, tensor)
         if name == "__len__":
             return Constant(tensor.length(tx))
         return tx.wrap_new(_query(tx, tensor, name, args, kwargs))
