@@ -16,7 +16,7 @@ from flambeau_inductor.codegen.cpp.traffic import (
     streamed,
 )
 from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
+from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
 
 from .. import loops
 from . import run
@@ -87,6 +87,20 @@ def test_what_is_fetched() -> None:
     few = fetched_ahead(plan(loops.softmax(300, 500), 64), lambda name: torch.float32)
     long = fetched_ahead(plan(loops.softmax(64, 1 << 16), 64), lambda name: torch.float32)
     assert few is None and long is None
+
+
+def test_a_pass_that_reads_other_rows_fetches_none() -> None:
+    at = Var("x0") * 2048 + Var("r0")
+    body: list[Instr] = [
+        Load("in0", at, torch.float32),
+        Reduce("sum", 0, torch.float32),
+        Point("div", (0, 1), torch.float32),
+        Load("in1", at, torch.float32),
+        Point("mul", (2, 3), torch.float32),
+        Store("out", at, 4),
+    ]
+    loop = loops.loop("scaled", (4096,), (2048,), body)
+    assert fetched_ahead(plan(loop, 64), lambda name: torch.float32) is None
 
 
 def test_fetching_changes_nothing(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ takes several passes, only the first waits for memory: one of the others fetches
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -91,20 +91,18 @@ def fetched_ahead(plan: Plan, dtype_of: DtypeOf) -> Ahead | None:
     last = max(plan.level, default=0)
     if not loop.x or not loop.r or last < 1 or plan.split_rows or plan.vector != loop.r[-1].var:
         return None
-    passes = [k for k in range(1, last + 1) if _has_pass(plan, k)]
+    axis = loop.x[-1].var
+    passes = [
+        k
+        for k in range(1, last + 1)
+        # one that reads other rows itself does not leave memory idle
+        if _elements(plan, k)
+        and _rows(plan, [k], axis).keys() <= _rows(plan, range(k), axis).keys()
+    ]
     if not passes:
         return None
     level = max(passes, key=lambda k: _price(plan, k))
-    axis = loop.x[-1].var
-    loads: dict[tuple[str, object], ValueId] = {}
-    for position in _read_before(plan, level):
-        instr = loop.body[position]
-        if not isinstance(instr, Load) or instr.mask is not None or axis not in instr.index.vars:
-            continue
-        if any(v.startswith("%") for v in instr.index.vars):
-            continue
-        if lane_step(instr.index, plan.vector, plan.width) == 1:
-            loads.setdefault((instr.buffer, instr.index), position)
+    loads = _rows(plan, range(level), axis)
     row = sum(dtype_of(buffer).itemsize for buffer, _ in loads) * prod(
         plan.sizes[a.var] for a in loop.r
     )
@@ -160,10 +158,6 @@ def _elements(plan: Plan, level: int) -> list[ValueId]:
     return found
 
 
-def _has_pass(plan: Plan, level: int) -> bool:
-    return bool(_elements(plan, level))
-
-
 def _price(plan: Plan, level: int) -> int:
     """What the values that are new in a pass cost."""
     return sum(
@@ -173,10 +167,19 @@ def _price(plan: Plan, level: int) -> int:
     )
 
 
-def _read_before(plan: Plan, level: int) -> list[ValueId]:
-    """The element values that passes before `level` are made of."""
-    wanted = {v for k in range(level) for v in _elements(plan, k)}
+def _rows(plan: Plan, levels: Iterable[int], axis: str) -> dict[tuple[str, object], ValueId]:
+    """What some passes read of the rows that lie along `axis`, side by side for the lanes."""
+    wanted = {v for k in levels for v in _elements(plan, k)}
+    found: dict[tuple[str, object], ValueId] = {}
     for position in range(len(plan.loop.body) - 1, -1, -1):
-        if position in wanted:
-            wanted.update(v for v in operands(plan.loop.body[position]) if plan.is_element(v))
-    return sorted(wanted)
+        instr = plan.loop.body[position]
+        if position not in wanted:
+            continue
+        wanted.update(v for v in operands(instr) if plan.is_element(v))
+        if not isinstance(instr, Load) or instr.mask is not None or axis not in instr.index.vars:
+            continue
+        if any(v.startswith("%") for v in instr.index.vars) or plan.vector is None:
+            continue
+        if lane_step(instr.index, plan.vector, plan.width) == 1:
+            found[instr.buffer, instr.index] = position
+    return found
