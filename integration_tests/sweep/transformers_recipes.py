@@ -217,6 +217,9 @@ RECIPES: dict[str, Recipe] = {
          "grid_thw": lambda: torch.tensor([[1, 4, 4], [1, 4, 4]])},
         {"num_hidden_layers": 2, "layer_types": ["window_attention", "full_attention"]},
     ),
+    "PeAudioModel": Recipe(
+        {"input_ids": ids(), "attention_mask": ones(), "input_values": noise(BATCH, 1, 3200)}
+    ),
     "DiaModel": Recipe(
         {"input_ids": ids(below=200), "decoder_input_ids": ids(BATCH, 8, 9)},
         {"decoder_config": {"cross_hidden_size": 64, "cross_num_attention_heads": 4,
