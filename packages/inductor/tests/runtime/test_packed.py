@@ -58,6 +58,28 @@ def test_a_weight_that_was_written_to_is_packed_anew() -> None:
     torch.testing.assert_close(convolve(image, weight, None, *settings), first * 2)
 
 
+PACKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], torch.memory_format, bool]] = {
+    "large weights": ((2, 64, 6, 6), (64, 64, 3, 3), torch.contiguous_format, True),
+    "large images": ((2, 64, 32, 32), (32, 64, 3, 3), torch.contiguous_format, False),
+    "channels last": ((2, 64, 32, 32), (32, 64, 3, 3), torch.channels_last, True),
+}
+
+
+@pytest.mark.parametrize("case", PACKS)
+def test_weights_are_packed_where_that_pays(case: str) -> None:
+    shape, of_weight, order, pays = PACKS[case]
+    convolve = PackedConvolution()
+    image, weight = torch.randn(shape).to(memory_format=order), torch.randn(of_weight)
+    settings = SETTINGS["3 x 3"][1]
+    with torch.no_grad():
+        got = convolve(image, weight, None, *settings)
+        want = PLAIN(image, weight, None, *settings)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert convolve._weights is not None
+    ((_, packed),) = convolve._weights._packed.values()
+    assert packed.is_mkldnn is pays
+
+
 def test_each_wrapper_packs_its_own() -> None:
     name = with_packed_weight("aten.convolution.default")
     assert operator(name) is not operator(name)

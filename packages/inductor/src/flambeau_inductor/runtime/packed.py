@@ -12,6 +12,7 @@ promises that there are none.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -25,6 +26,9 @@ from flambeau_inductor._torch_compat import (
 )
 
 IMAGE = 4
+
+LARGE = 4
+"""A weight of a quarter of the elements of image and result is what a convolution waits for."""
 
 Ints = Sequence[int]
 
@@ -45,13 +49,25 @@ class PackedWeights:
         dilation: Ints,
         groups: int,
     ) -> Tensor:
-        """The weight for images of this size."""
+        """The weight for images of this size and order; itself where packing it does not pay."""
         shape = tuple(image.shape)
-        key = (weight.data_ptr(), weight._version, shape, *map(tuple, (stride, padding, dilation)))
+        geometry = (shape, image.stride(1), *map(tuple, (stride, padding, dilation)))
+        key = (weight.data_ptr(), weight._version, *geometry)
         if key not in self._packed:
-            packed = self._pack(weight, padding, stride, dilation, groups, shape)
+            packed = weight
+            if _pays(weight, image, stride):
+                packed = self._pack(weight, padding, stride, dilation, groups, shape)
             self._packed[key] = weight, packed  # while it is kept, nobody else gets its address
         return self._packed[key][1]
+
+
+def _pays(weight: Tensor, image: Tensor, stride: Ints) -> bool:
+    """Whether a convolution is faster with a packed weight: that of a row-major image has its image
+    and its result reordered at each call, which takes longer then, unless they are small."""
+    if image.is_contiguous(memory_format=torch.channels_last):
+        return True
+    result = image.numel() // image.shape[1] * weight.shape[0] // prod(stride)
+    return LARGE * weight.numel() >= image.numel() + result
 
 
 class PackedConvolution:
@@ -76,13 +92,15 @@ class PackedConvolution:
     ) -> Tensor:
         fits = not transposed and image.dtype == torch.float32 and image.dim() == IMAGE
         fits = fits and image.numel() > 0 and weight.numel() > 0
-        if self._onednn is None or self._weights is None or not fits:
+        packed = weight
+        if self._weights is not None and fits:
+            packed = self._weights.of(weight, image, padding, stride, dilation, groups)
+        if self._onednn is None or packed is weight:
             result: Tensor = self._plain(
                 image, weight, bias, stride, padding, dilation, transposed, output_padding, groups
             )
             return result
         compute, _ = self._onednn
-        packed = self._weights.of(weight, image, padding, stride, dilation, groups)
         arguments: tuple[Any, ...] = (padding, stride, dilation, groups, "none", [], "")
         result = compute(image, packed, bias, *arguments)
         return result
