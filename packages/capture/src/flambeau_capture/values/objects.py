@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, InstanceAttr, Source
 from flambeau_capture.values.attributes import (
-    SLOT_TYPES,
     assume_entry,
     assume_special_methods,
     class_attribute,
@@ -25,7 +24,6 @@ from flambeau_capture.values.attributes import (
 )
 from flambeau_capture.values.base import (
     Args,
-    IteratorValue,
     Kwargs,
     NotConcrete,
     Tracer,
@@ -42,12 +40,13 @@ from flambeau_capture.values.rebuilding import (
     shares_dict,
 )
 from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.specials import SpecialMethods
 
 if TYPE_CHECKING:
     from flambeau_capture.values.dicts import DictValue
 
 
-class ObjectValue(Value):
+class ObjectValue(SpecialMethods):
     """An instance. `payload` is the built-in part of one that derives from a container."""
 
     def __init__(
@@ -231,9 +230,6 @@ class ObjectValue(Value):
             shown = f"types.{shown}"
         tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
 
-    def _call_class(self, tx: Tracer, name: str, args: list[Value]) -> Value:
-        return tx.call(class_attribute(tx, self, self.python_class, name), args, {})
-
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         if self._replaced("__setattr__"):
             self._call_class(tx, "__setattr__", [Constant(name), value])
@@ -316,81 +312,7 @@ class ObjectValue(Value):
         found = tx.wrap(descriptor, Held(descriptor, name))
         tx.call(tx.wrap(deleter, Held(deleter, "__delete__")), [found, self], {})
 
-    # -- operations that classes define by special methods --------------------------------------
-
-    def special(self, name: str) -> bool:
-        """Whether the class defines a special method in Python."""
-        found = find_in_class(self.python_class, name)
-        return found is not None and not isinstance(found[1], SLOT_TYPES) and found[1] is not None
-
-    def _special_or_payload(self, tx: Tracer, name: str, args: list[Value]) -> Value | None:
-        if self.special(name):
-            return self._call_class(tx, name, args)
-        if self.payload is not None:
-            return self.payload.call_method(tx, name, args, {})
-        return None
-
-    def truth(self, tx: Tracer) -> bool:
-        for name in ("__bool__", "__len__"):
-            if self.special(name):
-                return self._call_class(tx, name, []).truth(tx)
-        return self.payload.truth(tx) if self.payload is not None else True
-
-    def length(self, tx: Tracer) -> int:
-        found = self._special_or_payload(tx, "__len__", [])
-        if found is None:
-            tx.raise_error(TypeError, f"object of type '{self.python_class.__name__}' has no len()")
-        return int(found.as_python())
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        if self.payload is not None and not self.special("__getitem__"):
-            if self.special("__missing__") and not self.payload.contains(tx, key):
-                return self._call_class(tx, "__missing__", [key])
-            return self.payload.get_item(tx, key)
-        found = self._special_or_payload(tx, "__getitem__", [key])
-        if found is None:
-            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not subscriptable")
-        return found
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        if self._special_or_payload(tx, "__setitem__", [key, value]) is None:
-            self.unknown("assignment to a subscript")
-
-    def del_item(self, tx: Tracer, key: Value) -> None:
-        if self._special_or_payload(tx, "__delitem__", [key]) is None:
-            self.unknown("deletion of a subscript")
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        if self.payload is not None and not self.special("__contains__"):
-            return self.payload.contains(tx, item)
-        if self.special("__contains__"):
-            return self._call_class(tx, "__contains__", [item]).truth(tx)
-        from flambeau_capture.values.sequences import tx_equal
-
-        return any(tx_equal(tx, part, item) for part in self.iterate(tx).drain(tx))
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators import CallIterator, IndexIterator
-
-        if self.special("__iter__"):
-            made = self._call_class(tx, "__iter__", [])
-            return made if isinstance(made, IteratorValue) else CallIterator(made)
-        if self.payload is not None:
-            return self.payload.iterate(tx)
-        if self.special("__getitem__"):
-            return IndexIterator(self)
-        if find_in_class(self.python_class, "__iter__") is None:
-            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not iterable")
-        return super().iterate(tx)
-
-    def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
-        if find_in_class(self.python_class, "__call__") is None:
-            tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not callable")
-        return class_attribute(tx, self, self.python_class, "__call__"), args, kwargs
-
-    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        fn, args, kwargs = self.forwards(tx, args, kwargs)
-        return tx.call(fn, args, kwargs)
+    # -- methods of built-in classes ------------------------------------------------------------
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
