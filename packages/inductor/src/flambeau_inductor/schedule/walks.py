@@ -26,10 +26,28 @@ nor the beginning of a row, where different orders meet."""
 def meet(a: Group, b: Group, node: Node, blocks: tuple[Block, ...]) -> bool:
     """Whether the groups, in a space of `blocks`, read the same elements of `node` at a point."""
     sizes = (*node.shape, *(size for size, _ in blocks))
-    if not all(isinstance(size, int) for size in sizes):
+    if not all(isinstance(size, int) for size in sizes) or _same_reads(a, b, node, blocks):
         return True
     points = size_of(blocks, None)
     return points == 0 or all(_meet_at(a, b, node, blocks, at) for at in _samples(points))
+
+
+def _same_reads(a: Group, b: Group, node: Node, blocks: tuple[Block, ...]) -> bool:
+    """Whether two anchors of one shape read `node` by the same index, as most do."""
+    others = [anchor for anchor in b.members if node in anchor.reads]
+    return any(
+        one.shape == other.shape
+        and _whole(one, blocks) == _whole(other, blocks)
+        and one.reads[node] == other.reads[node]
+        for one in a.members
+        if node in one.reads
+        for other in others
+    )
+
+
+def _whole(anchor: Anchor, blocks: tuple[Block, ...]) -> bool:
+    """Whether an anchor goes through the whole space, rather than through its rows."""
+    return anchor.reduces or is_element(anchor, blocks)
 
 
 def _samples(points: int) -> Iterator[int]:
@@ -60,7 +78,7 @@ def _read(group: Group, node: Node, blocks: tuple[Block, ...], at: int) -> set[i
 
 def _coordinates(anchor: Anchor, blocks: tuple[Block, ...], at: int) -> dict[str, int]:
     """Where an anchor is at a point of the space."""
-    if not (anchor.reduces or is_element(anchor, blocks)):
+    if not _whole(anchor, blocks):
         digits = _digits(at, tuple(size for size, _ in blocks))
         at = 0
         for digit, (size, reduced) in zip(digits, blocks, strict=True):
