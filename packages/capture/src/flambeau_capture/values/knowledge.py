@@ -265,8 +265,10 @@ def _is_read(node: fx.Node, counted: bool) -> bool:
 def _reads(user: fx.Node, counted: bool) -> bool:
     if not _of_torch(user.target):
         return False
-    harmless = operator_name(user.target) in PURE or operator_name(user.target) in READERS
-    return counted or (harmless and "out" not in user.kwargs)
+    name = operator_name(user.target)
+    harmless = (name in PURE or name in READERS) and "out" not in user.kwargs
+    private = name.startswith("_") and not name.startswith("__")  # `_foreach_add_` is not counted
+    return harmless or (counted and not private)
 
 
 def _of_torch(target: Any) -> bool:
