@@ -29,13 +29,19 @@ from flambeau_capture.values.tensor import (
     run_call,
 )
 
-MADE = ("randn", "rand", "randint", "randperm", "normal")
 LIKE = {"randn_like": "normal_", "rand_like": "uniform_"}
+OF_DATA = ("bernoulli", "multinomial", "poisson")
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (
+        torch.randn, torch.rand, torch.randint, torch.randperm, torch.normal, torch.randn_like,
+        torch.rand_like, torch.bernoulli, torch.multinomial, torch.poisson,
+    )
+}  # fmt: skip
 FILLED = (
     "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "geometric_", "cauchy_",
     "log_normal_",
 )  # fmt: skip
-OF_DATA = ("bernoulli", "multinomial", "poisson")
 
 
 class GeneratorOfTensors(OpaqueValue):
@@ -116,7 +122,7 @@ def draw(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
         return None
     named = {key: value for key, value in kwargs.items() if key != "generator"}
     kind = "call_method" if name in FILLED else "call_function"
-    target: Any = name if name in FILLED else getattr(torch, name)
+    target: Any = FUNCTIONS.get(name, name)
     if compat.is_default_generator(generator.real):
         return graph_call(tx, kind, target, args, named)
     if tx.graph is not tx.graph.outermost or name in OF_DATA:
@@ -203,5 +209,5 @@ def _drawn(
     return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
 
 
-for _name in (*MADE, *LIKE, *FILLED, *OF_DATA):
+for _name in (*FUNCTIONS, *FILLED):
     REWRITES[_name] = draw
