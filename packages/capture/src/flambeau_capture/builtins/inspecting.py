@@ -28,11 +28,14 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
+from flambeau_capture.values.sequences import SequenceValue
+from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
@@ -234,6 +237,9 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue) and args[0].special("__hash__"):
         return tx.call(tx.get_attr(args[0], "__hash__"), [], {})
+    payload = args[0].payload if isinstance(args[0], ObjectValue) else None
+    if isinstance(payload, Constant):
+        return Constant(hash(payload.value))
     try:
         return Constant(hash(args[0].as_python()))
     except NotConcrete:
@@ -358,6 +364,13 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
             not isinstance(found[1], types.FunctionType) or found[0].__module__ == "enum"
         ):
             return str(evaluate(tx, format, value.as_python(), spec))
+    payload = value.payload if isinstance(value, ObjectValue) else None
+    if spec and isinstance(payload, Constant):
+        return str(evaluate(tx, format, payload.value, spec))
+    if spec and isinstance(value, ObjectValue | SequenceValue | DictValue | SetValue):
+        tx.raise_error(
+            TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__"
+        )
     return format(text_of(tx, value, "__str__"), spec)
 
 

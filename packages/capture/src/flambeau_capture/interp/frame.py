@@ -190,6 +190,8 @@ class Frame:
                             error.value.raised_while(tx.error)
                     if self.finished or not self.unwind(error):
                         self.finished = True
+                        if tx.generators:
+                            self._let_go(0)
                         raise
                 except Break as error:
                     tx.locate(error)
@@ -204,12 +206,20 @@ class Frame:
             return False
         step = error.step or 0
         self.tx.raised_at = step if step > self.tx.own_from else None
+        if self.tx.generators:
+            self._let_go(region.depth)
         del self.stack[region.depth :]
         if region.lasti:
             self.push(Lasti(self.current.offset))
         self.push(error.value)
         self.jump(region.handler)
         return True
+
+    def _let_go(self, depth: int) -> None:
+        """Drop what an exception takes from the stack: a loop's generator ends with the loop."""
+        dropped = self.stack[depth:]
+        del self.stack[depth:]
+        self.tx.close_dropped(dropped)
 
     # -- generators -----------------------------------------------------------------------------
 
@@ -225,6 +235,7 @@ class Frame:
         self.push(Constant(None))
         if not self.unwind(raised):
             self.finished = True
+            self._let_go(0)
             raise raised
         return self._next_item()
 

@@ -42,12 +42,20 @@ from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.attributes import assume_special_methods, lacks
-from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.base import (
+    Args,
+    Caller,
+    IteratorValue,
+    Kwargs,
+    Tracer,
+    UserError,
+    Value,
+)
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
 from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
-from flambeau_capture.values.iterators import GeneratorValue
+from flambeau_capture.values.iterators import GeneratorValue, iterated_by
 from flambeau_capture.values.wrap import wrap_new, wrap_object
 
 _GENERATOR = inspect.CO_GENERATOR
@@ -55,6 +63,7 @@ _OF_THE_OBJECT_ITSELF = frozenset(
     {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
 )
 _HELD_BY_US = 3  # `generators`, the variable, the question itself
+_DROPPED_BY_US = 2  # the variable, the question itself
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -252,8 +261,29 @@ class Session(Tracer):
         frame.stack.clear()
         while dying:
             made = dying.pop(0)
-            if sys.getrefcount(made) <= _HELD_BY_US and made.waits():
+            if sys.getrefcount(made) <= _HELD_BY_US + self._noted(made) and made.waits():
                 made.call_method(self, "close", [], {})
+
+    def close_dropped(self, values: list[Value]) -> None:
+        """Close the generators among values that a frame has let go of, the last first, if nothing
+        else holds them: directly, or behind `enumerate`, `zip` and their like. Empties the list."""
+        while values:
+            value = values.pop()
+            if not isinstance(value, IteratorValue):
+                continue
+            held = _DROPPED_BY_US + self._noted(value)
+            if isinstance(value, GeneratorValue):
+                if value.waits() and sys.getrefcount(value) <= held + 1:
+                    value.call_method(self, "close", [], {})
+            elif sys.getrefcount(value) <= held:
+                for inner in iterated_by(value):
+                    waiting = isinstance(inner, GeneratorValue) and inner.waits()
+                    if waiting and sys.getrefcount(inner) <= _HELD_BY_US + 2 + self._noted(inner):
+                        inner.call_method(self, "close", [], {})
+
+    def _noted(self, value: Value) -> int:
+        """How often frames have noted a value among what they may have to begin again with."""
+        return sum(one is value for frame in self.frames for one in frame.before.stack)
 
     def caller(self, level: int) -> Caller | None:
         """The frame that many levels up, the one that is calling being the first."""

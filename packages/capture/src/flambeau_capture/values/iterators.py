@@ -515,3 +515,12 @@ class IndexIterator(IteratorValue):
             raise
         self.index += 1
         return item
+
+
+def iterated_by(value: Value) -> list[Value]:
+    """The iterators that an iterator takes its items from, in a new list."""
+    if isinstance(value, ZipIterator | MapIterator):
+        return list(value.sources)
+    if isinstance(value, EnumerateIterator | FilterIterator):
+        return [value.source_iterator]
+    return []

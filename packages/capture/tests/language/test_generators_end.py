@@ -1,0 +1,129 @@
+"""A generator that a loop leaves ends when CPython ends it: its `finally` runs before what follows."""
+
+import pytest
+import torch
+
+
+def items(x, log):
+    log.append("start")
+    try:
+        for number in range(3):
+            yield x + number
+    finally:
+        log.append("end")
+
+
+def left(x, log):
+    for t in items(x, log):
+        break
+    log.append("after")
+    return t
+
+
+def behind_enumerate(x, log):
+    for number, t in enumerate(items(x, log)):
+        if number == 1:
+            break
+    log.append("after")
+    return t
+
+
+def behind_zip(x, log):
+    for a, b in zip(items(x, log), items(x, log)):
+        break
+    log.append("after")
+    return a + b
+
+
+def behind_map(x, log):
+    for t in map(lambda v: v * 2, items(x, log)):
+        break
+    log.append("after")
+    return t
+
+
+def kept_in_a_variable(x, log):
+    waiting = items(x, log)
+    for t in waiting:
+        break
+    log.append("after")
+    u = next(waiting)
+    log.append("more")
+    return t + u
+
+
+def in_an_inner_function(x, log):
+    def first():
+        for t in items(x, log):
+            return t
+
+    found = first()
+    log.append("after")
+    return found
+
+
+def by_an_exception(x, log):
+    try:
+        for _ in items(x, log):
+            raise ValueError
+    except ValueError:
+        log.append("caught")
+    log.append("after")
+    return x + 1
+
+
+def given_and_kept(x, log):
+    def first(waiting):
+        for t in waiting:
+            return t
+
+    waiting = items(x, log)
+    found = first(waiting)
+    log.append("after")
+    return found + next(waiting)
+
+
+def given_away(x, log):
+    def first(waiting):
+        for t in waiting:
+            return t
+
+    found = first(items(x, log))
+    log.append("after")
+    return found
+
+
+def one_in_another(x, log):
+    for a in items(x, log):
+        for b in items(a, log):
+            if b.shape[0] == 2:
+                break
+        log.append("in")
+        break
+    log.append("after")
+    return b
+
+
+def before_a_break(x, log):
+    for t in items(x, log):
+        break
+    print("", end="")
+    log.append("after")
+    return t
+
+
+def one_item(x, log):
+    t = next(items(x, log))
+    log.append("after")
+    return t
+
+
+PROGRAMS = [
+    left, behind_enumerate, behind_zip, behind_map, kept_in_a_variable, in_an_inner_function,
+    by_an_exception, given_and_kept, given_away, one_in_another, before_a_break, one_item,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_it_ends_where_python_ends_it(check, program):
+    check(program, torch.ones(2), [], graphs=None)
