@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor._torch_compat import onednn_convolution, onednn_packed_linear
 from flambeau_inductor.runtime.operators import operator, with_packed_weight
-from flambeau_inductor.runtime.packed import PackedConvolution, PackedLinear
+from flambeau_inductor.runtime.packed import MOST_FORMS, PackedConvolution, PackedLinear
 from torch import fx
 
 pytestmark = pytest.mark.skipif(onednn_convolution() is None, reason="torch without oneDNN")
@@ -76,7 +76,8 @@ def test_weights_are_packed_where_that_pays(case: str) -> None:
         want = PLAIN(image, weight, None, *settings)
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
     assert convolve._weights is not None
-    ((_, packed),) = convolve._weights._packed.values()
+    (forms,) = convolve._weights._forms._forms.values()
+    ((_, packed),) = forms.values()
     assert packed.is_mkldnn is pays
 
 
@@ -130,3 +131,16 @@ def test_frozen_weights_of_products_are_packed_through_views() -> None:
         for _ in range(2):
             want = F.linear(x, w[:, :, 0, 0])
             torch.testing.assert_close(compiled([x, w])[0], want, rtol=1e-5, atol=1e-5)
+
+
+@needs_linear
+def test_forms_of_a_weight_do_not_fill_the_memory() -> None:
+    linear, weight = PackedLinear(), torch.randn(48, 32)
+    with torch.no_grad():
+        for rows in [*range(4, 4 + 3 * MOST_FORMS), 5]:
+            x = torch.randn(rows, 32)
+            got = linear(x, weight, None, "none", (), "")
+            torch.testing.assert_close(got, x @ weight.t(), rtol=1e-5, atol=1e-5)
+            weight.mul_(1.01)
+    (forms,) = linear._forms._forms.values()
+    assert len(forms) == MOST_FORMS

@@ -11,7 +11,7 @@ promises that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -30,7 +30,33 @@ IMAGE = 4
 LARGE = 4
 """A weight of a quarter of the elements of image and result is what a convolution waits for."""
 
+MOST_FORMS = 8
+"""Packed forms of one weight that are kept."""
+
 Ints = Sequence[int]
+
+
+class PackedForms:
+    """The last few packed forms of each weight, for as long as this lives.
+
+    Images of other sizes, and weights that were written to, have others: without an end those would
+    fill the memory.
+    """
+
+    def __init__(self) -> None:
+        self._forms: dict[int, dict[tuple[Any, ...], tuple[Tensor, Tensor]]] = {}
+
+    def of(self, weight: Tensor, how: tuple[Any, ...], pack: Callable[[], Tensor]) -> Tensor:
+        """What `pack` gives for `weight` as it is now, and for `how`."""
+        forms = self._forms.setdefault(weight.data_ptr(), {})
+        key = (weight._version, weight.shape, weight.stride(), *how)
+        found = forms.get(key)
+        if found is None:
+            while len(forms) >= MOST_FORMS:
+                forms.pop(next(iter(forms)), None)
+            # while the weight is kept, nobody else gets its address
+            found = forms[key] = weight, pack()
+        return found[1]
 
 
 class PackedWeights:
@@ -38,7 +64,7 @@ class PackedWeights:
 
     def __init__(self, pack: OpOverload) -> None:
         self._pack = pack
-        self._packed: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self._forms = PackedForms()
 
     def of(
         self,
@@ -51,14 +77,15 @@ class PackedWeights:
     ) -> Tensor:
         """The weight for images of this size and order; itself where packing it does not pay."""
         shape = tuple(image.shape)
-        geometry = (shape, image.stride(1), *map(tuple, (stride, padding, dilation)))
-        key = (weight.data_ptr(), weight._version, *geometry)
-        if key not in self._packed:
-            packed = weight
-            if _pays(weight, image, stride):
-                packed = self._pack(weight, padding, stride, dilation, groups, shape)
-            self._packed[key] = weight, packed  # while it is kept, nobody else gets its address
-        return self._packed[key][1]
+        how = (shape, image.stride(1), *map(tuple, (stride, padding, dilation)))
+
+        def packed() -> Tensor:
+            if not _pays(weight, image, stride):
+                return weight
+            made: Tensor = self._pack(weight, padding, stride, dilation, groups, shape)
+            return made
+
+        return self._forms.of(weight, how, packed)
 
 
 def _pays(weight: Tensor, image: Tensor, stride: Ints) -> bool:
@@ -142,14 +169,10 @@ class PackedLinear:
         if found is None:
             raise LookupError("oneDNN's linear map is missing here, or switched off")
         self._compute, self._pack = found
-        self._packed: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self._forms = PackedForms()
 
     def __call__(self, rows: Tensor, weight: Tensor, bias: Tensor | None, *after: Any) -> Tensor:
         count = rows.shape[0]
-        key = (weight.data_ptr(), weight._version, weight.shape, weight.stride(), count)
-        found = self._packed.get(key)
-        if found is None:
-            packed: Tensor = self._pack(weight.contiguous(), count)
-            found = self._packed[key] = weight, packed  # as above
-        result: Tensor = self._compute(rows, found[1], bias, *after)
+        packed = self._forms.of(weight, (count,), lambda: self._pack(weight.contiguous(), count))
+        result: Tensor = self._compute(rows, packed, bias, *after)
         return result
