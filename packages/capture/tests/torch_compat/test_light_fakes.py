@@ -178,3 +178,11 @@ def the_whole(torch: Any) -> Any:
 @pytest.mark.parametrize("method", [another_setting, another_module, another_name, the_whole])
 def test_a_method_that_asks_for_more_is_not_answered(method: Callable[..., Any]) -> None:
     assert not is_answered(method.__code__)
+
+
+def test_a_method_of_many_names_is_read_as_a_short_one() -> None:
+    many = "\n".join(f"    torch.name_{number}" for number in range(400))
+    text = f"def method(torch):\n{many}\n    return torch._dynamo.config.suppress_errors\n"
+    found: dict[str, Any] = {}
+    exec(text, found)
+    assert set(asked_of_compiler(found["method"].__code__)) == {"config.suppress_errors"}

@@ -77,7 +77,7 @@ ASKED: Mapping[str, Callable[[], Any]] = MappingProxyType(
 def asked_of_compiler(code: CodeType) -> Iterator[str]:
     """Names of the compiler, below it, that a code object or one inside it imports or reads. The
     name of a module alone is told with a dot at its end where nothing is taken from it at once."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "NOP")]
+    steps = [step for step in dis.get_instructions(code) if step.opname not in _PADDING]
     for place, step in enumerate(steps):
         if step.opname == "IMPORT_NAME" and _is_below(step.argval):
             module = step.argval.removeprefix(COMPILER).removeprefix(".")
@@ -95,6 +95,7 @@ def asked_of_compiler(code: CodeType) -> Iterator[str]:
             yield from asked_of_compiler(inner)
 
 
+_PADDING = ("CACHE", "NOP", "EXTENDED_ARG")
 LAST = COMPILER.rpartition(".")[2]
 
 
