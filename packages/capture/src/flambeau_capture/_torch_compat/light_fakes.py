@@ -5,7 +5,7 @@ the methods are torch's, run on other globals: what they import from the compile
 names of where a size comes from, one error - comes from `ASKED` below. A torch that asks for
 anything else, which is looked for in the methods' code before any of them runs, has its own mode
 used as it is. That, and loading half a second of modules at the first call, is all the difference:
-nothing here loads the compiler or asks it. Tried on torch 2.11, 2.13 and 2.14.
+nothing here loads the compiler or asks it. Tried on torch 2.13; the check decides on others.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 In: whether it is loaded. Out: nothing. Invariant: a rule runs as torch has written it; from the
 moment the compiler is loaded it is wrapped as torch wraps it. Many are wrapped so that the
-compiler, which the first call of each would load for that, leaves them alone. Tried on torch 2.11,
-2.13 and 2.14.
+compiler, which the first call of each would load for that, leaves them alone. Tried on torch 2.13.
 """
 
 from __future__ import annotations
