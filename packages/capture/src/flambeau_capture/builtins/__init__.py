@@ -23,12 +23,12 @@ from flambeau_capture.builtins import (
     torch_functions,
 )
 from flambeau_capture.values import (  # each registers what it handles
+    asking,
     autograd_functions,
     contexts,
     contextvariables,
     functional,
     getters,
-    knowledge,
     pullbacks,
     references,
     regions,

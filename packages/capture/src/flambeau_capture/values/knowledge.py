@@ -2,41 +2,30 @@
 
 In: a tensor whose data an operation asks for (a Python number, a branch, the size of a result).
 Out: the data where it follows from tensors made of constants, from small buffers, or from small
-integer inputs on the CPU, whose elements a guard then fixes; or the operation written with what is
-known. Invariant: nothing is known of a tensor that was written to, that took part in randomness or
-that an operator outside of the table computes; what is met with other elements is not looked at
-again, so that it costs one compilation.
+integer inputs on the CPU, whose elements a guard then fixes. Invariant: nothing is known of a
+tensor that was written to, that took part in randomness or that an operator outside of the table
+computes; what is met with other elements is not looked at again, so that it costs one compilation.
 """
 
 from __future__ import annotations
 
-import operator
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Tracer
 from flambeau_capture.values.callables import is_graph_function, is_operator
-from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import (
-    ASKED,
     KNOWN,
-    REWRITES,
     TensorValue,
-    graph_argument,
-    graph_call,
     operator_name,
     version_of,
 )
-from flambeau_capture.values.tuples import TupleValue
 
 #: elements of an input or a buffer that a guard fixes: numbers about data, not data
 SMALL = 16
@@ -85,7 +74,6 @@ READERS = frozenset(
     {"embedding", "linear", "matmul", "bmm", "einsum", "softmax", "layer_norm", "conv1d", "conv2d",
      "scaled_dot_product_attention", "cos", "sin", "gelu", "relu", "silu"}
 )  # fmt: skip
-_INDEXING = (operator.getitem, operator.setitem)
 
 
 def known_data(tx: Tracer, tensor: TensorValue, assume: bool = True) -> torch.Tensor | None:
@@ -142,8 +130,8 @@ def _computes(node: fx.Node) -> bool:
     if node.op not in ("call_function", "call_method") or "out" in node.kwargs:
         return False
     result = node.meta["val"]
-    sizes = [item.numel() for item in _tensors(result) if not isinstance(item.numel(), int)]
-    return operator_name(node.target) in PURE and _of_torch(node.target) and not sizes
+    sizes = [item.numel() for item in tensors_of(result) if not isinstance(item.numel(), int)]
+    return operator_name(node.target) in PURE and of_torch(node.target) and not sizes
 
 
 def _given(tx: Tracer, node: fx.Node, needed: dict[Source, torch.Tensor]) -> torch.Tensor | None:
@@ -223,14 +211,14 @@ def compute(target: Any, args: Any, kwargs: Any) -> Any:
                 found = target(*args, **kwargs)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None  # it is asked again, or raises, where the program does
-    fits = (type(one) is torch.Tensor and one.numel() <= LARGE for one in _tensors(found))
-    there = (one.device.type != "meta" for one in _tensors(found))
+    fits = (type(one) is torch.Tensor and one.numel() <= LARGE for one in tensors_of(found))
+    there = (one.device.type != "meta" for one in tensors_of(found))
     return found if all(fits) and all(there) else None
 
 
 def _as_recorded(node: fx.Node, real: Any) -> bool:
     """Whether what was computed is what the graph has: no operation in place came between."""
-    fakes, reals = list(_tensors(node.meta["val"])), list(_tensors(real))
+    fakes, reals = list(tensors_of(node.meta["val"])), list(tensors_of(real))
     return len(fakes) == len(reals) > 0 and all(
         (fake.shape, fake.dtype, fake.device.type) == (one.shape, one.dtype, one.device.type)
         and not fake.requires_grad
@@ -255,15 +243,15 @@ def _is_read(node: fx.Node, counted: bool) -> bool:
                 return False
             if any(
                 compat.same_memory(one, other)
-                for one in _tensors(user.meta["val"])
-                for other in _tensors(known.meta["val"])
+                for one in tensors_of(user.meta["val"])
+                for other in tensors_of(known.meta["val"])
             ):
                 waiting.append(user)
     return True
 
 
 def _reads(user: fx.Node, counted: bool) -> bool:
-    if not _of_torch(user.target):
+    if not of_torch(user.target):
         return False
     name = operator_name(user.target)
     harmless = (name in PURE or name in READERS) and "out" not in user.kwargs
@@ -271,7 +259,7 @@ def _reads(user: fx.Node, counted: bool) -> bool:
     return harmless or (counted and not private)
 
 
-def _of_torch(target: Any) -> bool:
+def of_torch(target: Any) -> bool:
     """Whether a node's target is one of torch's own operators (or of Python's on them), by any
     name: what is made elsewhere may do anything."""
     if isinstance(target, str) or getattr(target, "__module__", None) == "_operator":
@@ -281,151 +269,12 @@ def _of_torch(target: Any) -> bool:
     return isinstance(target, types.BuiltinFunctionType) and is_operator(target)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tuple | list):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_of(item)
 
 
-# -- operations that ask for data ---------------------------------------------------------------
-
-
-def answer(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """The result of an operation that fails where data is not known; None: nothing helps."""
-    for rule in (_with_numbers, _with_indices, _with_size, _whole):
-        found = rule(tx, op, target, args, kwargs)
-        if found is not None:
-            return found
-    return None
-
-
-def _again(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    try:
-        return graph_call(tx, op, target, args, kwargs)
-    except Break:
-        return None
-
-
-def _with_numbers(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """`torch.arange(t)` with the number that t is known to be."""
-    changed = 0
-
-    def number(value: Value, inside: bool) -> Value:
-        nonlocal changed
-        if isinstance(value, TensorValue):
-            if not inside or value.fake.dim() or value.fake.dtype == torch.bool:
-                return value
-            found = known_data(tx, value)
-            changed += found is not None
-            return value if found is None else Constant(found.item())
-        if type(value) is SliceValue:
-            start, stop, step = (number(bound, True) for bound in value.bounds)
-            return SliceValue(start, stop, step)
-        if isinstance(value, ListValue) and value.source is None:
-            return ListValue([number(part, inside) for part in value.parts()])
-        if isinstance(value, TupleValue):
-            return TupleValue([number(part, inside) for part in value.parts()], value.cls)
-        return value
-
-    first = target in _INDEXING
-    given = [number(arg, not first) for arg in args]
-    named = {name: number(arg, not first) for name, arg in kwargs.items()}
-    return _again(tx, op, target, given, named) if changed else None
-
-
-def _with_indices(
-    tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs, assume: bool = True
-) -> Value | None:
-    """`x[mask]` by the places at which the mask is known to be true."""
-    if target not in _INDEXING or not isinstance(args[0], TensorValue):
-        return None
-    keys = args[1].parts() if type(args[1]) is TupleValue else [args[1]]
-    placed: list[Value] = []
-    for key in keys:
-        is_mask = isinstance(key, TensorValue) and key.fake.dtype in (torch.bool, torch.uint8)
-        if not is_mask or not isinstance(key, TensorValue) or key.fake.dim() == 0:
-            placed.append(key)
-            continue
-        mask = known_data(tx, key, assume)
-        if mask is None:
-            return None
-        placed += [_constant(tx, each) for each in mask.nonzero(as_tuple=True)]
-    if len(placed) == len(keys) and all(new is old for new, old in zip(placed, keys)):
-        return None
-    return _again(tx, op, target, [args[0], TupleValue(placed), *args[2:]], kwargs)
-
-
-def _write(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-    """`x[mask] = values` likewise: how many values there are depends on data otherwise, which a
-    graph may hold and few backends take."""
-    if len(args) != 3 or not isinstance(args[2], TensorValue) or args[2].fake.dim() == 0:
-        return None
-    return _with_indices(tx, "call_function", operator.setitem, args, kwargs, assume=False)
-
-
-def _with_size(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """`repeat_interleave` with the size of its result, where the repeats are known."""
-    repeats = kwargs.get("repeats", args[1] if len(args) > 1 else None)
-    if operator_name(target) != "repeat_interleave" or "output_size" in kwargs:
-        return None
-    found = known_data(tx, repeats) if isinstance(repeats, TensorValue) else None
-    if found is None:
-        return None
-    if found.numel() == 1 and isinstance(args[0], TensorValue):
-        return None  # repeats each element so often: the size is not the sum
-    return _again(tx, op, target, args, {**kwargs, "output_size": Constant(int(found.sum()))})
-
-
-def _whole(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
-    """The result itself, of an operation on nothing but what is known."""
-    if operator_name(target) not in PURE or not _of_torch(target) or "out" in kwargs:
-        return None
-    try:
-        plain = [_plain(tx, arg) for arg in args]
-        named = {name: _plain(tx, arg) for name, arg in kwargs.items()}
-    except (NotConcrete, Break):
-        return None
-    result = compute(target, plain, named)
-    return None if result is None else _value(tx, result)
-
-
-def _plain(tx: Tracer, value: Value) -> Any:
-    if isinstance(value, TensorValue):
-        found = known_data(tx, value)
-        if found is None:
-            raise NotConcrete(value.describe())
-        return found
-    if isinstance(value, ListValue | TupleValue):
-        items = [_plain(tx, part) for part in value.parts()]
-        return items if isinstance(value, ListValue) else tuple(items)
-    if isinstance(value, SliceValue):
-        return slice(*(_plain(tx, bound) for bound in value.bounds))
-    found = graph_argument(value)
-    if isinstance(found, fx.Node):
-        raise NotConcrete(value.describe())
-    return found
-
-
-def _value(tx: Tracer, result: Any) -> Value:
-    if isinstance(result, torch.Tensor):
-        return _constant(tx, result)
-    if type(result) in (tuple, list) and any(True for _ in _tensors(result)):
-        items = [_value(tx, item) for item in result]
-        return ListValue(items) if type(result) is list else TupleValue(items)
-    return tx.wrap_new(result)
-
-
-def _constant(tx: Tracer, tensor: torch.Tensor) -> Value:
-    """A tensor of known data, made anew each time the graph runs."""
-    builder = tx.graph.outermost
-    node = builder.add_attribute(tensor, "known")
-    builder.constants[node] = tensor
-    return graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
-
-
-Rule = Callable[[Tracer, str, Any, Args, Kwargs], Value | None]
-REWRITES["setitem"] = _write
 KNOWN.append(known_data)
-ASKED.append(answer)

@@ -473,7 +473,7 @@ def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Va
 # Rules asked before an operation is recorded (see `values.overriding`).
 OVERRIDES: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
 
-# What tensors are known to hold, and operations by what is known (see `values.knowledge`).
+# What tensors are known to hold (see `values.knowledge`), and operations by it (`values.asking`).
 KNOWN: list[Callable[[Tracer, TensorValue], torch.Tensor | None]] = []
 ASKED: list[Callable[[Tracer, str, Any, Args, Kwargs], Value | None]] = []
 _OF_DATA = ("FB0002", "FB0003", "FB0004")  # breaks that are none where the data is known
