@@ -1,4 +1,5 @@
-"""A generator that a loop leaves ends when CPython ends it: its `finally` runs before what follows."""
+# ruff: noqa: B007, C417 - loops that are left, and what they go over, are the subject
+"""A generator that a loop leaves ends where CPython ends it: `finally` runs before what comes."""
 
 import pytest
 import torch
@@ -118,9 +119,16 @@ def one_item(x, log):
     return t
 
 
+def under_any(x, log):
+    found = any(t.shape[0] == 2 for t in items(x, log))
+    log.append("after")
+    return x * found
+
+
 PROGRAMS = [
     left, behind_enumerate, behind_zip, behind_map, kept_in_a_variable, in_an_inner_function,
     by_an_exception, given_and_kept, given_away, one_in_another, before_a_break, one_item,
+    under_any,
 ]  # fmt: skip
 
 

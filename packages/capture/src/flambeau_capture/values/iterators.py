@@ -470,6 +470,7 @@ class GeneratorValue(IteratorValue):
             if not self.finished:
                 tx.raise_error(RuntimeError, "generator ignored GeneratorExit")
         self.finished = True
+        self.frame.tx.close_generators(self.frame)  # what it iterated over
 
     def reconstruct(self, writer: Any) -> None:
         if self.finished or self.frame.finished:
