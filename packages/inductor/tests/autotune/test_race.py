@@ -45,6 +45,13 @@ def test_the_first_wins_where_nothing_is_clearly_faster() -> None:
     assert outcome.winner == "a"
 
 
+def test_the_first_wins_though_another_is_a_hundredth_faster_for_sure() -> None:
+    outcome = race([taking("a", 1.01), taking("b", 1.0)], Told(), Budget(60))
+    assert outcome.winner == "a" and outcome.settled
+    outcome = race([taking("a", 1.03), taking("b", 1.0)], Told(), Budget(60))
+    assert outcome.winner == "b"
+
+
 def test_a_failing_candidate_is_out_and_named() -> None:
     def broken() -> None:
         raise RuntimeError("out of shared memory")

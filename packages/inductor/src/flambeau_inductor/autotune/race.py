@@ -166,7 +166,7 @@ def _winner(first: str, ready: Sequence[Candidate], medians: Mapping[str, float]
     if not left:
         return ready[0].name if ready else first
     best = min(left, key=left.__getitem__)
-    if first in left and left[first] <= left[best] * (1 + WORTH):
+    if first in medians and medians[first] <= left[best] * (1 + WORTH):
         return first
     return best
 
