@@ -49,9 +49,14 @@ _FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 def layout_of(python_class: type) -> type:
     """The built-in class that an instance's memory is laid out by."""
     for base in python_class.__mro__:
-        if base in _CONTAINERS or not base.__flags__ & _HEAP_TYPE or _has_state_in_c(base):
+        if _is_known(base) or _has_state_in_c(base):
             return base
     return object
+
+
+def _is_known(python_class: type) -> bool:
+    """Whether a class is built in, and no class statement's."""
+    return python_class in _CONTAINERS or not python_class.__flags__ & _HEAP_TYPE
 
 
 def _has_state_in_c(python_class: type) -> bool:
@@ -66,7 +71,7 @@ def _has_state_in_c(python_class: type) -> bool:
         for member in base.__dict__.values()
     )
     pointers = slots + (python_class.__dictoffset__ > 0) + (python_class.__weakrefoffset__ > 0)
-    rest = max(b.__basicsize__ for b in python_class.__mro__ if not b.__flags__ & _HEAP_TYPE)
+    rest = max(base.__basicsize__ for base in python_class.__mro__ if _is_known(base))
     return python_class.__basicsize__ > rest + _POINTER * pointers
 
 
@@ -97,7 +102,7 @@ def lacks(value: Value, name: str) -> str | None:
     if find_in_class(kind, name) is not None:
         return None
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    shown = kind.__name__ if kind.__flags__ & _HEAP_TYPE else f"{module}{kind.__name__}"
+    shown = f"{module}{kind.__name__}" if _is_known(kind) else kind.__name__
     return f"'{shown}' object has no attribute '{name}'"
 
 
