@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import flambeau
 import pytest
 import torch
 import torch.nn.functional as F
 from flambeau_inductor.runtime import kept
 from torch import Tensor
+
+import flambeau
 
 ROWS, COLUMNS = 1024, 1100
 

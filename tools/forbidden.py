@@ -47,6 +47,8 @@ class Allowed:
     """A file may spell a name (as a string), or compute one ("computed"), so many times."""
 
     path: str
+    """From the folder of the package, be it in the sources or installed."""
+
     name: str
     times: int
     reason: str
@@ -58,7 +60,7 @@ _LATE = "loads a module of this package by the table beside it, at first use"
 _DTYPE = "a dtype, by its name"
 _AGAIN = "a function of the program's, by the module that it says it is from, to write or find it"
 _GIVEN = "a backend that the user names by module and function"
-_CAPTURE, _META = "capture/src/flambeau_capture/", "meta/src/flambeau/"
+_CAPTURE, _META = "flambeau_capture/", "flambeau/"
 ALLOWED = (
     Allowed(f"{_CAPTURE}interp/inlining.py", "torch._dynamo", 1, _FRAMES),
     Allowed(f"{_CAPTURE}interp/inlining.py", "torch._inductor", 1, _FRAMES),
@@ -84,25 +86,23 @@ ALLOWED = (
         "looked for in sys.modules: how torch wraps its rules for shapes",
     ),
     Allowed(f"{_CAPTURE}_torch_compat/shape_rules.py", "torch._decomp", 1, "the same"),
-    Allowed(
-        "aot/src/flambeau_aot/_torch_compat.py", "torch._dynamo", 1, "asks whether it is loaded"
-    ),
+    Allowed("flambeau_aot/_torch_compat.py", "torch._dynamo", 1, "asks whether it is loaded"),
     *(
         Allowed(f"{path}/__init__.py", "computed", 1, _LATE)
         for path in (
-            "capture/src/flambeau_capture",
-            "aot/src/flambeau_aot",
-            "inductor/src/flambeau_inductor",
-            "inductor/src/flambeau_inductor/codegen/cpp",
-            "meta/src/flambeau",
+            "flambeau_capture",
+            "flambeau_aot",
+            "flambeau_inductor",
+            "flambeau_inductor/codegen/cpp",
+            "flambeau",
         )
     ),
-    Allowed("aot/src/flambeau_aot/saved.py", "computed", 1, "a dtype or a layout, by its name"),
-    Allowed("inductor/src/flambeau_inductor/ir/evaluate.py", "computed", 1, "a list beside it"),
+    Allowed("flambeau_aot/saved.py", "computed", 1, "a dtype or a layout, by its name"),
+    Allowed("flambeau_inductor/ir/evaluate.py", "computed", 1, "a list beside it"),
     Allowed(f"{_META}loading.py", "computed", 1, _DTYPE),
-    Allowed("prims/src/flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
-    Allowed("prims/src/flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
-    Allowed("prims/src/flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
+    Allowed("flambeau_prims/conformance/__main__.py", "computed", 1, _DTYPE),
+    Allowed("flambeau_prims/sweep/judge.py", "computed", 1, _DTYPE),
+    Allowed("flambeau_prims/conformance/backends.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}repro/check.py", "computed", 1, _GIVEN),
     Allowed(f"{_META}backends/packaged.py", "computed", 1, "other packages' backends, by a table"),
     Allowed(f"{_META}repro/function_text.py", "computed", 1, _AGAIN),
