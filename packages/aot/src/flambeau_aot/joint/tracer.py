@@ -338,6 +338,12 @@ class Tracer(TorchDispatchMode):
     def _bind(self, node: fx.Node, result: Any) -> None:
         node.meta["val"] = result
         if isinstance(result, torch.Tensor):
+            if result.layout != torch.strided:
+                raise Unsupported(
+                    f"{node.target} gives a tensor of layout {result.layout}, of which metadata "
+                    "do not say what operators make; use dense tensors",
+                    self._meta.get("stack_trace", ""),
+                )
             self._nodes[id(result)] = node
         elif isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
