@@ -14,7 +14,8 @@ that edge is infinite. Values that only the backward part needs are computed the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import operator
+from collections.abc import Callable, Collection
 
 from torch import fx
 
@@ -51,9 +52,13 @@ def cheapest(
     """The minimum cut; `allowed` may run twice though expensive, `banned` may not though cheap."""
     edges: list[Edge] = []
     among = set(problem.candidates)
+
+    def runs_once(node: fx.Node) -> bool:
+        return _again(problem, node, allowed, banned) is None
+
     for node in problem.candidates:
         name = node.name
-        edges.append((f"{name}.in", f"{name}.out", _saving(problem, node)))
+        edges.append((f"{name}.in", f"{name}.out", _saving(problem, node, runs_once)))
         if node.op == "placeholder":
             edges.append((_SOURCE, f"{name}.in", None))
         elif node in problem.early or node in problem.pinned:
@@ -73,7 +78,7 @@ def cheapest(
     ]
 
 
-def _saving(problem: Problem, node: fx.Node) -> int | None:
+def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool]) -> int | None:
     if node in problem.joint.symbols:
         return 0  # both halves take them
     if not isinstance_tensor(node):
@@ -81,7 +86,7 @@ def _saving(problem: Problem, node: fx.Node) -> int | None:
     if not problem.owned(node):
         return 0
     mark = mark_of(node)
-    if mark == "must_recompute":
+    if mark == "must_recompute" and not _is_part_of(node, runs_once):
         return None
     if mark == "must_save":
         return 0
@@ -89,6 +94,15 @@ def _saving(problem: Problem, node: fx.Node) -> int | None:
     if not problem.stored(node):
         cost += int(cost * WRITE_PART)
     return cost * (4 if mark == "prefer_recompute" else 1)
+
+
+def _is_part_of(node: fx.Node, runs_once: Callable[[fx.Node], bool]) -> bool:
+    """Whether a value is one of several that an operator returns which may not run twice: nothing
+    but the value itself can be saved then."""
+    if node.target is not operator.getitem:
+        return False
+    source = node.all_input_nodes[0]
+    return not isinstance_tensor(source) and runs_once(source)
 
 
 def _again(
