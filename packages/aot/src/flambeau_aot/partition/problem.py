@@ -10,6 +10,7 @@ A value may carry `node.meta["recompute"]`, put there by a checkpoint policy: "m
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,13 +74,17 @@ class Problem:
         """Whether saving a value takes memory: an input is alive anyway, unless written to."""
         return node.op != "placeholder" or node in self.written
 
+    @functools.cached_property
+    def _returned(self) -> frozenset[fx.Node]:
+        return frozenset(self.joint.outputs)
+
     def stored(self, node: fx.Node) -> bool:
         """Whether the forward part has a value in memory, be it saved or not: no fusible operator
         computes it, or somebody reads it who is no part of a kernel."""
         node = root_of(node, lambda item: self.kinds[item] == "view")
         if node.op != "call_function" or self.kinds[node] not in FUSIBLE:
             return True
-        if node in self.joint.outputs:
+        if node in self._returned:
             return True
         return any(self.kinds[user] in UNFUSED for user in node.users if user in self.early)
 

@@ -16,10 +16,11 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import breaks, handles
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.contexts import AutocastValue, autocast_settings
+from flambeau_capture.values.containers import met_before
+from flambeau_capture.values.contexts import AutocastValue, autocast_arguments, autocast_settings
 from flambeau_capture.values.registry import wraps_type
 
 OLDER = {torch.cuda.amp.autocast: "cuda", compat.CPU_AUTOCAST: "cpu"}
@@ -51,10 +52,8 @@ class ExistingAutocast(AutocastValue):
 
 @wraps_type(torch.autocast)
 def wrap_autocast(tx: Tracer, obj: Any, source: Source) -> Value:
-    known: Value | None = tx.heap.find(obj)
+    known = met_before(tx, obj, source)
     if known is not None:
-        if known.source is not None:
-            tx.guard_alias(source, known.source)
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     for name, setting in zip(compat.AUTOCAST_SETTINGS, autocast_settings(obj), strict=True):
@@ -74,11 +73,7 @@ for _kind in OLDER:
 def _older(kind: Any, device: str) -> None:
     @handles(kind)
     def make(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        try:
-            plain = [arg.as_python() for arg in args]
-            named = {key: arg.as_python() for key, arg in kwargs.items()}
-        except NotConcrete as error:
-            raise Break("FB0013", f"autocast with {error}") from None
+        plain, named = autocast_arguments(args, kwargs)
         text = getattr(kind, "__deprecated__", None)
         if text is not None:
             tx.call_python(warnings.warn, [Constant(text), tx.wrap_new(FutureWarning)])

@@ -19,6 +19,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.containers import met_before
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensor import (
@@ -57,10 +58,8 @@ class GeneratorOfTensors(OpaqueValue):
 
 @wraps_if(lambda obj: isinstance(obj, torch.Generator), 60)
 def wrap_generator(tx: Tracer, obj: Any, source: Source) -> Value:
-    known: Value | None = tx.heap.find(obj)
+    known = met_before(tx, obj, source)
     if known is not None:
-        if known.source is not None:
-            tx.guard_alias(source, known.source)
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     if compat.is_default_generator(obj):

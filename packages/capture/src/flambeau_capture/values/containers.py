@@ -29,7 +29,8 @@ from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tuples import TupleValue
 
 
-def _known(tx: Tracer, obj: Any, source: Source) -> Value | None:
+def met_before(tx: Tracer, obj: Any, source: Source) -> Value | None:
+    """The value of an object that was met by another name; that it still is the same is guarded."""
     known: Value | None = tx.heap.find(obj)
     if known is not None and known.source is not None:
         tx.guard_alias(source, known.source)
@@ -38,7 +39,7 @@ def _known(tx: Tracer, obj: Any, source: Source) -> Value | None:
 
 @wraps_type(list)
 def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
-    known = _known(tx, obj, source)
+    known = met_before(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", list)
@@ -54,7 +55,7 @@ def wrap_list(tx: Tracer, obj: list[Any], source: Source) -> Value:
 
 @wraps_if(lambda obj: isinstance(obj, tuple) and is_plain_tuple(type(obj)), 30)
 def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
-    known = _known(tx, obj, source) if obj else None
+    known = met_before(tx, obj, source) if obj else None
     if known is not None:
         return known
     if type(obj) is tuple:
@@ -82,7 +83,7 @@ _DICTS: tuple[type, ...] = (dict, collections.OrderedDict, collections.defaultdi
 
 @wraps_type(*_DICTS)
 def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
-    known = _known(tx, obj, source)
+    known = met_before(tx, obj, source)
     if known is not None:
         return known
     if tx.heap.are_attributes(obj):
@@ -123,7 +124,7 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
 
 @wraps_type(set, frozenset)
 def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
-    known = _known(tx, obj, source)
+    known = met_before(tx, obj, source)
     if known is not None:
         return known
     if type(obj) is set and len(obj) > LARGE:
@@ -147,7 +148,7 @@ def wrap_set(tx: Tracer, obj: Any, source: Source) -> Value:
 
 @wraps_type(collections.deque)
 def wrap_deque(tx: Tracer, obj: collections.deque[Any], source: Source) -> Value:
-    known = _known(tx, obj, source)
+    known = met_before(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))

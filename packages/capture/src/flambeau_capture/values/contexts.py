@@ -328,13 +328,17 @@ def autocast_settings(autocast: Any) -> tuple[Any, ...]:
     return tuple(getattr(autocast, name) for name in compat.AUTOCAST_SETTINGS)
 
 
-@handles(torch.autocast)
-def _autocast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+def autocast_arguments(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str, Any]]:
+    """What an autocast object is made of, in Python."""
     try:
-        plain = [arg.as_python() for arg in args]
-        named = {key: arg.as_python() for key, arg in kwargs.items()}
+        return [a.as_python() for a in args], {key: a.as_python() for key, a in kwargs.items()}
     except NotConcrete as error:
         raise Break("FB0013", f"autocast with {error}") from None
+
+
+@handles(torch.autocast)
+def _autocast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    plain, named = autocast_arguments(args, kwargs)
     return AutocastValue(torch.autocast, autocast_settings(torch.autocast(*plain, **named)))
 
 

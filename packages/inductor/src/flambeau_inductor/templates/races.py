@@ -8,7 +8,7 @@ measured to be faster.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -104,9 +104,7 @@ def race_product(
             whole.append(runs["reader"])
         apart = {name: in_order(*(runs[k.name] for k in way.kernels)) for name, way in ways.items()}
         right = agreeing(bench, in_order(*whole), apart, results)
-        rows = {name: Candidate(name, run) for name, run in right.items()}
-        rows[LIBRARY] = Candidate(LIBRARY, in_order(*library))
-        return [rows[name] for name in names]
+        return _candidates(right | {LIBRARY: in_order(*library)}, names)
 
     template = selected.trusted and known.tile_of(found.product) is not None
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
@@ -114,6 +112,11 @@ def race_product(
     selected.chosen[found.result] = winner
     if winner != LIBRARY:
         with_product(selected, found, ways[winner])
+
+
+def _candidates(runs: Mapping[str, Run], names: Sequence[str]) -> list[Candidate]:
+    """In the order of the names: the default of a race is its first."""
+    return [Candidate(name, runs[name]) for name in names]
 
 
 def race_attention(
@@ -139,9 +142,7 @@ def race_attention(
         apart = {name: runs[kernel.name] for name, kernel in kernels.items()}
         whole = _into(bench, found.result, library, call)
         right = agreeing(bench, whole, apart, [found.result])
-        rows = {name: Candidate(name, run) for name, run in right.items()}
-        rows[LIBRARY] = Candidate(LIBRARY, library)
-        return [rows[name] for name in names]
+        return _candidates(right | {LIBRARY: library}, names)
 
     texts = [_text((kernel,)) for kernel in kernels.values()]
     key = _key("attention", device, texts, found.attention.sizes)
