@@ -283,6 +283,61 @@ def test_an_init_that_another_compiler_has_wrapped(capture, backend, monkeypatch
     assert len(backend) == 1
 
 
+def test_another_init_concerns_who_makes_instances(capture, backend):
+    class Scale:
+        def __init__(self, by):
+            self.by = by
+
+        def __call__(self, value):
+            return value * self.by
+
+    def replaced(self, by):
+        self.by = by + 10
+
+    made_before = Scale(2.0)
+    uses = capture(lambda t: made_before(t))
+    makes = capture(lambda t: Scale(3.0)(t))
+    t = torch.ones(3)
+    assert uses(t)[0] == 2 and makes(t)[0] == 3
+    Scale.__init__ = replaced
+    assert uses(t)[0] == 2 and len(backend) == 2
+    assert makes(t)[0] == 13 and len(backend) == 3
+
+
+def test_classes_that_gain_what_makes_their_instances(capture):
+    class Plain:
+        by = 2.0
+
+    class Failure(ValueError):
+        by = 2.0
+
+    def makes(t):
+        return t * Plain().by
+
+    def fails(t):
+        try:
+            raise Failure
+        except Failure as error:
+            return t * error.by
+
+    def further(self):
+        self.by = 5.0
+
+    def instead(kind):
+        made = object.__new__(kind)
+        made.by = 7.0
+        return made
+
+    t = torch.ones(3)
+    compiled = capture(makes), capture(fails)
+    assert [fn(t)[0] for fn in compiled] == [2, 2]
+    Plain.__init__ = Failure.__init__ = further
+    assert [fn(t)[0] for fn in compiled] == [5, 5]
+    del Plain.__init__
+    Plain.__new__ = instead
+    assert compiled[0](t)[0] == 7
+
+
 def test_the_message_of_an_attribute_that_is_not_there(check):
     def fn(t):
         try:

@@ -21,6 +21,7 @@ from flambeau_capture.source import Held
 from flambeau_capture.values.arguments import check_call
 from flambeau_capture.values.arrays import rules
 from flambeau_capture.values.attributes import (
+    assume_making,
     assume_special_methods,
     class_attribute,
     find_in_class,
@@ -78,6 +79,7 @@ def instantiate(
     if not plain and meta_call is not None and isinstance(meta_call[1], types.FunctionType):
         fn = meta_call[1]
         return tx.call(MethodValue(kind, tx.wrap(fn, Held(fn, "__call__"))), args, kwargs)
+    assume_making(tx, python_class)
     if issubclass(python_class, BaseException):
         return _exception(tx, python_class, args, kwargs)
     if _is_plain_named_tuple(python_class):

@@ -323,11 +323,12 @@ NOT_IN_INSTANCE_DICT = register(
     )
 )
 
-#: methods that a class may gain or lose and that change what its instances do
+#: methods that a class may gain or lose and that change what its instances do; not those that make
+#: an instance, which concern a frame that makes one (`assume_making`)
 SPECIAL_NAMES = tuple(
     f"__{name}__"
     for name in (
-        "getattribute", "getattr", "setattr", "delattr", "call", "new", "init", "bool", "len",
+        "getattribute", "getattr", "setattr", "delattr", "call", "bool", "len",
         "iter", "next", "reversed", "contains", "getitem", "setitem", "delitem", "missing", "eq",
         "ne", "lt", "le", "gt", "ge", "hash", "enter", "exit", "get", "set", "index", "int",
         "float", "add", "radd", "iadd", "sub", "rsub", "isub", "mul", "rmul", "imul", "truediv",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from flambeau_capture.builtins.creation import made_by_init, new_object
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.resuming import drive
-from flambeau_capture.values.attributes import class_attribute
+from flambeau_capture.values.attributes import assume_making, class_attribute
 from flambeau_capture.values.base import Args, Kwargs, Value
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.functions import FunctionValue
@@ -27,6 +27,7 @@ def tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
             fn, args = args[0], args[1:]
             continue
         if made is None and isinstance(fn, ClassValue) and made_by_init(fn.python_class):
+            assume_making(tx, fn.python_class)
             made = new_object(fn)
             fn = class_attribute(tx, made, fn.python_class, "__init__")
             continue

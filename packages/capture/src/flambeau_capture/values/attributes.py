@@ -124,6 +124,13 @@ def assume_entry(tx: Tracer, python_class: type, name: str, found: Any) -> None:
         tx.guard(Held(python_class, python_class.__name__), "CLASS_ENTRY", name, found)
 
 
+def assume_making(tx: Tracer, python_class: type) -> None:
+    """Assume that calling a class of the program makes its instances as it did."""
+    for name in ("__new__", "__init__"):
+        found = find_in_class(python_class, name)
+        assume_entry(tx, python_class, name, None if found is None else found[1])
+
+
 def assume_bases(tx: Tracer, python_class: type) -> None:
     """Assume that a class of the program derives from what it derives from."""
     if not trusted_class(python_class):
