@@ -17,8 +17,10 @@ Function = Callable[..., Any]
 SYSTEMS = ("eager", "flambeau", "incumbent")
 
 
-def systems(mode: str = "default") -> dict[str, Callable[[Function], Function]]:
-    """Each system by name, both compilers in `mode`."""
+def systems(
+    mode: str = "default", incumbent: str | None = None
+) -> dict[str, Callable[[Function], Function]]:
+    """Each system by name, both compilers in `mode`, or the incumbent in one of its own."""
 
     def flambeau_in_mode(fn: Function) -> Function:
         import flambeau  # its import time is part of its first call
@@ -28,7 +30,7 @@ def systems(mode: str = "default") -> dict[str, Callable[[Function], Function]]:
     return {
         "eager": _eager,
         "flambeau": flambeau_in_mode,
-        "incumbent": lambda fn: torch.compile(fn, mode=mode),
+        "incumbent": lambda fn: torch.compile(fn, mode=incumbent or mode),
     }
 
 

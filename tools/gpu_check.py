@@ -73,9 +73,10 @@ def stages(out: Path) -> list[list[Part]]:
             Part("classes", "Kernel classes against float64", kept("classes"), 90),
             Part("two", "Two devices in one process", own("two"), 60),
         ],
-        [Part("kernels", "Memory-bound kernels", kept("kernels"), 60)],
+        [Part("kernels", "Memory-bound kernels: who is how fast", kept("kernels"), 90)],
         [Part("attention", "Attention: library and template", kept("attention"), 60)],
         [Part("products", "Matrix products: library and template", kept("products"), 90)],
+        [Part("convolutions", "Convolutions: library and template", kept("convolutions"), 60)],
         [Part("models", "Models in bfloat16", models, 320)],
     ]
     sanitizer = shutil.which("compute-sanitizer")

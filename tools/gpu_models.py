@@ -1,7 +1,6 @@
 """Models in bfloat16 on a GPU: eager, Flambeau and the incumbent, several compiled at a time.
 
-Compiling takes the processors, and whoever is timed needs them too: cases are processes that
-compile side by side, wait until all of a batch have, and are then timed one at a time.
+Cases are processes that compile side by side and are then timed one at a time (`gpu_batch.py`).
 
     bash tools/gpu.sh python3 tools/gpu_models.py --jobs 8 --json OUT.json
 """
@@ -9,56 +8,27 @@ compile side by side, wait until all of a batch have, and are then timed one at 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gc
 import json
 import math
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+from gpu_batch import Row, alone, child, send
 
-from benchmarks.systems import SYSTEMS, cache_environment, systems
+from benchmarks.systems import SYSTEMS, systems
 from benchmarks.zoo import MODELS
-
-Row = dict[str, Any]
-
-
-@contextmanager
-def alone(folder: str, name: str) -> Iterator[None]:
-    """Say that this case has compiled, wait for the others of its batch, and hold the lock."""
-    (Path(folder) / f"{name}.ready").touch()
-    while not (Path(folder) / "go").exists():
-        time.sleep(0.02)
-    with (Path(folder) / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def send(folder: str, names: list[str], done: set[str], seconds: float) -> None:
-    """Let a batch be timed once every case has compiled or ended, or after so many seconds."""
-    started = time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        ready = {path.stem for path in Path(folder).glob("*.ready")}
-        if ready | done >= set(names):
-            break
-        time.sleep(0.1)
-    (Path(folder) / "go").touch()
 
 
 def measure(
-    name: str, training: bool, mode: str, lock: str, seconds: float, chosen: list[str]
+    name: str, training: bool, modes: tuple[str, str], lock: str, seconds: float, chosen: list[str]
 ) -> Row:
     """One case in this process."""
     import torch  # the parent process needs no torch
@@ -77,7 +47,7 @@ def measure(
     )
     rows: Row = {}
     ready: dict[str, Callable[..., Any]] = {}
-    for system, wrap in systems(mode).items():
+    for system, wrap in systems(*modes).items():
         if system not in chosen:
             continue
         try:
@@ -132,28 +102,17 @@ def recordings() -> list[Row]:
 def run(
     name: str,
     training: bool,
-    mode: str,
+    modes: tuple[str, str],
     lock: str,
     seconds: float,
     timeout: float,
     chosen: list[str],
 ) -> Row:
     """One case in a process of its own."""
-    command = [sys.executable, __file__, "--case", name, "--mode", mode, "--lock", lock]
-    command += ["--seconds", str(seconds), "--systems", *chosen] + ["--training"] * training
-    found: Row = {"name": name, "training": training}
-    with tempfile.TemporaryDirectory() as caches:
-        environment = os.environ | cache_environment(caches) | {"OMP_NUM_THREADS": "1"}
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=timeout
-            )
-        except subprocess.TimeoutExpired:
-            return found | {"failed": f"no result in {timeout:.0f} s"}
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return found | {"failed": f"exit {done.returncode}: {last}"[:300]}
-    return found | dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    command = [sys.executable, __file__, "--case", name, "--lock", lock]
+    command += ["--mode", modes[0], "--incumbent-mode", modes[1], "--seconds", str(seconds)]
+    command += ["--systems", *chosen] + ["--training"] * training
+    return {"name": name, "training": training} | child(command, timeout)
 
 
 def line(row: Row) -> str:
@@ -216,6 +175,7 @@ def main() -> int:
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--modes", nargs="*", default=["inference", "training"])
     parser.add_argument("--mode", default="default")
+    parser.add_argument("--incumbent-mode", help="default: the same; its own peak is not counted")
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), help="eager is one of them")
     parser.add_argument("--jobs", type=int, default=20)
     parser.add_argument("--patience", type=float, default=110.0, help="seconds to compile a batch")
@@ -226,8 +186,9 @@ def main() -> int:
     parser.add_argument("--training", action="store_true")
     parser.add_argument("--lock", default="")
     a = parser.parse_args()
+    kinds = (a.mode, a.incumbent_mode or a.mode)
     if a.case:
-        print(json.dumps(measure(a.case, a.training, a.mode, a.lock, a.seconds, a.systems)))
+        print(json.dumps(measure(a.case, a.training, kinds, a.lock, a.seconds, a.systems)))
         return 0
     rows: list[Row] = []
     batches = [
@@ -243,12 +204,12 @@ def main() -> int:
             def one(
                 name: str, training: bool = training, lock: str = lock, done: set[str] = done
             ) -> Row:
-                row = run(name, training, a.mode, lock, a.seconds, a.timeout, a.systems)
+                row = run(name, training, kinds, lock, a.seconds, a.timeout, a.systems)
                 done.add(name)
                 print(line(row), flush=True)
                 rows.append(row)
                 if a.json is not None:  # what there is, should the machine go away
-                    a.json.write_text(json.dumps({"mode": a.mode, "rows": rows}, indent=1))
+                    a.json.write_text(json.dumps({"modes": kinds, "rows": rows}, indent=1))
                 return row
 
             list(pool.map(one, names))

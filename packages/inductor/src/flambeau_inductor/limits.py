@@ -64,6 +64,14 @@ class Limits:
     split_columns: int = 128
     """Columns that one program sums together where neighbours in memory are of different rows."""
 
+    across_bytes: int = 1 << 25
+    """A loop over rows takes sums down their columns with it, on a GPU, if both read at least so
+    much of the same memory: less is still in the cache when it is read again."""
+
+    least_across: int = 64
+    most_across: int = 8192
+    """Columns of such a loop: a program holds a row, and a sum for each column, in registers."""
+
     fusion: bool = True
 
     share_memory: bool = True

@@ -164,6 +164,10 @@ def _store(s: _State, i: ir.Store) -> None:
     memory, value, index = s.memory[i.buffer], s.values[i.value], s.index(i.index)
     if memory.dtype != value.dtype:
         raise TypeError(f"store of {value.dtype} to {i.buffer}, which holds {memory.dtype}")
+    if i.mode == "total":
+        value = s.whole(value).sum(s.rows - 1, keepdim=True)
+        memory[_inside(i.buffer, index.expand(value.shape), memory)] = value
+        return
     row = all(n == 1 for n in value.shape[s.rows :]) and _row_only(i.index)
     sizes = [n if p < s.rows or not row else 1 for p, n in enumerate(s.sizes)]
     index = _inside(i.buffer, index.expand(sizes), memory)

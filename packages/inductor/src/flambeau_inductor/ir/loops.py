@@ -122,9 +122,10 @@ class Store:
     """Write `value` to element `index` of `buffer`.
 
     Modes: `set`; `add`, `mul`, `max`, `min` combine with what is there (NaN wins; on a GPU atomic,
-    in any order). A row value is stored once per point of `x`. Where points may meet in one element
-    they are taken in the order of the axes; those that differ in one of the expressions `apart`
-    never meet.
+    in any order); `total` writes the sum of the value, in float32, over the innermost `x` axis,
+    which the index is free of (on a GPU only, where a program takes rows in turn). A row value is
+    stored once per point of `x`. Where points may meet in one element they are taken in the order
+    of the axes; those that differ in one of the expressions `apart` never meet.
     """
 
     buffer: str

@@ -86,8 +86,17 @@ def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
             element.append(False)
         else:
             element.append(below or own or isinstance(instr, Scan))
+        if isinstance(instr, Store) and instr.mode == "total":
+            _verify_total(loop, instr, dtypes[instr.value])
         if isinstance(instr, Store) and not own and below:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
+
+
+def _verify_total(loop: Loop, store: Store, dtype: torch.dtype | None) -> None:
+    if len(loop.x) != 2 or len(loop.r) != 1 or loop.x[-1].var in store.index.vars:
+        raise IRError(f"{loop.name}: a total into {store.buffer} that is not one of rows")
+    if dtype != torch.float32:
+        raise IRError(f"{loop.name}: a total of {dtype}")
 
 
 def _verify_instr(

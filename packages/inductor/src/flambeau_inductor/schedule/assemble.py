@@ -36,13 +36,14 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.limits import Limits
+from flambeau_inductor.schedule.across import joined
 from flambeau_inductor.schedule.checks import check_inside, check_loop
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
-from flambeau_inductor.schedule.split import split_reductions
+from flambeau_inductor.schedule.split import NewBuffer, split_reductions
 
 DEFAULT = Limits()
 
@@ -122,7 +123,8 @@ def assemble(
             for node in anchor.reads:
                 loop = _check(made, node, limits, loop)
         loops += 1
-        made.steps.extend(RunLoop(part) for part in _split(made, loop, limits))
+        made.steps.append(RunLoop(loop))
+    made.steps = _for_gpu(made, limits)
     outputs = tuple(_output(made, o) for o in plan.outputs)
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
@@ -146,6 +148,24 @@ def assemble(
         plan.graph.symbols,
         scalars,
     )
+
+
+def _for_gpu(made: _Assembly, limits: Limits) -> list[Compute]:
+    """The steps with the loops of a GPU joined, and long rows shared out over it."""
+
+    def layout_of(name: str) -> Layout:
+        return made.buffers[name].layout
+
+    def new_buffer(device: torch.device) -> NewBuffer:
+        return lambda shape, dtype: made.scratch(shape, dtype, device)
+
+    found: list[Compute] = []
+    for step in joined(made.steps, layout_of, limits, new_buffer):
+        if isinstance(step, RunLoop):
+            found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
+        else:
+            found.append(step)
+    return found
 
 
 def _split(made: _Assembly, loop: Loop, limits: Limits) -> tuple[Loop, ...]:
@@ -186,7 +206,7 @@ def _check(made: _Assembly, node: Node, limits: Limits, loop: Loop) -> Loop:
             raise NotYetSymbolic("kernels that check positions take constant sizes")
         inside = check_inside(loop, step, layout, _told(step))
         if inside is None:
-            made.steps.extend(_on_device(made, step, layout, limits))
+            made.steps.extend(_on_device(made, step, layout))
         else:
             loop = inside
     return loop
@@ -197,13 +217,12 @@ def _told(check: CheckIndex) -> str:
     return check.message.replace("{index}", "of a GPU tensor").replace("{size}", str(check.size))
 
 
-def _on_device(made: _Assembly, check: CheckIndex, layout: Layout, limits: Limits) -> list[Compute]:
+def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compute]:
     """A check that does not wait for the device: a kernel that looks, and an assertion there."""
     seen = made.scratch((), torch.bool, layout.device)
     name = f"check{sum(isinstance(step, RunLoop) for step in made.steps)}"
-    loops = _split(made, check_loop(name, check, layout, seen), limits)
-    looks: list[Compute] = [RunLoop(loop) for loop in loops]
-    return [*looks, Extern("aten._assert_async.msg", (Ref(seen), _told(check)))]
+    look = RunLoop(check_loop(name, check, layout, seen))
+    return [look, Extern("aten._assert_async.msg", (Ref(seen), _told(check)))]
 
 
 def _call(made: _Assembly, call: Call) -> None:

@@ -64,6 +64,21 @@ def split_reductions(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple
     return tuple(_Peeling(loop, facts, first, parts, limits, new_buffer).loops())
 
 
+def rows_of_parts(
+    loop: Loop,
+    parts: int,
+    partials: Mapping[tuple[ValueId, int], str],
+    limits: Limits,
+    new_buffer: NewBuffer,
+) -> Loop:
+    """What is left of `loop`, which reduces once, where `partials` holds the parts of its rows:
+    by the position of a reduction and which of its results, a buffer of parts times rows."""
+    facts = _facts(loop)
+    first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce)]
+    made = _Peeling(loop, facts, first, parts, limits, new_buffer, dict(partials))
+    return made.combined({})
+
+
 def _parts(loop: Loop, limits: Limits) -> int:
     """Into how many equal parts each row is cut."""
     sizes = [a.size for a in (*loop.x, *loop.r)]
@@ -159,7 +174,7 @@ class _Peeling:
         partial = self._partial()
         rest = self._rest()
         if not rest:
-            return [partial, self._combined({})]
+            return [partial, self.combined({})]
         results = {
             (position, part): self.new_buffer(
                 _sizes(self.loop.x), _reduce(self.loop, position).dtype
@@ -167,7 +182,7 @@ class _Peeling:
             for position in self.first
             for part in range(_results(_reduce(self.loop, position)))
         }
-        combined = self._combined(results)
+        combined = self.combined(results)
         return [partial, combined, *self._remaining(results, rest)]
 
     def _rest(self) -> list[ValueId]:
@@ -233,7 +248,7 @@ class _Peeling:
 
     # -- the rows ---------------------------------------------------------------------------------
 
-    def _combined(self, results: Mapping[tuple[ValueId, int], str]) -> Loop:
+    def combined(self, results: Mapping[tuple[ValueId, int], str]) -> Loop:
         """Rows from their parts; what depends on them alone is computed and stored here."""
         loop = self.loop
         across = Axis("part", self.parts)

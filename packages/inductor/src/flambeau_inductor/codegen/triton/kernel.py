@@ -11,7 +11,7 @@ anew, from memory, the element values it needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -20,6 +20,7 @@ from flambeau_inductor.codegen.triton import online, reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
+from flambeau_inductor.codegen.triton.facts import buffers, dtype_of, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.pointwise import spell
 from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, choose, static_size
 from flambeau_inductor.indexing import Expr
@@ -111,20 +112,16 @@ class Writer:
 
     def kernel(self) -> TritonKernel:
         self._facts()
-        self.arguments = tuple(dict.fromkeys(_buffers(self.loop)))
+        self.arguments = tuple(dict.fromkeys(buffers(self.loop)))
         self.names = {name: f"b{i}" for i, name in enumerate(self.arguments)}
-        self._program_ids()
-        if self.tiling.looped:
-            self._passes()
+        if self.tiling.parts is not None:
+            self._walk(self.tiling.parts)
         else:
-            if self.loop.r:
-                self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
-            if self.tiling.held:
-                self._held_passes()
+            self._program_ids()
+            if self.tiling.looped:
+                self._passes()
             else:
-                early = self._early()
-                others = [i for i in range(len(self.loop.body)) if i not in set(early)]
-                self._straight([*early, *others])
+                self._whole_rows()
         constants = tuple((f"{d.name.upper()}BLOCK", d.block) for d in self.tiling.dimensions)
         parameters = [self.names[name] for name in self.arguments]
         parameters += [f"{name}: tl.constexpr" for name, _ in constants]
@@ -145,11 +142,11 @@ class Writer:
     def _facts(self) -> None:
         """What is known of each instruction before any is written."""
         self._classify()
-        self.rounded = _only_read_by(
+        self.rounded = only_read_by(
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
         )
         self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
-        self.summed = _only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
+        self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
 
     def _classify(self) -> None:
         self.online = online.online_sums(self.loop) if self.tiling.looped else {}
@@ -223,6 +220,55 @@ class Writer:
         return f"[{', '.join(blocks)}]"
 
     # --- bodies -----------------------------------------------------------------------------
+
+    def _whole_rows(self) -> None:
+        """Rows that fit in a block, if there are any."""
+        if self.loop.r:
+            self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
+        if self.tiling.held:
+            self._held_passes()
+        else:
+            early = self._early()
+            others = [i for i in range(len(self.loop.body)) if i not in set(early)]
+            self._straight([*early, *others])
+
+    def _walk(self, parts: Axis) -> None:
+        """A program's rows in turn, with sums down their columns kept in registers."""
+        body = self.loop.body
+        totals = {i: s for i, s in enumerate(body) if isinstance(s, Store) and s.mode == "total"}
+        wide = max(self.numels.values(), default=0) > INT32_LIMIT
+        self._line(f"{parts.var} = tl.program_id(0)" + (".to(tl.int64)" if wide else ""))
+        self.axes[parts.var] = parts.var
+        self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
+        first = self._same_for_all_rows()
+        self._straight(first)
+        for i in totals:
+            self._line(f"a{i} = tl.zeros({self._shape()}, tl.float32)")
+        x = self._dimension("x")
+        stages = f"num_stages={self.tiling.stages}"
+        self._line(f"for x_offset in tl.range(0, {x.size}, XBLOCK, {stages}):")
+        self.indent = "        "
+        self._dimension_index(x, "x_offset + tl.arange(0, XBLOCK)")
+        early = [i for i in self._early() if i not in first]
+        done = {*first, *early, *totals}
+        self._straight([*early, *(i for i in range(len(body)) if i not in done)])
+        for i, store in totals.items():
+            value = self._full(store.value)
+            self._line(f"a{i} += " + (f"tl.where(xmask, {value}, 0.0)" if x.masked else value))
+        self.indent = "    "
+        mask = ", rmask" if self._r_mask() else ""
+        for i, store in totals.items():
+            address = f"{self.names[store.buffer]} + ({self._index(store.index)})"
+            self._line(f"tl.store({address}, tl.sum(a{i}, 0)[None, :]{mask})")
+
+    def _same_for_all_rows(self) -> list[int]:
+        """What is read and computed once for all the rows of a program."""
+        found: list[int] = []
+        for i, instr in enumerate(self.loop.body):
+            plain = isinstance(instr, Load | Const | IndexValue | Point)
+            if plain and "x" not in self.dims[i] and set(operands(instr)) <= set(found):
+                found.append(i)
+        return found
 
     def _straight(self, ids: Sequence[int] | range) -> None:
         # stores last: a result may be given the memory of what this loop reads for the last time
@@ -341,7 +387,7 @@ class Writer:
 
     def _operand(self, i: int) -> torch.dtype:
         """Dtype of what the reduction `i` combines."""
-        return _dtype(self.loop.body[self._reduce(i).arg])
+        return dtype_of(self.loop.body[self._reduce(i).arg])
 
     def _reduce_block(self, i: int, reduce: Reduce) -> None:
         length = self._dimension("r").size
@@ -392,7 +438,7 @@ class Writer:
                 return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
             return f"({text}).to({register(instr.dtype)})"
         if isinstance(instr, Point):
-            function = _one_plus(self.loop, instr)
+            function = one_plus(self.loop, instr)
             if function is not None:
                 return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
             if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
@@ -400,7 +446,7 @@ class Writer:
             args = [self.ready[arg] for arg in instr.args]
             if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
                 return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more
-            dtypes = [_dtype(self.loop.body[arg]) for arg in instr.args]
+            dtypes = [dtype_of(self.loop.body[arg]) for arg in instr.args]
             return spell(instr.op, args, dtypes, instr.dtype, rounded=i in self.rounded)
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
 
@@ -467,7 +513,7 @@ class Writer:
         for name in index.vars:
             if name.startswith("%"):
                 found |= self.dims[int(name[1:])]
-            else:
+            elif self.tiling.parts is None or name != self.tiling.parts.var:
                 found.add(self.dimension_of[name])
         return frozenset(found)
 
@@ -487,39 +533,6 @@ class Writer:
     def _lines(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._line(text)
-
-
-def _only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
-    """Values that nothing reads but instructions such as these."""
-    by_such: set[int] = set()
-    otherwise: set[int] = set()
-    for instr in loop.body:
-        (by_such if such(instr) else otherwise).update(operands(instr))
-    return frozenset(by_such - otherwise)
-
-
-def _one_plus(loop: Loop, add: Point) -> Point | None:
-    """erf or tanh where `add` is 1 + that in float32: the sum needs no more accuracy near zero
-    than it keeps, which makes it cheaper than the two apart."""
-    if add.op != "add" or add.dtype != torch.float32:
-        return None
-    for left, right in (add.args, add.args[::-1]):
-        function, constant = loop.body[left], loop.body[right]
-        if isinstance(constant, Const) and constant.value == 1.0:
-            if isinstance(function, Point) and function.op in ("erf", "tanh"):
-                return function
-    return None
-
-
-def _buffers(loop: Loop) -> Iterator[str]:
-    for instr in loop.body:
-        if isinstance(instr, Load | Store):
-            yield instr.buffer
-
-
-def _dtype(instr: Instr) -> torch.dtype:
-    assert not isinstance(instr, Store | Check)
-    return instr.dtype
 
 
 def _literal(value: Scalar) -> str:

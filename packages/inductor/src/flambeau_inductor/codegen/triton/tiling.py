@@ -48,6 +48,10 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
+WALKED_BLOCK, WALKED_WARPS = 4096, 8
+"""Of rows that a program takes in turn, adding up their columns in registers."""
+WALKED_STAGES = 3
+"""How many of its blocks are on their way from memory at once."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 
@@ -77,7 +81,9 @@ class Tiling:
 
     looped: a row is taken in steps, and read again after each reduction. held: it stays in
     registers as it was read, and what is computed from it is computed again after each reduction.
-    registers: the most that a thread may have.
+    registers: the most that a thread may have. parts: the outermost axis where each program has a
+    part of the rows to itself and takes them in turn, a block of `x` after the other, `stages` of
+    them on their way at once.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -85,10 +91,14 @@ class Tiling:
     looped: bool = False
     held: bool = False
     registers: int | None = None
+    parts: Axis | None = None
+    stages: int = 1
 
     @property
     def programs(self) -> int:
         """Number of programs of a launch."""
+        if self.parts is not None:
+            return static_size(self.parts)
         grid = [d for d in self.dimensions if d.name != "r"]
         return math.prod(-(-d.size // d.block) for d in grid)
 
@@ -106,6 +116,8 @@ def static_size(axis: Axis) -> int:
 
 def choose(loop: Loop) -> Tiling:
     """Tiling of `loop` from its sizes and strides alone."""
+    if any(isinstance(instr, Store) and instr.mode == "total" for instr in loop.body):
+        return _walking(loop)
     if loop.r:
         return _reduction(loop)
     conflict = _conflicting_axis(loop)
@@ -190,6 +202,16 @@ def _reduction(loop: Loop) -> Tiling:
     return Tiling(
         (Dimension("x", loop.x, 1), Dimension("r", loop.r, LOOPED_BLOCK)), LOOPED_WARPS, looped=True
     )
+
+
+def _walking(loop: Loop) -> Tiling:
+    """Whole rows, a few at a time where they are short, one part after the other."""
+    parts, rows = loop.x
+    columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
+    together = max(1, min(WALKED_BLOCK // columns, next_power_of_two(static_size(rows))))
+    warps = max(1, min(2 * WALKED_WARPS, together * columns * WALKED_WARPS // WALKED_BLOCK))
+    dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
+    return Tiling(dimensions, warps, parts=parts, stages=WALKED_STAGES)
 
 
 def _reads_halves(loop: Loop, most: int | None = None) -> bool:

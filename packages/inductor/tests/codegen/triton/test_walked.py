@@ -1,0 +1,44 @@
+"""Rows that a program takes in turn, with sums down their columns, under Triton's interpreter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import flambeau_prims
+import pytest
+import torch
+from flambeau_inductor import passes
+from flambeau_inductor.codegen.triton import choose
+from flambeau_inductor.ir.program import Ref, RunLoop
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.schedule import schedule
+from torch import fx
+
+from tests.schedule.pairs import CASES, JOINED
+
+from .run import poisoned, run_loop
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("rows", [48, 88])
+def test_results_are_those_of_eager(name: str, rows: int, tmp_path: Path) -> None:
+    columns = 20
+    if name == "batched" and rows != 48:
+        rows, columns = 48, 64
+    grad, x, w = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns)
+    gm = flambeau_prims.lower(fx.symbolic_trace(CASES[name]), [grad, x, w])
+    program = schedule(lower_graph(passes.run(gm), [grad, x, w]), JOINED)
+    loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    buffers = {f"in{k}": t for k, t in enumerate((grad, x, w))}
+    for each in program.buffers:
+        if each.name not in buffers:
+            shape, _, _ = each.layout.static()
+            buffers[each.name] = poisoned(*shape, dtype=each.layout.dtype)
+    tilings = [choose(loop) for loop in loops]
+    assert any(tiling.parts is not None for tiling in tilings)
+    for loop, tiling in zip(loops, tilings, strict=True):
+        run_loop(loop, buffers, tmp_path, tiling)
+    for want, made in zip(CASES[name](grad, x, w), program.outputs, strict=True):
+        assert isinstance(made, Ref)
+        got = buffers[made.buffer].reshape(want.shape)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,61 @@
+"""Sums down columns taken into the loop over the rows: the same results, each row read once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flambeau_inductor.ir.loops import Loop, Store
+from torch import Tensor
+
+from tests.evaluated import Outcome, against_eager
+from tests.schedule.pairs import APART, CASES, COLUMNS, JOINED, ROWS, norm_backward
+
+
+def _totals(done: Outcome) -> list[Loop]:
+    return [loop for loop in done.loops if _total(loop)]
+
+
+def _total(loop: Loop) -> bool:
+    return any(isinstance(i, Store) and i.mode == "total" for i in loop.body)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_of_two_loops(name: str) -> None:
+    inputs = (*(torch.randn(ROWS, COLUMNS) for _ in "ab"), torch.randn(COLUMNS))
+    done = against_eager(CASES[name], *inputs, tolerance=1e-4, limits=JOINED)
+    assert len(_totals(done)) == 1
+    apart = against_eager(CASES[name], *inputs, tolerance=1e-4, limits=APART)
+    assert not _totals(apart)
+
+
+def test_rows_that_no_part_divides_stay_apart() -> None:
+    inputs = (*(torch.randn(47, COLUMNS) for _ in "ab"), torch.randn(COLUMNS))
+    assert not _totals(against_eager(norm_backward, *inputs, tolerance=1e-4, limits=JOINED))
+
+
+def test_rows_that_wait_for_the_sums_stay_apart() -> None:
+    def centred(x: Tensor) -> tuple[Tensor, ...]:
+        total = x.sum(0)
+        return total, (x - total) * (x - total).sum(-1, keepdim=True)
+
+    done = against_eager(centred, torch.randn(ROWS, COLUMNS), tolerance=1e-3, limits=JOINED)
+    assert not _totals(done)
+
+
+def test_a_step_in_between_that_reads_the_rows_stays_after_them() -> None:
+    def between(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        scaled = x * torch.sigmoid(x).sum(-1, keepdim=True)
+        product = scaled @ w
+        return product, (scaled * product).sum(0)
+
+    inputs = (torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS, COLUMNS))
+    done = against_eager(between, *inputs, tolerance=1e-3, limits=JOINED)
+    assert not _totals(done)
+
+
+def test_rows_that_are_too_wide_stay_apart() -> None:
+    inputs = (*(torch.randn(ROWS, COLUMNS) for _ in "ab"), torch.randn(COLUMNS))
+    narrow = replace(JOINED, most_across=COLUMNS - 1)
+    assert not _totals(against_eager(norm_backward, *inputs, tolerance=1e-4, limits=narrow))
