@@ -18,13 +18,8 @@ from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.tensor import (
-    GRAD_RULES,
-    TensorValue,
-    graph_argument,
-    graph_call,
-    record_derivative,
-)
+from flambeau_capture.values.graph_calls import graph_argument, graph_call, record_derivative
+from flambeau_capture.values.tensor import GRAD_RULES, TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 _REASON = "FB0007"

@@ -20,6 +20,7 @@ from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.instancedict import InstanceDict
 from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.nnmodules import ModuleValue
@@ -27,7 +28,7 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, PyModuleValue
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 _SHARED = (

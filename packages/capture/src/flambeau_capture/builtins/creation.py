@@ -44,12 +44,12 @@ from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.functions import CellValue
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.tensor import graph_call
 from flambeau_capture.values.tuples import TupleValue, make_tuple
 from flambeau_capture.values.wrap import PartialValue
 

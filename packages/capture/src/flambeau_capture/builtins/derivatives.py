@@ -21,16 +21,15 @@ from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.newdata import freeze, track
-from flambeau_capture.values.tensor import (
-    GRAD_RULES,
+from flambeau_capture.values.graph_calls import (
     NEW_LEAVES,
-    TensorValue,
-    assume_leaf,
     graph_argument,
     record_derivative,
     version_of,
 )
+from flambeau_capture.values.newdata import freeze, track
+from flambeau_capture.values.tensor import GRAD_RULES, TensorValue
+from flambeau_capture.values.tensor_methods import assume_leaf
 from flambeau_capture.values.tuples import TupleValue
 
 _PARAMETERS = (

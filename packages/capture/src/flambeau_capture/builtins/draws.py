@@ -20,15 +20,10 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.containers import met_before
+from flambeau_capture.values.graph_calls import REWRITES, graph_argument, graph_call, run_call
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
-from flambeau_capture.values.tensor import (
-    REWRITES,
-    TensorValue,
-    graph_argument,
-    graph_call,
-    run_call,
-)
+from flambeau_capture.values.tensor import TensorValue
 
 LIKE = {"randn_like": "normal_", "rand_like": "uniform_"}
 OF_DATA = ("bernoulli", "multinomial", "poisson")

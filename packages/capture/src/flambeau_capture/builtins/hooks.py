@@ -19,7 +19,8 @@ from flambeau_capture.graph_functions import hook_call
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Unreconstructible, Value
 from flambeau_capture.values.bodies import Captured, capture_body
 from flambeau_capture.values.constant import is_none
-from flambeau_capture.values.tensor import GRAD_RULES, TensorValue, record_call
+from flambeau_capture.values.graph_calls import record_call
+from flambeau_capture.values.tensor import GRAD_RULES, TensorValue
 
 _REASON = "FB0007"
 

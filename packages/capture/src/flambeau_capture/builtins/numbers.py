@@ -19,8 +19,9 @@ from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import evaluate_call, handles, pure
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.tensor import TensorValue, graph_call, known_number
+from flambeau_capture.values.tensor import TensorValue, known_number
 
 
 def _convert(kind: type, special: str) -> None:

@@ -23,6 +23,7 @@ from flambeau_capture.values.callables import HANDLERS, BuiltinValue, call_calla
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dicts import DictValue, DictView
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
@@ -31,7 +32,7 @@ from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.subclasses import SubclassTensor
 from flambeau_capture.values.symbols import SymbolValue, symbol_operator
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 from flambeau_capture.values.wrap import PartialValue
 

@@ -21,10 +21,12 @@ from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.graph_calls import OVERRIDES
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.subclasses import SubclassTensor, of_class
-from flambeau_capture.values.tensor import OVERRIDES, TensorValue, tensor_attribute
+from flambeau_capture.values.tensor import TensorValue
+from flambeau_capture.values.tensor_methods import tensor_attribute
 from flambeau_capture.values.tuples import TupleValue
 
 

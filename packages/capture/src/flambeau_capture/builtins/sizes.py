@@ -13,9 +13,9 @@ import torch
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, handles
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.symbols import SymbolValue
-from flambeau_capture.values.tensor import graph_call
 
 
 def tensor_of_open(tx: Tracer, data: Value, kwargs: Kwargs) -> Value | None:

@@ -29,9 +29,10 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.contexts import answered_outside
+from flambeau_capture.values.graph_calls import ask, graph_call
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue
-from flambeau_capture.values.tensor import TensorValue, ask, graph_call
+from flambeau_capture.values.tensor import TensorValue
 
 
 def _state(*fns: Any) -> None:

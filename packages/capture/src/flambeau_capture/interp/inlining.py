@@ -26,7 +26,7 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.tensor import graph_call
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.transforms import transformed
 
 # Modules of Python code that capture does not interpret, by prefix, with the reason to give.

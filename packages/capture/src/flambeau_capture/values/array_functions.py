@@ -29,10 +29,11 @@ from flambeau_capture.values.array_tables import (
 from flambeau_capture.values.arrays import ArrayValue, NumpyScalar
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 np: Any = sys.modules["numpy"]  # the program has imported it: capture itself does without

@@ -17,10 +17,11 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, Held, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
 from flambeau_capture.values.registry import wraps_if
-from flambeau_capture.values.tensor import TensorValue, graph_call
+from flambeau_capture.values.tensor import TensorValue
 
 
 def rules() -> Any:

@@ -16,17 +16,17 @@ from torch import fx
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.knowledge import PURE, compute, known_data, of_torch, tensors_of
-from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.slices import SliceValue
-from flambeau_capture.values.tensor import (
+from flambeau_capture.values.graph_calls import (
     ASKED,
     REWRITES,
-    TensorValue,
     graph_argument,
     graph_call,
     operator_name,
 )
+from flambeau_capture.values.knowledge import PURE, compute, known_data, of_torch, tensors_of
+from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 _INDEXING = (operator.getitem, operator.setitem)

@@ -22,9 +22,10 @@ from flambeau_capture.values.bodies import Inside
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.graph_calls import record_call
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import SequenceValue
-from flambeau_capture.values.tensor import TensorValue, record_call
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 NO_FUNCTION = "FB0007"

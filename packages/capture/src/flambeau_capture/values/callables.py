@@ -20,9 +20,9 @@ from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.arguments import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.symbols import SymbolValue, symbol_call
-from flambeau_capture.values.tensor import graph_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value]
 H = TypeVar("H", bound=Handler)

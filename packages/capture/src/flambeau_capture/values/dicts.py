@@ -134,7 +134,7 @@ class DictValue(Value):
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensor import graph_argument
+        from flambeau_capture.values.graph_calls import graph_argument
 
         return {constant_of(key): graph_argument(value) for key, value in self.entries()}
 

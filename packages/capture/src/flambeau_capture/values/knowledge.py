@@ -20,12 +20,8 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer
 from flambeau_capture.values.callables import is_graph_function, is_operator
-from flambeau_capture.values.tensor import (
-    KNOWN,
-    TensorValue,
-    operator_name,
-    version_of,
-)
+from flambeau_capture.values.graph_calls import operator_name, version_of
+from flambeau_capture.values.tensor import KNOWN, TensorValue
 
 #: elements of an input or a buffer that a guard fixes: numbers about data, not data
 SMALL = 16

@@ -17,7 +17,8 @@ from flambeau_capture.source import Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.tensor import DATA_RULES, TensorValue, graph_call
+from flambeau_capture.values.graph_calls import graph_call
+from flambeau_capture.values.tensor import DATA_RULES, TensorValue
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 

@@ -78,7 +78,7 @@ class ObjectValue(SpecialMethods):
         raise NotConcrete(self.describe())
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensor import graph_argument
+        from flambeau_capture.values.graph_calls import graph_argument
 
         if self.payload is None:
             raise Break("FB0015", self.describe())

@@ -27,7 +27,8 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.bodies import arguments, capture_body, places
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.tensor import TensorValue, project, record_call, run_call, version_of
+from flambeau_capture.values.graph_calls import project, record_call, run_call, version_of
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 _REASON = "FB0005"

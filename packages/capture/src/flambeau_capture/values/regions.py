@@ -20,7 +20,8 @@ from flambeau_capture.polyfills import scanning, segments
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.bodies import Captured, capture_body
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.tensor import TensorValue, record_call, record_result
+from flambeau_capture.values.graph_calls import record_call, record_result
+from flambeau_capture.values.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
 

@@ -16,11 +16,12 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.graph_calls import REWRITES, graph_call, version_of
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.symbols import SymbolValue
-from flambeau_capture.values.tensor import REWRITES, TensorValue, graph_call, known, version_of
+from flambeau_capture.values.tensor import TensorValue, known
 from flambeau_capture.values.tuples import TupleValue
 
 

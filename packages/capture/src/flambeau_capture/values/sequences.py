@@ -60,7 +60,7 @@ class SequenceValue(Value):
         return [self.item(index) for index in range(len(self._items))]
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensor import graph_argument
+        from flambeau_capture.values.graph_calls import graph_argument
 
         return [graph_argument(part) for part in self.parts()]
 

@@ -55,7 +55,7 @@ class SliceValue(Value):
         return found
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensor import graph_argument
+        from flambeau_capture.values.graph_calls import graph_argument
 
         return slice(*(graph_argument(bound) for bound in self.bounds))
 

@@ -20,9 +20,11 @@ from flambeau_capture.values.attributes import (
 )
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.graph_calls import override
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.objects import ObjectValue
-from flambeau_capture.values.tensor import TensorValue, override, tensor_attribute, tensor_method
+from flambeau_capture.values.tensor import TensorValue
+from flambeau_capture.values.tensor_methods import tensor_attribute, tensor_method
 
 
 class SubclassTensor(TensorValue):

@@ -21,7 +21,8 @@ from flambeau_capture.values.bodies import Place, arguments, capture_body, place
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
-from flambeau_capture.values.tensor import TensorValue, record_call
+from flambeau_capture.values.graph_calls import record_call
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.vmaps import make_vmap
 
 

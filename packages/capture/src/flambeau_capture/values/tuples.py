@@ -55,7 +55,7 @@ class TupleValue(SequenceValue):
         return make_tuple(self._class, [part.as_python() for part in self.parts()])
 
     def graph_argument(self) -> Any:
-        from flambeau_capture.values.tensor import graph_argument
+        from flambeau_capture.values.graph_calls import graph_argument
 
         return tuple(graph_argument(part) for part in self.parts())
 

@@ -18,8 +18,9 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.bodies import arguments, capture_body
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.graph_calls import record_call
 from flambeau_capture.values.sequences import SequenceValue
-from flambeau_capture.values.tensor import TensorValue, record_call
+from flambeau_capture.values.tensor import TensorValue
 
 
 class VmapValue(Value):
