@@ -21,7 +21,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
 from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kernel
 from flambeau_inductor.templates.attention import Attention, Blocks, Heads, Rows, blocks_for
-from flambeau_inductor.templates.depthwise import depthwise_kernel, tiles_for
+from flambeau_inductor.templates.depthwise import tiles_for
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import (
     Backward,
@@ -30,7 +30,7 @@ from flambeau_inductor.templates.flash_backward import (
     queries_kernel,
 )
 from flambeau_inductor.templates.matmul import partial_kernel
-from flambeau_inductor.templates.product import Matrix, Window
+from flambeau_inductor.templates.product import Groups, Matrix, Window
 
 BF16, F32 = torch.bfloat16, torch.float32
 BEFORE = (
@@ -45,6 +45,8 @@ BEFORE = (
     "windows_few",
     "windows_float",
     "depthwise",
+    "experts",
+    "weights",
 )
 """Kernels that are also for devices before sm_90."""
 M, N, K = 512, 768, 1024
@@ -124,7 +126,31 @@ def depthwise() -> TritonKernel:
     dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16)
     numels = dict.fromkeys(dtypes, 1 << 24)
     tile = next(tile for tile in tiles_for(product) if tile.rows == 32)
-    return depthwise_kernel(product, epilogue, tile, dtypes, numels, "depthwise")
+    return product_kernel(product, epilogue, tile, dtypes, numels, "depthwise")
+
+
+def grouped() -> list[TritonKernel]:
+    """Eight groups of rows, and eight that share the inner dimension, with relu behind them."""
+    found = []
+    for name, kind, tile in (
+        ("experts", "rows", Tile(128, 128, 64, 4, 4)),
+        ("experts_wide", "rows", Tile(128, 256, 64, 8, 4, described=True)),
+        ("weights", "inner", Tile(128, 128, 64, 4, 4)),
+        ("weights_wide", "inner", Tile(128, 256, 64, 8, 4, described=True)),
+    ):
+        tokens = 4096
+        ends = Groups(Matrix("ends", (0, 0, 1)), 8, kind)  # type: ignore[arg-type]
+        a, b, sizes = Matrix("a", (0, K, 1)), Matrix("b", (N * K, 1, K)), (1, tokens, N, K)
+        if kind == "inner":
+            a, b, sizes = Matrix("a", (0, 1, M)), Matrix("b", (0, N, 1)), (8, M, N, tokens)
+        product = Product(a, b, sizes, BF16, groups=ends)
+        points = sizes[0] * sizes[1] * N
+        body = (Load("p", Var("x0"), BF16), Point("neg", (0,), BF16), Store("out", Var("x0"), 1))
+        epilogue = epilogue_of(Loop("after", (Axis("x0", points),), (), body), "p", sizes[:3])
+        dtypes = dict.fromkeys(("a", "b", "p", "out"), BF16) | {"ends": torch.int32}
+        numels = dict.fromkeys(dtypes, 1 << 24)
+        found.append(product_kernel(product, epilogue, tile, dtypes, numels, name))
+    return found
 
 
 def attentions() -> list[TritonKernel]:
@@ -189,7 +215,7 @@ def main(capabilities: list[int]) -> None:
     """Compile all for all capabilities."""
     report = []
     with tempfile.TemporaryDirectory() as folder:
-        for kernel in [*products(), *convolutions(), *attentions(), *gradients()]:
+        for kernel in [*products(), *convolutions(), *grouped(), *attentions(), *gradients()]:
             path = Path(folder) / f"{kernel.name}.py"
             path.write_text(f"{HEADER}\n\n{kernel.source}")
             for capability in capabilities:

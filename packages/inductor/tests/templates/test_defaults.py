@@ -8,6 +8,8 @@ import pytest
 import torch
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
 from flambeau_inductor.templates.defaults import select_by_model
+from flambeau_inductor.templates.tiles import candidates
+from torch.nn import functional as F
 
 from tests.templates.test_select import program_of, sound
 
@@ -58,3 +60,51 @@ def test_cudnn_s_stays_and_flash_does_not() -> None:
     program = program_of(cudnn, *[LONG] * 3)
     assert select_by_model(program).program == program
     assert not calls(select_by_model(program_of(flash, *[LONG] * 3)).program)
+
+
+def linear_and_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+    return F.gelu(F.linear(x, w, b))
+
+
+def test_a_product_that_is_not_far_longer_than_what_follows_is_one_kernel_with_it() -> None:
+    program = program_of(linear_and_gelu, (2048, 384), (1536, 384), (1536,))
+    assert len(calls(program)) == 1
+    made = select_by_model(program)
+    assert not calls(made.program) and list(made.kernels) and len(made.chosen) == 1
+    (kernel,) = made.kernels.values()
+    assert kernel.descriptors and "tl.dot" in kernel.source
+    sound(made.program)
+
+
+@pytest.mark.parametrize(
+    "sizes", [(8192, 8192, 8192), (2048, 381, 1536)], ids=["long", "no descriptors"]
+)
+def test_other_products_stay_with_the_library(sizes: tuple[int, int, int]) -> None:
+    rows, inner, columns = sizes
+    program = program_of(linear_and_gelu, (rows, inner), (columns, inner), (columns,))
+    assert select_by_model(program).program == program
+
+
+def test_a_product_that_no_loop_reads_alone_stays_with_the_library() -> None:
+    program = program_of(lambda a, b: a @ b, (2048, 384), (384, 1536))
+    assert select_by_model(program).program == program
+
+
+@pytest.mark.parametrize("channels, taken", [(96, True), (40, False)])
+def test_depthwise_convolutions_with_what_follows(channels: int, taken: bool) -> None:
+    def blurred(x: torch.Tensor, w: torch.Tensor) -> Any:
+        image = x.permute(0, 3, 1, 2)
+        return torch.relu(F.conv2d(image, w, None, 1, 1, 1, channels) * 2)
+
+    program = program_of(blurred, (32, 56, 56, channels), (channels, 1, 3, 3))
+    assert len(calls(program)) == 1
+    made = select_by_model(program)
+    assert len(calls(made.program)) == (not taken) and len(made.kernels) == taken
+    sound(made.program)
+
+
+def test_tiles_of_two_programs_are_preferred_where_a_wave_would_be_left_over() -> None:
+    """99 by 6 tiles of 128, or 99 by 3, on 132 multiprocessors."""
+    tile = candidates(12608, 768, 768, 1, 2, described=True)[0]
+    assert (tile.rows, tile.columns, tile.resident) == (128, 128, 2)
+    assert candidates(4096, 4096, 4096, 1, 2, described=True)[0].resident == 1

@@ -27,10 +27,11 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 
 
-def program_of(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
-    """The program of `fn` on CUDA tensors that do not exist."""
+def program_of(fn: Callable[..., Any], *shapes: tuple[int, ...], ends: int = 0) -> Program:
+    """The program of `fn` on CUDA tensors that do not exist; with `ends`, so many integers last."""
     with FakeTensorMode():
         inputs = [torch.empty(s, device="cuda", dtype=torch.bfloat16) for s in shapes]
+        inputs += [torch.empty(ends, device="cuda", dtype=torch.int32)] if ends else []
         gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
     return schedule(lower_graph(gm, inputs), Options().limits)
 

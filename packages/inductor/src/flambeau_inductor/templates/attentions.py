@@ -17,6 +17,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Instr, Load, Loop, Store
 from flambeau_inductor.ir.program import Alloc, Argument, Extern, Layout, Program, Ref, RunLoop
 from flambeau_inductor.templates.attention import Attention, Heads, Rows
+from flambeau_inductor.templates.places import dtype_of, static_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +156,10 @@ def rows_of(argument: Argument, layouts: Mapping[str, Layout]) -> Rows | None:
     """A float32 number for each query, on a GPU; a dimension of one may follow."""
     if not isinstance(argument, Ref):
         return None
-    layout = argument.layout or layouts[argument.buffer]
-    if layout.device.type != "cuda" or layout.dtype != torch.float32:
+    found = static_of(argument, layouts)
+    if found is None or dtype_of(argument, layouts) != torch.float32:
         return None
-    try:
-        shape, stride, offset = layout.static()
-    except TypeError:  # a size is open
-        return None
+    shape, stride, offset = found
     if len(shape) not in (3, 4) or shape[3:] not in ((), (1,)):
         return None
     a, b, c = stride[:3]
@@ -172,24 +170,15 @@ def argument_at(step: Extern, position: int, otherwise: Argument) -> Argument:
     return step.args[position] if position < len(step.args) else otherwise
 
 
-def dtype_of(argument: Argument, layouts: Mapping[str, Layout]) -> torch.dtype | None:
-    if not isinstance(argument, Ref):
-        return None
-    return (argument.layout or layouts[argument.buffer]).dtype
-
-
 def heads_of(
     argument: Argument, layouts: Mapping[str, Layout]
 ) -> tuple[Heads, tuple[int, ...]] | None:
     """An operand of four dimensions on a GPU, with its shape."""
     if not isinstance(argument, Ref):
         return None
-    layout = argument.layout or layouts[argument.buffer]
-    if layout.device.type != "cuda" or len(layout.shape) != 4:
+    found = static_of(argument, layouts)
+    if found is None or len(found[0]) != 4:
         return None
-    try:
-        shape, stride, offset = layout.static()
-    except TypeError:  # a size is open
-        return None
+    shape, stride, offset = found
     a, b, c, d = stride
     return Heads(argument.buffer, (a, b, c, d), offset), shape

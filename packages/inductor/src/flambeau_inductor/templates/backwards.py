@@ -29,7 +29,6 @@ from flambeau_inductor.templates.attention import Attention, Blocks, Rows
 from flambeau_inductor.templates.attentions import (
     DTYPES,
     argument_at,
-    dtype_of,
     heads_of,
     rows_of,
     scale_of,
@@ -41,6 +40,7 @@ from flambeau_inductor.templates.flash_backward import (
     keys_kernel,
     queries_kernel,
 )
+from flambeau_inductor.templates.places import dtype_of
 
 WIDEST = 128
 

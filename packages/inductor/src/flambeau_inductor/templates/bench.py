@@ -24,6 +24,7 @@ from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
 from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.runtime.memory import seen_as
+from flambeau_inductor.templates.product import Matrix
 
 Run = Callable[[], object]
 AT_ONCE = 16
@@ -47,6 +48,11 @@ class Bench:
         if found is None:
             found = self._tensors[name] = stand_in(self._layouts[name])
         return found
+
+    def fill(self, matrix: Matrix, values: torch.Tensor) -> None:
+        """Put a row of numbers where a kernel reads them."""
+        row = seen_as(self.tensor(matrix.buffer), values.shape, matrix.strides[2:], matrix.offset)
+        row.copy_(values)
 
     def call(self, step: Extern) -> Run:
         """A library call, which writes into given tensors or makes its own."""

@@ -48,6 +48,7 @@ def product_class(found: Found, device: str) -> str:
         f"added {product.added is not None}",
         f"fused {found.reader is not None} {len(loads)} {len(stores)} {len(body)}",
         window and (window.channels, window.kernel, window.step, window.dilation, window.taps[0]),
+        product.groups and (product.groups.along, product.groups.count),
     )
 
 

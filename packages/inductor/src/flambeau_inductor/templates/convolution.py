@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from flambeau_inductor.ir.program import Argument, Extern, Layout, Ref
+from flambeau_inductor.templates.places import Static, dtype_of, static_of
 from flambeau_inductor.templates.product import Matrix, Product, Window
 
 TARGET = "aten.convolution.default"
@@ -23,7 +22,6 @@ IMAGE = 4
 """Dimensions of a batch of images."""
 
 Shape = tuple[int, ...]
-Static = tuple[Shape, Shape, int]
 
 
 def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Product | None:
@@ -41,7 +39,7 @@ def convolution_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> P
     if any(each is None for each in found):
         return None
     (shape, strides, start), (kernel, taps, _), (out, dense, _) = (f for f in found if f)
-    dtypes = {_dtype(each, layouts) for each in (*refs, *([bias] if bias is not None else []))}
+    dtypes = {dtype_of(each, layouts) for each in (*refs, *([bias] if bias is not None else []))}
     if len(dtypes) != 1 or 0 in (*shape, *kernel, *out):
         return None
     depthwise = groups != 1 and groups == shape[1] == kernel[0]
@@ -106,36 +104,17 @@ def _pair(argument: Argument) -> tuple[int, int] | None:
     return None
 
 
-def _layout(argument: Argument, layouts: Mapping[str, Layout]) -> Layout | None:
-    if not isinstance(argument, Ref):
-        return None
-    return argument.layout or layouts[argument.buffer]
-
-
 def _static(argument: Argument, layouts: Mapping[str, Layout]) -> Static | None:
-    layout = _layout(argument, layouts)
-    if layout is None or layout.device.type != "cuda" or len(layout.shape) != IMAGE:
-        return None
-    try:
-        return layout.static()
-    except TypeError:  # a size is open
-        return None
-
-
-def _dtype(argument: Argument, layouts: Mapping[str, Layout]) -> torch.dtype | None:
-    layout = _layout(argument, layouts)
-    return None if layout is None else layout.dtype
+    found = static_of(argument, layouts)
+    return None if found is None or len(found[0]) != IMAGE else found
 
 
 def _row(bias: Argument, layouts: Mapping[str, Layout]) -> Matrix | None:
     """The bias as a matrix of which all rows are the same."""
-    layout = _layout(bias, layouts)
-    if layout is None or not isinstance(bias, Ref) or len(layout.shape) != 1:
+    found = static_of(bias, layouts)
+    if found is None or not isinstance(bias, Ref) or len(found[0]) != 1:
         return None
-    try:
-        _, (step,), offset = layout.static()
-    except TypeError:  # its size is open
-        return None
+    _, (step,), offset = found
     return Matrix(bias.buffer, (0, 0, step), offset)
 
 

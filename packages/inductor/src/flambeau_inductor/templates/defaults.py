@@ -71,7 +71,7 @@ def _products(selected: Selected, done: set[str]) -> None:
 def _taken(selected: Selected, found: Found, done: set[str]) -> bool:
     """Whether the program was changed: where what was found after this lies is not known then."""
     done.add(found.result)
-    tile = known.tile_of(found.product)
+    tile = known.tile_of(found)
     if tile is None:
         return False
     try:

@@ -10,14 +10,7 @@ them from the first level cache, multiplies and adds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
-
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
-from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling
 from flambeau_inductor.templates.described import Operand
-from flambeau_inductor.templates.epilogue import Epilogue
 from flambeau_inductor.templates.matmul import ProductWriter
 from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.reads import images, masked
@@ -39,21 +32,6 @@ def tiles_for(product: Product, most: int = 4) -> list[Tile]:
     tiles = [Tile(rows, columns, 16, warps, 1) for rows, columns, warps in SHAPES]
     tiles.sort(key=lambda tile: -(-channels // tile.columns) * tile.columns)
     return tiles[:most]
-
-
-def depthwise_kernel(
-    product: Product,
-    epilogue: Epilogue,
-    tile: Tile,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "depthwise",
-) -> TritonKernel:
-    """The kernel. `dtypes` and `numels` are of all the buffers that it touches."""
-    rows = Dimension("y", epilogue.rows, tile.rows)
-    columns = Dimension("x", epilogue.columns, tile.columns)
-    writer = DepthwiseWriter(epilogue.loop, dtypes, numels, Tiling((rows, columns), tile.warps))
-    return writer.product(product, epilogue, tile, name)
 
 
 class DepthwiseWriter(ProductWriter):

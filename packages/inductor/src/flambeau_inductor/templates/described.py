@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from flambeau_inductor.runtime.gpu_descriptors import Descriptor, fits
-from flambeau_inductor.templates.product import Matrix, Product, Window
+from flambeau_inductor.templates.product import Groups, Matrix, Product, Window
 from flambeau_inductor.templates.tiles import Tile
 
 CAPABILITY = (9, 0)
@@ -63,16 +63,32 @@ def operands_of(product: Product, tile: Tile) -> tuple[Operand, ...]:
     if product.dtype not in DTYPES:
         return ()
     batch, m, n, k = product.sizes
+    groups, along = product.groups, None
+    if groups is not None:  # those that lie behind each other in an operand are one matrix
+        batch, along = groups.count, groups.along
+        if _unaligned(product, groups):
+            return ()
     zero, inner, column = product.b.strides
-    sizes, strides = (batch, n, k), (zero, column, inner)
+    sizes, strides = (batch if along in (None, "rows") else 1, n, k), (zero, column, inner)
     if product.window is not None and not _in_order(product.window, tile):
         return ()
-    b = _operand(product.b, sizes, strides, tile, (tile.columns, "column_tile"), "b")
+    first = "tile_first" if along == "columns" else "column_tile * XBLOCK"
+    b = _operand(product.b, sizes, strides, tile, (tile.columns, first), "b")
     if product.window is not None:
         return () if b is None else (b,)
     zero, row, inner = product.a.strides
-    a = _operand(product.a, (batch, m, k), (zero, row, inner), tile, (tile.rows, "row_tile"), "a")
+    sizes, strides = (batch if along in (None, "columns") else 1, m, k), (zero, row, inner)
+    first = "tile_first" if along == "rows" else "row_tile * YBLOCK"
+    a = _operand(product.a, sizes, strides, tile, (tile.rows, first), "a")
     return () if a is None or b is None else (a, b)
+
+
+def _unaligned(product: Product, groups: Groups) -> bool:
+    """Whether a group may begin inside of 16 bytes, from which a block may not be read."""
+    _, row, inner = product.a.strides
+    _, across, column = product.b.strides
+    sides = {"rows": (row,), "columns": (column,), "inner": (inner, across)}
+    return 1 in sides[groups.along]
 
 
 def _in_order(window: Window, tile: Tile) -> bool:
@@ -91,12 +107,11 @@ def _operand(
     along: tuple[int, str],
     block_of: str,
 ) -> Operand | None:
-    """`sizes` and `strides`: batch, rows (or columns), inner. `block_of`: the inner dimension is
-    the first of the block in `b`."""
+    """`sizes` and `strides`: batch, rows (or columns), inner; `along`: of the tile, how many of
+    them and the first. `block_of`: the inner dimension is the first of the block in `b`."""
     down = block_of == "b"
     (batch, length, k), (apart, step, inner) = sizes, strides
-    width, tiles = along
-    first = f"{tiles} * {'XBLOCK' if down else 'YBLOCK'}"
+    width, first = along
     if inner == 1:
         outer, stride, block, shape = length, step, (width, tile.depth), (batch * length, k)
     elif step == 1:

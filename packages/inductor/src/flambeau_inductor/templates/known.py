@@ -7,7 +7,8 @@ like the one it was measured on, and only where the work outweighs the compile.
 Attention in half precision: the library's kernel for operands with a bias takes two to three times
 as long as the template, its other one (FlashAttention 2) half as long again, forth and back;
 cuDNN's is faster and stays. Convolutions over images of a few channels take the library two to
-four times as long.
+four times as long. Depthwise convolutions, and products that are not far longer than what follows
+them, are faster with that in the same kernel, which is then not compiled apart.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import torch
 
 from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention import Attention
-from flambeau_inductor.templates.product import Product
-from flambeau_inductor.templates.tiles import Tile, candidates
+from flambeau_inductor.templates.depthwise import tiles_for
+from flambeau_inductor.templates.described import operands_of
+from flambeau_inductor.templates.product import Product, Window
+from flambeau_inductor.templates.products import Found
+from flambeau_inductor.templates.tiles import MEMORY_BYTES, Tile, candidates, seconds
 
 SLOWER = frozenset(
     {
@@ -42,24 +46,61 @@ NARROW = Tile(128, 64, 64, 4, 4)
 """Of those with the fewest results: it was measured to be better than the model's."""
 
 
-def tile_of(product: Product) -> Tile | None:
-    """With which tile a product is computed where nothing is measured; None: by the library.
+LEAST_DEPTHWISE = 1 << 20
+"""Results of a depthwise convolution."""
+MOST_PADDING = 1.125
+"""Channels that its blocks span, by those that there are."""
+LAUNCH = 2e-6
+"""Seconds from one kernel's end to the next one's full speed."""
+LEAST_GAIN = 0.1
+"""What a product has to be faster by with what follows in the same kernel, by the model."""
 
-    Convolutions over images of a few channels: the library has no kernel for them that was made for
-    these devices.
-    """
-    window = product.window
-    if window is None or window.whole_points or window.points == 1:
+
+def tile_of(found: Found) -> Tile | None:
+    """With which tile a product is computed where nothing is measured; None: by the library."""
+    product = found.product
+    if product.dtype not in HALF or product.groups is not None:
         return None
-    if product.dtype not in HALF:
-        return None
+    if product.window is None:
+        return None if found.reader is None else _fused(product)
+    if product.window.depthwise:
+        return None if found.reader is None else _depthwise(product)
+    return None if product.window.whole_points else _few_channels(product, product.window)
+
+
+def _few_channels(product: Product, window: Window) -> Tile | None:
+    """Convolutions over images of a few channels: the library has no kernel for them that was made
+    for these devices."""
     batch, rows, columns, inner = product.sizes
-    if 2 * rows * columns * inner < LEAST_OF_FEW or columns < LEAST_COLUMNS:
+    if window.points == 1 or 2 * rows * columns * inner < LEAST_OF_FEW or columns < LEAST_COLUMNS:
         return None
     if columns <= NARROW.columns:
         return NARROW
     item = product.dtype.itemsize
     return candidates(rows, columns, inner, batch, item, parts=False, runs=window.runs)[0]
+
+
+def _depthwise(product: Product) -> Tile | None:
+    _, rows, columns, _ = product.sizes
+    tile = tiles_for(product)[0]
+    padded = -(-columns // tile.columns) * tile.columns
+    fits = padded <= MOST_PADDING * columns and rows * columns >= LEAST_DEPTHWISE
+    return tile if fits else None
+
+
+def _fused(product: Product) -> Tile | None:
+    """The product is as long as the library's, which has no more than a few percent on it: what is
+    left out is a launch, and writing and reading the product; half of that, for what follows is
+    not computed while the tensor units multiply."""
+    batch, rows, columns, inner = product.sizes
+    item = product.dtype.itemsize
+    some = candidates(rows, columns, inner, batch, item, parts=False, described=True)
+    tile = next((t for t in some if not t.described or operands_of(product, t)), None)
+    if tile is None or (rows >= LEAST_COLUMNS and not tile.described):
+        return None
+    saved = LAUNCH + batch * rows * columns * item / MEMORY_BYTES
+    taken = seconds(tile, rows, columns, inner, batch, item)
+    return tile if saved >= LEAST_GAIN * taken else None
 
 
 def better(program: Program, call: int, attention: Attention) -> bool:

@@ -38,24 +38,6 @@ from flambeau_inductor.templates.tiles import Tile
 GROUP = 8
 """Rows of tiles that are walked together."""
 
-TemplateKernel = TritonKernel
-
-
-def product_kernel(
-    product: Product,
-    epilogue: Epilogue,
-    tile: Tile,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "product",
-) -> TritonKernel:
-    """The kernel. `dtypes` and `numels` are of all the buffers that it touches."""
-    rows = Dimension("y", epilogue.rows, tile.rows)
-    columns = Dimension("x", epilogue.columns, tile.columns)
-    loop = epilogue.loop
-    writer = ProductWriter(loop, dtypes, numels, Tiling((rows, columns), tile.warps))
-    return writer.product(product, epilogue, tile, name)
-
 
 class ProductWriter(Writer):
     """Writes the loop over the inner dimension, then the epilogue's instructions."""
@@ -69,12 +51,12 @@ class ProductWriter(Writer):
             for i in self.loop.body
             if isinstance(i, Load | Store) and i.buffer != epilogue.result
         ]
-        added = [product.added.buffer] if product.added is not None else []
-        self.arguments = tuple(dict.fromkeys([product.a.buffer, product.b.buffer, *added, *others]))
+        read = [matrix.buffer for matrix in product.operands]
+        self.arguments = tuple(dict.fromkeys([*read, *others]))
         self.names = {buffer: f"b{i}" for i, buffer in enumerate(self.arguments)}
-        batch, m, n, _ = product.sizes
-        tiles = -(-m // tile.rows) * -(-n // tile.columns)
-        whole, programs = tiles * batch * tile.parts, tile.programs(tiles * batch)
+        down, across = self._grid(product, tile)
+        tiles = down * across * product.sizes[0]
+        whole, programs = tiles * tile.parts, tile.programs(tiles)
         operands = operands_of(product, tile) if tile.described else ()
         if tile.resident:
             turns = f"tl.range(tl.program_id(0), {whole}, {programs}, flatten=True)"
@@ -82,7 +64,7 @@ class ProductWriter(Writer):
             self.indent = "        "
         else:
             self._line("program = tl.program_id(0)")
-        self._places(product, tile, tiles)
+        self._places(product, tile)
         self._inner(product, tile, operands)
         self._dimension_index(self._dimension("y"), "rows")
         self._dimension_index(self._dimension("x"), "columns")
@@ -111,23 +93,34 @@ class ProductWriter(Writer):
             ),
         )
 
-    def _places(self, product: Product, tile: Tile, tiles: int) -> None:
-        """Which part, which product and which tile of it this program computes."""
-        _, m, n, _ = product.sizes
-        down, across = -(-m // tile.rows), -(-n // tile.columns)
-        wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        self._line(f"part = program % {tile.parts}")
-        self._line(f"place = program // {tile.parts}")
-        self._line(f"product = place // {tiles}" + (".to(tl.int64)" if wide else ""))
-        self._line(f"place = place % {tiles}")
+    def _grid(self, product: Product, tile: Tile) -> tuple[int, int]:
+        """How many tiles there are down and across a product."""
+        return -(-product.sizes[1] // tile.rows), -(-product.sizes[2] // tile.columns)
+
+    def _tile(self, product: Product, tile: Tile) -> None:
+        """Which of them the one at `place` is."""
+        down, across = self._grid(product, tile)
         self._line(f"first = place // {GROUP * across} * {GROUP}")
         self._line(f"height = tl.minimum({down} - first, {GROUP})")
         self._line(f"within = place % {GROUP * across}")
         self._line("row_tile = first + within % height")
         self._line("column_tile = within // height")
-        convert = ".to(tl.int64)" if wide else ""
-        self._line(f"rows = (row_tile * YBLOCK + tl.arange(0, YBLOCK)){convert}")
-        self._line(f"columns = (column_tile * XBLOCK + tl.arange(0, XBLOCK)){convert}")
+
+    def _wide(self) -> str:
+        """What makes a position one of 64 bits, where that takes them."""
+        return ".to(tl.int64)" if max(self.numels.values(), default=0) > INT32_LIMIT else ""
+
+    def _places(self, product: Product, tile: Tile) -> None:
+        """Which part, which product and which tile of it this program computes."""
+        down, across = self._grid(product, tile)
+        wide = self._wide()
+        self._line(f"part = program % {tile.parts}")
+        self._line(f"place = program // {tile.parts}")
+        self._line(f"product = place // {down * across}{wide}")
+        self._line(f"place = place % {down * across}")
+        self._tile(product, tile)
+        self._line(f"rows = (row_tile * YBLOCK + tl.arange(0, YBLOCK)){wide}")
+        self._line(f"columns = (column_tile * XBLOCK + tl.arange(0, XBLOCK)){wide}")
         below = 1
         for axis in reversed(self.epilogue.batch):
             size = int(axis.size) if isinstance(axis.size, int) else 0
@@ -208,6 +201,23 @@ class ProductWriter(Writer):
         return frozenset(found)
 
 
+def written(
+    writer: type[ProductWriter],
+    product: Product,
+    epilogue: Epilogue,
+    tile: Tile,
+    dtypes: Mapping[str, torch.dtype],
+    numels: Mapping[str, int],
+    name: str,
+) -> TritonKernel:
+    """The kernel that a kind of writer writes. `dtypes` and `numels` are of all the buffers that
+    it touches."""
+    rows = Dimension("y", epilogue.rows, tile.rows)
+    columns = Dimension("x", epilogue.columns, tile.columns)
+    tiling = Tiling((rows, columns), tile.warps)
+    return writer(epilogue.loop, dtypes, numels, tiling).product(product, epilogue, tile, name)
+
+
 def partial_kernel(
     product: Product,
     tile: Tile,
@@ -224,19 +234,16 @@ def partial_kernel(
         Store(partials, at, 0),
     )
     epilogue = Epilogue((Axis("part", tile.parts),), (Axis("y0", m),), (Axis("x0", n),), body, "")
-    rows = Dimension("y", epilogue.rows, tile.rows)
-    columns = Dimension("x", epilogue.columns, tile.columns)
-    writer = PartWriter(epilogue.loop, dtypes, numels, Tiling((rows, columns), tile.warps))
-    return writer.product(product, epilogue, tile, name)
+    return written(PartWriter, product, epilogue, tile, dtypes, numels, name)
 
 
 class PartWriter(ProductWriter):
     """The same without scaling: `part` is known already, and the sums are stored as they are."""
 
-    def _places(self, product: Product, tile: Tile, tiles: int) -> None:
+    def _places(self, product: Product, tile: Tile) -> None:
         held = self.epilogue
         self.epilogue = Epilogue((), held.rows, held.columns, held.body, held.result)
-        super()._places(product, tile, tiles)
+        super()._places(product, tile)
         self.epilogue = held
         self.axes["part"] = "part"
 

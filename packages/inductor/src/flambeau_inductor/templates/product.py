@@ -1,13 +1,15 @@
 """A matrix product as data.
 
-In: nothing. Out: `Matrix` (where an operand lies), `Product` (what is multiplied) and `Window`
-(that the left operand is read from images). Invariant: sizes and strides are numbers, in elements.
+In: nothing. Out: `Matrix` (where an operand lies), `Product` (what is multiplied), `Window` (that
+the left operand is read from images) and `Groups` (that there are several, one behind the other).
+Invariant: sizes and strides are numbers, in elements; where groups end the device alone knows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import Literal
 
 import torch
 
@@ -66,10 +68,26 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """`count` products whose rows, columns or inner dimensions lie behind each other.
+
+    `ends` (int32, one a group, ascending) says where each ends; behind the last one nothing is
+    multiplied, and rows and columns of the result are zeros. Strides of an operand along the batch
+    are from group to group, 0 for one that all groups lie in.
+    """
+
+    ends: Matrix
+    count: int
+    along: Literal["rows", "columns", "inner"]
+
+
+@dataclass(frozen=True, slots=True)
 class Product:
     """`alpha * a @ b + beta * added`, `sizes` are batch, rows, columns and inner dimension.
 
     With a `window`, `a` says where the images begin, and `b` the stride of the weights' columns.
+    With `groups` the sizes are those of all groups together; the batch is 1, or the groups where
+    they share the inner dimension.
     """
 
     a: Matrix
@@ -81,11 +99,25 @@ class Product:
     beta: float = 1.0
     tf32: bool = False
     window: Window | None = None
+    groups: Groups | None = None
+
+    @property
+    def operands(self) -> tuple[Matrix, ...]:
+        """All memory that is read."""
+        ends = None if self.groups is None else self.groups.ends
+        return tuple(each for each in (self.a, self.b, self.added, ends) if each is not None)
 
     @property
     def outer(self) -> tuple[int, int, int]:
         """Batch, rows and columns."""
         return self.sizes[:3]
+
+    @property
+    def multiplications(self) -> int:
+        """Of the elements of both operands."""
+        groups = self.groups
+        shared = groups.count if groups is not None and groups.along == "inner" else 1
+        return prod(self.sizes) // shared
 
     @property
     def runs(self) -> int:

@@ -28,8 +28,9 @@ from flambeau_inductor.ir.program import (
     Step,
 )
 from flambeau_inductor.ir.steps import touched
-from flambeau_inductor.templates import convolution
+from flambeau_inductor.templates import convolution, groups
 from flambeau_inductor.templates.epilogue import Epilogue, NoEpilogue, epilogue_of, plain
+from flambeau_inductor.templates.places import layout_of, row_major
 from flambeau_inductor.templates.product import Matrix, Product
 
 TARGETS = frozenset({"aten.mm.out", "aten.bmm.out", "aten.addmm.out", "aten.baddbmm.out"})
@@ -59,6 +60,8 @@ def find(program: Program, tf32: bool) -> list[Found]:
             continue
         if step.target == convolution.TARGET:
             product = convolution.convolution_of(step, layouts, convolutions_tf32())
+        elif step.target == groups.TARGET:
+            product = groups.grouped_of(step, layouts)
         elif step.target in TARGETS:
             product = product_of(step, layouts, tf32)
         else:
@@ -86,20 +89,20 @@ def product_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Produ
     added, operands = None, step.args
     if len(step.args) == 3:
         added, operands = step.args[0], step.args[1:]
-    a, b = (_layout(each, layouts) for each in operands)
-    into = _layout(step.into[0], layouts)
+    a, b = (layout_of(each, layouts) for each in operands)
+    into = layout_of(step.into[0], layouts)
     if a is None or b is None or into is None or into.device.type != "cuda":
         return None
     try:
         (left, a_strides, a_from), (right, b_strides, b_from) = a.static(), b.static()
         shape, stride, start = into.static()
-        more = _layout(added, layouts)
+        more = layout_of(added, layouts)
         third = None if more is None else more.static()
     except TypeError:  # a size is open
         return None
     if into.dtype not in DTYPES or not a.dtype == b.dtype == into.dtype or start:
         return None
-    if 0 in (*left, *right) or stride != _dense(shape):
+    if 0 in (*left, *right) or stride != row_major(shape):
         return None
     batched = len(shape) == 3
     batch = shape[0] if batched else 1
@@ -125,12 +128,6 @@ def product_of(step: Extern, layouts: Mapping[str, Layout], tf32: bool) -> Produ
     )
 
 
-def _layout(argument: Argument, layouts: Mapping[str, Layout]) -> Layout | None:
-    if not isinstance(argument, Ref):
-        return None
-    return argument.layout or layouts[argument.buffer]
-
-
 def _buffer(argument: Argument) -> str:
     assert isinstance(argument, Ref)
     return argument.buffer
@@ -144,15 +141,6 @@ def _spread(
     padded = [0] * (3 - len(steps)) + steps
     assert rank in (2, 3)
     return Matrix(_buffer(added), (padded[0], padded[1], padded[2]), offset)
-
-
-def _dense(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def _stored(product: Product, result: str) -> Epilogue:
@@ -201,8 +189,7 @@ def fused_steps(program: Program, found: Found, loops: tuple[Loop, ...]) -> Prog
             new.insert(0, Alloc(found.result))
         steps = [*program.steps[: found.call], *new, *program.steps[found.call + 1 :]]
         return replace(program, steps=tuple(steps))
-    matrices = (found.product.a, found.product.b, found.product.added)
-    operands = {matrix.buffer for matrix in matrices if matrix is not None}
+    operands = {matrix.buffer for matrix in found.product.operands}
     made: list[Step] = []
     freed: list[Step] = []
     for position, step in enumerate(program.steps):

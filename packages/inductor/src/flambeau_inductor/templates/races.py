@@ -19,7 +19,7 @@ from flambeau_inductor.codegen.triton.kernel import TritonKernel, generate
 from flambeau_inductor.codegen.triton.tiling import choose
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Program, RunLoop
-from flambeau_inductor.templates import classes, known
+from flambeau_inductor.templates import classes, groups, known
 from flambeau_inductor.templates.agreement import agreeing
 from flambeau_inductor.templates.attention import blocks_for
 from flambeau_inductor.templates.attentions import FoundAttention
@@ -29,7 +29,6 @@ from flambeau_inductor.templates.depthwise import tiles_for
 from flambeau_inductor.templates.described import operands_of
 from flambeau_inductor.templates.flash import attention_kernel
 from flambeau_inductor.templates.flash_backward import backward_blocks
-from flambeau_inductor.templates.product import Product
 from flambeau_inductor.templates.products import Found
 from flambeau_inductor.templates.selected import (
     Selected,
@@ -49,15 +48,18 @@ LEAST_POINTS = 1 << 20
 """Loops over fewer points are bound by their launch: no tiling makes them faster."""
 
 
-def tiles_of(product: Product, described: bool) -> list[Tile]:
+def tiles_of(found: Found, described: bool) -> list[Tile]:
     """What is worth trying; what is taken without measurement is the first of them."""
+    product = found.product
     batch, m, n, k = product.sizes
     if product.window is not None and product.window.depthwise:
         return tiles_for(product)
     runs = product.window.runs if product.window is not None else 0
     item = product.dtype.itemsize
-    first = known.tile_of(product)
+    first = known.tile_of(found)
     some = candidates(m, n, k, batch, item, described=described, runs=runs)
+    if product.groups is not None:
+        some = groups.tiles_for(product, described)
     read = reordered(product, "weights") or product
     fit = [t for t in some if not t.described or operands_of(read, t)]
     return fit if first is None else [first, *(t for t in fit if t != first)]
@@ -69,7 +71,7 @@ def race_product(
     program = selected.program
     dtypes, numels = facts(program)
     ways: dict[str, Several] = {}
-    for tile in tiles_of(found.product, described):
+    for tile in tiles_of(found, described):
         try:
             ways[tile.name] = way_of(program, found, tile)
         except TritonUnsupported:  # the loop behind it has no Triton form: nothing can be fused
@@ -84,6 +86,8 @@ def race_product(
         kept = [each.buffer for way in ways.values() for each in way.kept]
         layouts |= {buffer.name: buffer.layout for buffer in kept}
         bench = Bench(layouts, tuner.budget, selected.library)
+        if found.product.groups is not None:
+            bench.fill(found.product.groups.ends, groups.even_ends(found.product))
         kernels = list({k.name: k for way in ways.values() for k in way.kernels}.values())
         call = program.steps[found.call]
         assert isinstance(call, Extern)
@@ -106,7 +110,7 @@ def race_product(
         right = agreeing(bench, in_order(*whole), apart, results)
         return _candidates(right | {LIBRARY: in_order(*library)}, names)
 
-    template = selected.trusted and known.tile_of(found.product) is not None
+    template = selected.trusted and known.tile_of(found) is not None
     names = [*ways, LIBRARY] if template else [LIBRARY, *ways]
     winner = tuner.choose(key, names, racing, classes.product_class(found, device))
     selected.chosen[found.result] = winner

@@ -10,8 +10,6 @@ Products are raced first, those with the most to compute before the others.
 
 from __future__ import annotations
 
-from math import prod
-
 from flambeau_inductor._torch_compat import products_tf32
 from flambeau_inductor.autotune import Tuner
 from flambeau_inductor.ir.program import Program, RunLoop
@@ -82,14 +80,12 @@ def _race_products(
     while not tuner.budget.over:
         if seen is not selected.program:  # whatever takes a place moves what is behind it
             seen = selected.program
-            products = sorted(find(seen, products_tf32()), key=_operations)
+            products = sorted(
+                find(seen, products_tf32()), key=lambda found: found.product.multiplications
+            )
         products = [found for found in products if found.result not in done]
         if not products:
             return
         found = products.pop()
         done.add(found.result)
         race_product(selected, found, tuner, device, described)
-
-
-def _operations(found: Found) -> int:
-    return prod(found.product.sizes)

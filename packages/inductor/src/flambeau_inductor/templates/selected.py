@@ -18,13 +18,12 @@ from flambeau_inductor.ir.steps import storage_bytes
 from flambeau_inductor.runtime.gpu_launch import Library
 from flambeau_inductor.templates.attentions import FoundAttention, touching
 from flambeau_inductor.templates.backwards import FoundBackward
-from flambeau_inductor.templates.depthwise import depthwise_kernel
-from flambeau_inductor.templates.matmul import product_kernel
 from flambeau_inductor.templates.parts import split_product
 from flambeau_inductor.templates.products import Found, fused_steps
 from flambeau_inductor.templates.several import Several
 from flambeau_inductor.templates.tiles import Tile
 from flambeau_inductor.templates.weights import copy_of, reordered
+from flambeau_inductor.templates.writers import product_kernel
 
 
 @dataclass(slots=True)
@@ -79,9 +78,7 @@ def _kernels(
 ) -> Several:
     if tile.parts > 1:
         return split_product(found, tile, dtypes, numels, name, device)
-    depthwise = found.product.window is not None and found.product.window.depthwise
-    make = depthwise_kernel if depthwise else product_kernel
-    kernel = make(found.product, found.epilogue, tile, dtypes, numels, name)
+    kernel = product_kernel(found.product, found.epilogue, tile, dtypes, numels, name)
     if found.reader is None:
         read = [each for each in kernel.arguments if each != found.result]
         points = prod(found.product.outer)

@@ -24,7 +24,7 @@ CACHE_BYTES = 75e9
 MEMORY_BYTES = 3.5e12
 """What all of them together read of the memory behind it."""
 START = 2e-6
-"""Seconds before a program's first product."""
+"""Seconds before a program's first product; those that stay are waited for once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +180,15 @@ def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int, runs:
     busy = float(min(1.0, area / (128 * 128)) ** 0.35) * (0.5 if itemsize == 4 else 1.0)
     arithmetic = 2 * area * inner / (TENSOR_FLOPS * busy)
     moving = (tile.rows + tile.columns) * inner * itemsize / CACHE_BYTES
+    each = max(arithmetic, moving)
+    held = (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
+    if 2 * held > SHARED_BYTES:  # the only program there: while it stores, nothing is multiplied
+        each += area * itemsize * MULTIPROCESSORS / MEMORY_BYTES
+    whole = START + waves * each if tile.resident else waves * (START + each)
     # parts are written in float32 and read again
     again = 2 * m * n * 4 * tile.parts / 3e12 + 3e-6 if tile.parts > 1 else 0.0
     least = START + (m * k + k * n + m * n) * batch * itemsize / MEMORY_BYTES
-    return max(least, waves * (START + max(arithmetic, moving))) + again
+    return max(least, whole) + again
 
 
 def _power_above(n: int) -> int:
