@@ -208,6 +208,7 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     -0.5: lambda x: p.rsqrt(x),
     -1: lambda x: p.reciprocal(x),
     -2: lambda x: p.reciprocal(p.mul(x, x)),
+    1: lambda x: p.clone(x),
     2: lambda x: p.mul(x, x),
     3: lambda x: p.mul(p.mul(x, x), x),
 }
@@ -229,7 +230,7 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
     if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
         return elementwise(p.pow, (x, exponent))
     short = _POWERS.get(exponent)
-    exact = exponent in (2, 3) or result.is_floating_point
+    exact = exponent in (1, 2, 3) or result.is_floating_point
     if short is not None and exact and result != torch.bool:
         wide = e.cast(x, compute_dtype(result))
         return e.cast(short(wide), result)
