@@ -38,6 +38,7 @@ UNARY = {
     "sort": lambda x: torch.sort(x, dim=1, stable=True),
     "topk": lambda x: torch.topk(x, 2, 0).values,
     "argmin_keep": lambda x: x.argmin(1, keepdim=True),
+    "pow_1": lambda x: x**1.0,
     "pow_2": lambda x: x**2,
     "pow_half": lambda x: x**0.5,
     "pow_2.5": lambda x: x**2.5,

@@ -34,8 +34,16 @@ def _batched(grad: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return own * own.sum(-1, keepdim=True), own.sum((0, 1)) - w
 
 
+def _stored_on_the_way(grad: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    gate = torch.sigmoid(x)
+    own = grad * gate
+    unit = x * torch.rsqrt(x.square().mean(-1, keepdim=True))
+    return own * unit, (own * x * 3).sum(0), own - (own * x).sum(-1, keepdim=True) * w
+
+
 CASES: dict[str, Callable[..., Any]] = {
     "norm": norm_backward,
     "given rows": _given_rows,
     "batched": _batched,
+    "stored on the way": _stored_on_the_way,
 }

@@ -12,7 +12,7 @@ bias down columns, and all of them read the input and the gradient of the result
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -38,6 +38,8 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.split import NewBuffer, rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
+TWO_AT_ONCE = range(513, 4097)
+"""Columns of which a program needs few enough registers that two run on a multiprocessor."""
 LayoutOf = Callable[[str], Layout]
 
 
@@ -56,12 +58,13 @@ def joined(
     layout_of: LayoutOf,
     limits: Limits,
     new_buffer: Callable[[torch.device], NewBuffer],
+    kept: Container[str] = (),
 ) -> list[Compute]:
-    """The steps with such pairs made one."""
+    """The steps with such pairs made one; what is `kept` is read when they have run."""
     found = list(steps)
     position = 0
     while position < len(found):
-        made = next(_joinable(found, position, layout_of, limits, new_buffer), None)
+        made = next(_joinable(found, position, layout_of, limits, new_buffer, kept), None)
         if made is None:
             position += 1
         else:
@@ -75,6 +78,7 @@ def _joinable(
     layout_of: LayoutOf,
     limits: Limits,
     new_buffer: Callable[[torch.device], NewBuffer],
+    kept: Container[str],
 ) -> Iterator[list[Compute]]:
     """The steps with the sums at `down` taken into another loop, for each that might do."""
     sums = _loop(steps[down])
@@ -89,12 +93,17 @@ def _joinable(
         place = None if pair is None else _place(steps, pair)
         if pair is None or place is None:
             continue
-        both = _Joining(loop, sums, pair, layout_of, limits, new_buffer(device)).loops()
+        others = [each for k, each in enumerate(steps) if k not in (along, down)]
+        read = set[str]().union(*(set.union(*touched(each)) for each in others))
+        written = touched(steps[along])[1] | touched(steps[down])[1]
+        inside = {name for name in written - read if name not in kept}
+        joining = _Joining(loop, sums, pair, layout_of, limits, new_buffer(device))
+        both = joining.loops(inside)
         if both is not None:
-            kept: list[list[Compute]] = [[each] for each in steps]
-            kept[along], kept[down] = [], []
-            kept[place] = [RunLoop(each) for each in both]
-            yield [each for some in kept for each in some]
+            found: list[list[Compute]] = [[each] for each in steps]
+            found[along], found[down] = [], []
+            found[place] = [RunLoop(each) for each in both]
+            yield [each for some in found for each in some]
 
 
 def _loop(step: Compute) -> Loop | None:
@@ -130,7 +139,7 @@ def _sums_columns(loop: Loop, layout_of: LayoutOf, limits: Limits) -> bool:
                 return False
             below = summed = True
         elif isinstance(instr, Store):
-            if instr.mode != "set" or row in instr.index.vars:
+            if instr.mode != "set" or instr.scattered or (below and row in instr.index.vars):
                 return False
         elif isinstance(instr, Scan | Check):
             return False
@@ -160,8 +169,6 @@ def _place(steps: Sequence[Compute], pair: _Pair) -> int | None:
     """Where the two may run as one; None where a step between them stands in the way."""
     first, last = sorted((pair.along, pair.down))
     early, late = touched(steps[first]), touched(steps[last])
-    if pair.down == first and early[1] & late[0]:
-        return None  # rows that wait for the sums
     reads, writes = set[str](), set[str]()
     for step in steps[first + 1 : last]:
         more = touched(step)
@@ -187,9 +194,11 @@ class _Joining:
     body: list[Instr] = field(default_factory=list)
     known: dict[object, ValueId] = field(default_factory=dict)
     stored: dict[tuple[str, str], ValueId] = field(default_factory=dict)
+    totals: dict[ValueId, ValueId] = field(default_factory=dict)
 
-    def loops(self) -> tuple[Loop, Loop] | None:
-        parts = _parts(self.pair.rows, self.limits)
+    def loops(self, inside: Container[str]) -> tuple[Loop, Loop] | None:
+        """The loop, and the one that adds up its parts; what is `inside` nobody else reads."""
+        parts = parts_of(self.pair.rows, self.pair.columns, self.limits)
         if parts is None:
             return None
         self.own = self.pair.rows // parts
@@ -198,64 +207,63 @@ class _Joining:
             ROW: (0, self.own - 1),
             COLUMN: (0, self.pair.columns - 1),
         }
-        row = Var(PART) * self.own + Var(ROW)
-        self._take_rows(row)
-        shared = self._take_sums(row)
-        if shared is None or shared < self.limits.across_bytes:
+        row, column = Var(PART) * self.own + Var(ROW), Var(COLUMN)
+        along = {self.loop.x[0].var: row, self.loop.r[0].var: column}
+        down = {self.sums.x[0].var: column, self.sums.r[0].var: row}
+        if self.pair.along < self.pair.down:
+            first, second = self._take(self.loop, along), self._take(self.sums, down)
+        else:
+            first, second = self._take(self.sums, down), self._take(self.loop, along)
+        if first is None or second is None:
+            return None
+        shared = self._bytes(first & second)
+        if shared < max(self.limits.across_bytes, self._bytes(second - first)):
             return None
         partials: dict[tuple[ValueId, int], str] = {}
+        body = [
+            Const(0, torch.int64) if isinstance(i, Store) and i.buffer in inside else i
+            for i in self.body
+        ]
         for position, value in self.totals.items():
             name = self.new_buffer((parts, self.pair.columns), torch.float32)
             partials[position, 0] = name
             index = Var(PART) * self.pair.columns + Var(COLUMN)
-            self.body.append(Store(name, index, value, "total"))
+            body.append(Store(name, index, value, "total"))
         x, r = (Axis(PART, parts), Axis(ROW, self.own)), (Axis(COLUMN, self.pair.columns),)
         origins = tuple(dict.fromkeys((*self.loop.origins, *self.sums.origins)))
-        whole = Loop(self.loop.name, x, r, pruned(self.body), origins)
+        whole = Loop(self.loop.name, x, r, pruned(body), origins)
         return whole, rows_of_parts(self.sums, parts, partials, self.limits, self.new_buffer)
 
-    def _take_rows(self, row: Expr) -> None:
-        """The loop over rows, over the axes of both."""
-        mapping: dict[str, Expr] = {self.loop.x[0].var: row, self.loop.r[0].var: Var(COLUMN)}
+    def _take(self, loop: Loop, mapping: Mapping[str, Expr]) -> set[str] | None:
+        """What a loop does for each element, over the axes of both; the buffers whose elements it
+        reads or writes. None where it reads another element than the one that is there, or waits
+        for the sums."""
+        down = loop is self.sums
+        written = {name for name, _ in self.stored} | ({*_rows(self.sums)} if not down else set())
+        walked: set[str] = set()
         new: dict[ValueId, ValueId] = {}
-        for position, instr in enumerate(self.loop.body):
-            moved = self._moved(instr, mapping, new)
-            new[position] = self._put(moved)
-            if isinstance(moved, Store):
-                self.stored[moved.buffer, moved.index.key] = moved.value
-
-    def _take_sums(self, row: Expr) -> int | None:
-        """What is summed, over the same axes; the bytes that are read once instead of twice."""
-        mapping: dict[str, Expr] = {self.sums.x[0].var: Var(COLUMN), self.sums.r[0].var: row}
-        written = {name for name, _ in self.stored}
-        self.totals: dict[ValueId, ValueId] = {}
-        new: dict[ValueId, ValueId] = {}
-        shared: set[str] = set()
-        alone: set[str] = set()
-        for position, instr in enumerate(self.sums.body):
-            if isinstance(instr, Reduce):
+        for position, instr in enumerate(loop.body):
+            if down and isinstance(instr, Reduce):
                 self.totals[position] = new[instr.arg]
                 continue
-            if isinstance(instr, Store) or any(v not in new for v in operands(instr)):
+            if any(v not in new for v in operands(instr)):
                 continue  # that is done with the sums
+            if down and isinstance(instr, Store) and instr.buffer in _rows(loop):
+                continue
             moved = self._moved(instr, mapping, new)
+            if isinstance(moved, Load | Store) and {ROW, COLUMN} <= moved.index.vars:
+                walked.add(moved.buffer)
             if isinstance(moved, Load):
-                whole = {ROW, COLUMN} <= moved.index.vars
                 value = self.stored.get((moved.buffer, moved.index.key))
                 if value is not None and moved.mask is None:
                     new[position] = value
-                elif moved.buffer in written:
-                    return None  # another element than the one that is there
-                if whole and (value is not None or _key(moved) in self.known):
-                    shared.add(moved.buffer)
-                elif whole:
-                    alone.add(moved.buffer)
-                if position in new:
                     continue
+                if moved.buffer in written:
+                    return None
             new[position] = self._put(moved)
-        if self._bytes(alone) > self._bytes(shared):
-            return None
-        return self._bytes(shared)
+            if isinstance(moved, Store):
+                self.stored[moved.buffer, moved.index.key] = moved.value
+        return walked
 
     def _bytes(self, names: set[str]) -> int:
         points = self.pair.rows * self.pair.columns
@@ -283,6 +291,12 @@ class _Joining:
         return found
 
 
+def _rows(sums: Loop) -> set[str]:
+    """The buffers that hold what is made of the sums."""
+    row = sums.r[0].var
+    return {i.buffer for i in sums.body if isinstance(i, Store) and row not in i.index.vars}
+
+
 def _key(instr: Instr) -> object:
     """What equal instructions share: 0.0 and -0.0 are equal, but not the same."""
     if isinstance(instr, Const):
@@ -290,7 +304,7 @@ def _key(instr: Instr) -> object:
     return (instr, repr(instr.other)) if isinstance(instr, Load) else instr
 
 
-def _parts(rows: int, limits: Limits) -> int | None:
+def parts_of(rows: int, columns: int, limits: Limits) -> int | None:
     """As many equal shares of the rows as a GPU runs programs at once, or nearly."""
-    most = limits.split_programs
+    most = limits.split_programs if columns in TWO_AT_ONCE else limits.split_programs // 2
     return next((n for n in range(min(most, rows), most // 2 - 1, -1) if rows % n == 0), None)

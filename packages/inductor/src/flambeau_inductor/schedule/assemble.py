@@ -6,7 +6,7 @@ In: a `Plan` and its fused steps. Out: the program. Invariant: buffer names are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -124,9 +124,9 @@ def assemble(
                 loop = _check(made, node, limits, loop)
         loops += 1
         made.steps.append(RunLoop(loop))
-    made.steps = _for_gpu(made, limits)
     outputs = tuple(_output(made, o) for o in plan.outputs)
     kept = frozenset(o.buffer for o in outputs if isinstance(o, Ref))
+    made.steps = _for_gpu(made, limits, kept | made.shared)
     inputs = tuple(made.buffers[f"in{i}"] for i in range(len(plan.graph.inputs)))
     scalars = tuple((made.names[s.node], s.value) for s in plan.graph.scalars)
     given = frozenset(b.name for b in inputs) | {n for n, _ in made.constants}
@@ -150,7 +150,7 @@ def assemble(
     )
 
 
-def _for_gpu(made: _Assembly, limits: Limits) -> list[Compute]:
+def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Compute]:
     """The steps with the loops of a GPU joined, and long rows shared out over it."""
 
     def layout_of(name: str) -> Layout:
@@ -160,7 +160,7 @@ def _for_gpu(made: _Assembly, limits: Limits) -> list[Compute]:
         return lambda shape, dtype: made.scratch(shape, dtype, device)
 
     found: list[Compute] = []
-    for step in joined(made.steps, layout_of, limits, new_buffer):
+    for step in joined(made.steps, layout_of, limits, new_buffer, kept):
         if isinstance(step, RunLoop):
             found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
         else:

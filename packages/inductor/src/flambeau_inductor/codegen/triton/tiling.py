@@ -48,8 +48,9 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-WALKED_BLOCK, WALKED_WARPS = 4096, 8
-"""Of rows that a program takes in turn, adding up their columns in registers."""
+WALKED_SMALL, WALKED_LARGE = (4096, 4), (8192, 16)
+"""Elements and warps of a program that takes rows in turn, adding up their columns in registers:
+small ones, two on a multiprocessor, for rows that fill the threads of four warps; else large."""
 WALKED_STAGES = 3
 """How many of its blocks are on their way from memory at once."""
 HELD_ROW = 4096
@@ -208,8 +209,9 @@ def _walking(loop: Loop) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
     columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
-    together = max(1, min(WALKED_BLOCK // columns, next_power_of_two(static_size(rows))))
-    warps = max(1, min(2 * WALKED_WARPS, together * columns * WALKED_WARPS // WALKED_BLOCK))
+    block, warps = WALKED_SMALL if 1024 <= columns <= 4096 else WALKED_LARGE
+    together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
+    warps = max(1, min(warps, together * columns // (block // warps)))
     dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
     return Tiling(dimensions, warps, parts=parts, stages=WALKED_STAGES)
 
