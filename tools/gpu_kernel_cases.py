@@ -7,7 +7,8 @@ far more than the caches hold, and `forward` and `backward` count passes over so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +27,8 @@ Operands = tuple[Tensor, ...]
 @dataclass(frozen=True)
 class Case:
     """`backward` is None where there is nothing to differentiate by one pass over memory; the
-    gradients are those of the operands at `leaves`. What is `random` is not compared."""
+    gradients are those of the operands at `leaves`. What is `random` is not compared. `options` are
+    our own."""
 
     fn: Callable[..., Tensor]
     operands: Callable[[], Operands]
@@ -35,6 +37,7 @@ class Case:
     goal: float = MOVES
     leaves: tuple[int, ...] = (0,)
     random: bool = False
+    options: tuple[tuple[str, Any], ...] = ()
 
 
 def draw(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -164,12 +167,16 @@ def of_dtype(dtype: torch.dtype) -> Iterator[tuple[str, Case]]:
     for length in LENGTHS:
         case = Case(norm, lambda n=length: normed(n), 2, 3, leaves=(0, 1, 2))
         yield f"layernorm of {length}", case
+    dropout = Case(
+        dropout_residual_norm, lambda: (m(), m(), w(), w()), 3, 4, MOVES, (0, 1, 2, 3), True
+    )
     table = {
         "log-softmax": Case(log_softmax, lambda: (m(),), 2, 3),
         "residual+layernorm": Case(residual_norm, lambda: (m(), m(), w(), w()), 3),
         "layernorm+gelu": Case(norm_gelu, lambda: (m(), w(), w()), 2, 3, HEAVY, (0, 1, 2)),
-        "dropout+residual+layernorm": Case(
-            dropout_residual_norm, lambda: (m(), m(), w(), w()), 3, 4, MOVES, (0, 1, 2, 3), True
+        "dropout+residual+layernorm": dropout,
+        "dropout+residual+layernorm, own numbers": replace(
+            dropout, options=(("random", "philox"),)
         ),
         "rmsnorm+swiglu": Case(rmsnorm_swiglu, lambda: (m(), m(), w()), 3, 5, HEAVY, (0, 1, 2)),
         "gelu": Case(gelu, lambda: (m(),), 2, 3, HEAVY),

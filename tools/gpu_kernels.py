@@ -67,6 +67,8 @@ def compiled(name: str, case: Case, wraps: dict[str, Callable[..., Any]]) -> tup
     operands = case.operands()
     plain = "".join(c if c.isalnum() else "_" for c in name)
     for system, wrap in wraps.items():
+        if system == "flambeau" and case.options:
+            wrap = partial(flambeau.compile, options=dict(case.options))
         forward = wrap(fresh(case.fn, f"{plain}_{system}"))
         training = wrap(fresh(case.fn, f"{plain}_{system}_training"))
         try:
@@ -109,8 +111,8 @@ def forth(
     made = [t.detach().requires_grad_(k in case.leaves) for k, t in enumerate(operands)]
     result = fn(*made)
     generator = torch.Generator("cuda").manual_seed(2)
-    given = torch.randn(result.shape, generator=generator, device="cuda").bfloat16()
-    given = given.to(result.dtype)  # the same numbers in every dtype
+    drawn = torch.randn(result.shape, generator=generator, device="cuda").bfloat16()
+    given = torch.empty_like(result).copy_(drawn)  # the same numbers in every dtype and order
     return [made[k] for k in case.leaves], result, given
 
 

@@ -338,7 +338,7 @@ class Writer:
                 continue
             both = {i: top for i, top in self.online.items() if i in reduces}
             alone = [i for i in reduces if i not in both and i not in both.values()]
-            if self.online:  # what is read again stays in the cache, what is not makes room
+            if self._reads_again():  # what is read again stays in the cache, what is not makes room
                 policy = "evict_last" if reduces else "evict_first"
                 self.eviction = f", eviction_policy='{policy}'"
             for i in alone:
@@ -367,6 +367,10 @@ class Writer:
             for i in alone:
                 self._lines(reductions.finish(self._reduce(i), f"a{i}", f"v{i}", r.size))
                 self.ready[i] = f"v{i}"
+
+    def _reads_again(self) -> bool:
+        """Whether what is read again is to stay in the cache."""
+        return bool(self.online)
 
     def _needed(self, reduces: Sequence[int], stores: Sequence[int]) -> list[int]:
         """Element values to compute in a pass, in order, with the pass's stores."""
