@@ -153,11 +153,13 @@ def once(work: Workload, fn: Callable[..., Any], device: str) -> float:
         torch.cuda.synchronize()
         before.record()
         work.step(fn)
+        work.clear()
         after.record()
         torch.cuda.synchronize()
         return float(before.elapsed_time(after))
     started = time.perf_counter()
     work.step(fn)
+    work.clear()
     return (time.perf_counter() - started) * 1e3
 
 

@@ -45,11 +45,16 @@ class Workload:
         if not self.training:
             with torch.no_grad():
                 return flat(fn(*self.inputs))
-        for parameter in self.parameters():
-            parameter.grad = None
+        self.clear()
         outputs = flat(fn(*self.inputs))
         outputs[0].backward()
         return outputs
+
+    def clear(self) -> None:
+        """Let the gradients go, whose memory may go back to the system: a part of the step of
+        whoever made them, not of the next one."""
+        for parameter in self.parameters() if self.training else ():
+            parameter.grad = None
 
     def observed(self, fn: Callable[..., Any]) -> list[torch.Tensor]:
         """Everything a step computes: outputs, and gradients in training."""

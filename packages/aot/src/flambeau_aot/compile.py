@@ -29,6 +29,7 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
+from flambeau_aot.partition.volatile import relying_on_leaves
 from flambeau_aot.program import Program, of_graph_module
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
@@ -143,6 +144,7 @@ def compile_program(
         return compiled
     with clock.timed("partition"):
         saved = checked_cut(joint, partition(joint, options))
+        joint = relying_on_leaves(joint, saved, options.classify)
         halves = split(joint, saved, options.classify)
 
     def compile_derivative(of: Program, examples: Sequence[Any]) -> Compiled:

@@ -227,7 +227,8 @@ class Plan:
     requires_grad_(). end_grad: those on which it calls detach_(). touched: inputs whose version
     counter is to be raised although nothing is copied into them. beside: inputs that share the
     memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
-    program puts on the gradients of inputs.
+    program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
+    eager would not, because they are leaves that require grad.
     """
 
     inputs: InputPlan
@@ -245,6 +246,7 @@ class Plan:
     touched: tuple[int, ...] = ()
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
+    leaves: tuple[int, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:

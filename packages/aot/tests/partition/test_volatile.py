@@ -213,3 +213,47 @@ def test_what_no_gradient_is_asked_of_does_not_divide_by_zero(partition) -> None
         (expected,) = torch.autograd.grad(fn(x)[place].sum(), x)
         (given,) = torch.autograd.grad(compiled(x)[place].sum(), x)
         torch.testing.assert_close(given, expected)
+
+
+def loss_of(x: torch.Tensor) -> torch.Tensor:
+    return x.exp().sin().log_softmax(1)[:, 0].sum()
+
+
+def test_a_leaf_is_kept_and_a_value_with_a_history_is_not() -> None:
+    """A leaf is a parameter, wherever it comes from; what replaces it at another call may be
+    written to."""
+    compiled: Any = aot.aot_function(loss_of, aot.run_as_is)
+    leaf = torch.randn(4, 5, requires_grad=True)
+    for history in (False, True, False):
+        grads = []
+        for call in (loss_of, compiled):
+            x = leaf * 1 if history else leaf
+            result = call(x)
+            if history:
+                with torch.no_grad():
+                    x.zero_()
+            grads.append(torch.autograd.grad(result, leaf)[0])
+        torch.testing.assert_close(*grads)
+
+
+def test_a_graph_for_leaves_is_compiled_again_for_others() -> None:
+    gm = torch.fx.symbolic_trace(lambda x: (loss_of(x),))
+    leaf = torch.randn(4, 5, requires_grad=True)
+    compiled = aot.compile(gm, [leaf], aot.run_as_is)
+    assert compiled.joint is not None and compiled.joint.plan.leaves == (0,)
+    assert compiled.halves is not None
+    assert "exp" not in " ".join(node.name for node in compiled.halves.saved_nodes)
+    expected = torch.autograd.grad(loss_of(leaf), leaf)
+    torch.testing.assert_close(torch.autograd.grad(compiled(leaf)[0], leaf), expected)
+    assert not compiled.variants
+    x = leaf * 1
+    (result,) = compiled(x)
+    with torch.no_grad():
+        x.zero_()
+    torch.testing.assert_close(torch.autograd.grad(result, leaf), expected)
+    assert len(compiled.variants) == 1
+    (result,) = compiled(leaf)
+    with torch.no_grad():
+        leaf.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.backward()

@@ -26,6 +26,7 @@ from flambeau_inductor.compilation import Built, Compilation, KernelText
 from flambeau_inductor.errors import CacheWarning, InductorError
 from flambeau_inductor.evaluated import evaluated
 from flambeau_inductor.indexing import hint
+from flambeau_inductor.ir.drawn import drawn_beside
 from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Extern, Layout
 from flambeau_inductor.ir.steps import storage_bytes
@@ -35,7 +36,7 @@ from flambeau_inductor.runtime.artifact import Loaded, Part
 from flambeau_inductor.runtime.draws import BERNOULLI
 from flambeau_inductor.runtime.gpu_launch import Library, load_library
 from flambeau_inductor.runtime.library import load_kernels
-from flambeau_inductor.wrapper.source import Launch
+from flambeau_inductor.wrapper.source import BehindDraws, Launch
 
 LANGUAGE = {"cpu": "cpp", "cuda": "triton"}
 """Code generator by device type."""
@@ -77,6 +78,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
     toolchain = cpp.find_toolchain(work.options.compiler)
     steps = work.scheduled().steps
     draws = any(isinstance(step, Extern) and step.target == BERNOULLI for step in steps)
+    beside = drawn_beside(work.scheduled()) if draws else {}
     try:
         source = cpp.generate(
             loops,
@@ -85,6 +87,7 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             work.options.threads,
             draws=draws,
             forms=work.forms,
+            drawn={name: each.mask for name, each in beside.items()},
         )
     except cpp.CppUnsupported as error:
         raise InductorError(f"C++ kernels: {error}") from error
@@ -118,6 +121,9 @@ def _cpp(work: Compilation, loops: Sequence[Loop]) -> KernelText:
             by_address=True,
             offsets=entry.offsets,
             sizes=entry.sizes,
+            drawn=None
+            if entry.behind is None
+            else BehindDraws(f"kernel{entry.behind}", beside[name]),
         )
         for name, entry in source.entries.items()
     }

@@ -76,7 +76,7 @@ class Joint:
     behind them what sparse gradients need besides their values. sparse: which gradients are.
     flags: placeholders that say which cotangents are defined, as `presences` has it; there are none
     but where gradients of different cotangents meet. grads_of: for each gradient, the cotangents it
-    depends on.
+    depends on. leaves: primals that are arguments, leaves, and require grad.
     """
 
     graph: fx.Graph
@@ -93,6 +93,7 @@ class Joint:
     flags: tuple[fx.Node, ...] = ()
     presences: tuple[Presence, ...] = ()
     grads_of: tuple[frozenset[int], ...] = ()
+    leaves: frozenset[int] = frozenset()
 
     @property
     def symbols(self) -> tuple[fx.Node, ...]:
@@ -281,6 +282,11 @@ def _trace(
         grads_of=_among(found.grads_of, count, [_NOTHING] * extra, [_NOTHING] * len(numbers))
         if found.grads_of
         else (),
+        leaves=frozenset(
+            place + extra
+            for place, tensor in enumerate(primals[: count + len(input_plan.primals)])
+            if place >= count and tensor.requires_grad and tensor.is_leaf
+        ),
     )
 
 

@@ -6,34 +6,41 @@ Invariant: a compiled program keeps an input or a result for its backward part o
 so that a write to it after the call is noticed exactly where eager notices it. A value in a region
 under a checkpoint is computed again from the region's inputs, as eager does.
 
-Parameters are exempt: what is computed from them alone, as their casts, is computed again where
-that is cheaper. An optimizer writes to them after the backward pass.
+Parameters are exempt, and so are arguments that are leaves and require grad: what is computed from
+them is computed again where that is cheaper. An optimizer writes to them after the backward pass.
+The same argument may have a history at another call: that is for the call to notice.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from torch import fx
 
 from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
+from flambeau_aot.options import Classifier
+from flambeau_aot.partition.classify import classify
+from flambeau_aot.partition.split import backward_only
 from flambeau_aot.plan import FromGraph, ViewOfOutput
 
 IsView = Callable[[fx.Node], bool]
 
 
 def volatile_inputs(joint: Joint) -> frozenset[fx.Node]:
-    """Inputs that others may write to after the call: all but parameters, constants that nobody
-    else knows, sizes, and inputs that the program itself writes to, which are kept as copies."""
+    """Inputs that others may write to after the call: all but parameters, other leaves that require
+    grad, constants that nobody else knows, sizes, and inputs that the program itself writes to,
+    which are kept as copies."""
     parameters = {
         node
         for node, tensor in zip(joint.primals, joint.static, strict=False)
         if (tensor.requires_grad and tensor.is_leaf) or FRESH in node.meta
     }
     written = {joint.primals[primal] for primal in joint.plan.written}
-    return frozenset(joint.primals) - parameters - written - frozenset(joint.symbols)
+    leaves = {joint.primals[primal] for primal in joint.leaves}
+    return frozenset(joint.primals) - parameters - leaves - written - frozenset(joint.symbols)
 
 
 def volatile_results(joint: Joint, is_view: IsView) -> frozenset[fx.Node]:
@@ -55,16 +62,43 @@ def root_of(node: fx.Node, is_view: IsView) -> fx.Node:
     return node
 
 
-def pinned(joint: Joint, late: Iterable[fx.Node], is_view: IsView) -> frozenset[fx.Node]:
-    """The values of the forward part that are computed, through views, from an input or a result
-    which the backward part does not read itself."""
-    behind = {*late, *(node for node in joint.graph.nodes if in_backward(node))}
-    kept = {
+def relying_on_leaves(
+    joint: Joint, saved: Iterable[fx.Node], known: Classifier | None = None
+) -> Joint:
+    """The same with a plan that names the leaves which are saved though eager would not keep them:
+    a call in which one of them has a history needs another cut."""
+    if not joint.leaves:
+        return joint
+
+    def is_view(node: fx.Node) -> bool:
+        return node.op == "call_function" and classify(node.target, known) == "view"
+
+    read = _read_behind(joint, _behind(joint, backward_only(joint)), is_view)
+    roots = {root_of(node, is_view) for node in saved} - read
+    leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
+    return replace(joint, plan=replace(joint.plan, leaves=leaves))
+
+
+def _behind(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes of the backward part."""
+    return {*late, *(node for node in joint.graph.nodes if in_backward(node))}
+
+
+def _read_behind(joint: Joint, behind: set[fx.Node], is_view: IsView) -> set[fx.Node]:
+    """What the backward part reads itself."""
+    return {
         root_of(source, is_view)
         for node in behind
         for source in node.all_input_nodes
         if source not in behind
     }
+
+
+def pinned(joint: Joint, late: Iterable[fx.Node], is_view: IsView) -> frozenset[fx.Node]:
+    """The values of the forward part that are computed, through views, from an input or a result
+    which the backward part does not read itself."""
+    behind = _behind(joint, late)
+    kept = _read_behind(joint, behind, is_view)
     unkept = (volatile_inputs(joint) | volatile_results(joint, is_view)) - kept
     return frozenset(
         node

@@ -63,6 +63,8 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
         checks.append(lambda args, primals: _same_offsets(plan, primals))
     if written:
         checks.append(lambda args, primals: _no_overlap(written, primals))
+    if plan.leaves:
+        checks.append(lambda args, primals: still_leaves(plan.leaves, primals))
     shapes = [shape.primal for shape in plan.reshapes]
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
     if raised:
@@ -103,6 +105,13 @@ def _same_offsets(plan: Plan, primals: list[torch.Tensor]) -> None:
             raise AliasingChanged(
                 f"input {primal} starts elsewhere in its storage than when traced"
             )
+
+
+def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
+    """Raise AliasingChanged unless these primals are leaves."""
+    for primal in leaves:
+        if not primals[primal].is_leaf:
+            raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
 
 
 def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:

@@ -18,11 +18,12 @@ from flambeau_aot._torch_compat import appliers, pytree
 from flambeau_aot.info import Boxed
 from flambeau_aot.plan import FromGraph, InputPlan, IsInput, Literal, Plan, SymbolPlace
 from flambeau_aot.runtime.lines import defined, display, settling
+from flambeau_aot.runtime.prologue import still_leaves
 
 Call = Callable[..., Any]
 
 _OWN_PARTS = {
-    "inputs", "results", "differentiable", "visible", "structure", "grad_mode",
+    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves",
 }  # fmt: skip
 
 
@@ -60,7 +61,9 @@ def inference_line(
         scope["is_grad_enabled"], scope["without_grad"] = torch.is_grad_enabled, without_grad
         tensors = ", ".join([*_statics(static), *_tensors(plan)])
         checks = ["    if is_grad_enabled():", f"        without_grad([{tensors}])"]
-    return _call(plan, static, arguments, f"graph([{inputs}])", scope, checks)
+    made = _call(plan, static, arguments, f"graph([{inputs}])", scope, checks)
+    made.straight = True  # type: ignore[attr-defined]
+    return made
 
 
 def training_line(
@@ -73,10 +76,19 @@ def training_line(
     if not is_straight(plan, arguments) or not plan.grad_mode:
         return None
     general, direct, transforms_active = appliers(function)
-    scope = {"general": general, "direct": direct, "transforms_active": transforms_active}
+    scope: dict[str, Any] = {"general": general, "direct": direct}
+    scope["transforms_active"] = transforms_active
     inputs = _inputs(plan, static)
     chosen = "(general if transforms_active() else direct)"
-    return _call(plan, static, arguments, f"{chosen}({inputs})", scope)
+    checks = []
+    if plan.leaves:
+        scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
+        tests = " and ".join(f"{_primal(plan, primal)}.is_leaf" for primal in plan.leaves)
+        checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{inputs}])"]
+    made = _call(plan, static, arguments, f"{chosen}({inputs})", scope, checks)
+    # whoever compiles it for other arguments has to be told
+    made.straight = not plan.leaves  # type: ignore[attr-defined]
+    return made
 
 
 def _call(
@@ -109,9 +121,7 @@ def _call(
     names = ", ".join(_names(arguments))
     lines = [f"def compiled_graph({names}):", *checks]
     lines += [f"    outputs = {graph}", f"    {finish}"]
-    made = defined("compiled_graph", lines, scope)
-    made.straight = True  # type: ignore[attr-defined]
-    return made
+    return defined("compiled_graph", lines, scope)
 
 
 def _names(arguments: int) -> list[str]:

@@ -63,18 +63,53 @@ class Drawn:
         generator = torch.default_generator
         self._kernel = kernel
         self._allocate = allocate
-        self._state = generator.get_state, torch.Tensor.data_ptr, generator.set_state
+        self.state = generator.get_state, torch.Tensor.data_ptr, generator.set_state
+
+    def empty(self, shape: Sizes, stride: Sizes) -> Tensor:
+        """Where draws go."""
+        if self._allocate is not None and math.prod(shape) >= LARGE:
+            return self._allocate(shape, stride, torch.bool)
+        return _empty(shape, stride)
 
     def __call__(self, shape: Sizes, stride: Sizes, p: float) -> Tensor:
-        if self._allocate is not None and math.prod(shape) >= LARGE:
-            made = self._allocate(shape, stride, torch.bool)
-        else:
-            made = _empty(shape, stride)
+        made = self.empty(shape, stride)
         count = made.numel()
         if count < LEAST:
             return made.bernoulli_(p)
-        self._kernel(*self._state, made.data_ptr(), count, limit(p))
+        self._kernel(*self.state, made.data_ptr(), count, limit(p))
         return made
+
+
+def behind_draws(
+    draw: Callable[[Sizes, Sizes, float], Tensor],
+    kernel: Callable[..., Any],
+    drawing: Callable[..., Any],
+    place: int,
+) -> Callable[..., Tensor | None]:
+    """A kernel that reads draws, as a function of their layout and probability, of whether they are
+    kept, and of the addresses of its other buffers. The draws come before address `place`.
+
+    draw: makes them, as `bernoulli_by` gives it. drawing: the kernel that makes them itself, which
+    is used where `draw` is by a kernel.
+    """
+
+    def drawn_before(shape: Sizes, stride: Sizes, p: float, kept: bool, *at: int) -> Tensor | None:
+        made = draw(shape, stride, p)
+        kernel(*at[:place], made.data_ptr(), *at[place:])
+        return made if kept else None
+
+    if not isinstance(draw, Drawn):
+        return drawn_before
+
+    def drawn_beside(shape: Sizes, stride: Sizes, p: float, kept: bool, *at: int) -> Tensor | None:
+        if math.prod(shape) < LEAST:
+            return drawn_before(shape, stride, p, kept, *at)
+        made = draw.empty(shape, stride) if kept else None
+        address = 0 if made is None else made.data_ptr()
+        drawing(*draw.state, limit(p), *at[:place], address, *at[place:])
+        return made
+
+    return drawn_beside
 
 
 def limit(p: float) -> int:

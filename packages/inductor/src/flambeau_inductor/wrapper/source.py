@@ -13,6 +13,7 @@ from typing import Any
 
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.indexing import hint, same_sizes
+from flambeau_inductor.ir.drawn import Drawn
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -47,7 +48,8 @@ class Launch:
     `by_address`: with addresses rather than with the tensors: those of the first elements, and
     `offsets` bytes behind them where there are any. `sizes`: names of open sizes, which come after
     them.
-    `queued`: on the device's current stream, whose handle comes before them.
+    `queued`: on the device's current stream, whose handle comes before them. `drawn`: how it runs
+    behind the draws that it reads.
     """
 
     kernel: str
@@ -56,6 +58,15 @@ class Launch:
     queued: bool = False
     offsets: tuple[int, ...] = ()
     sizes: tuple[str, ...] = ()
+    drawn: BehindDraws | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BehindDraws:
+    """`kernel` is the name of the kernel that draws what its loop reads."""
+
+    kernel: str
+    draws: Drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +87,10 @@ class _Printer:
     lines: list[str] = field(default_factory=list)
     operators: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
+    waiting: frozenset[int] = frozenset()
     dying: list[str] = field(default_factory=list)
     drawn: str = ""
+    behind: dict[str, str] = field(default_factory=dict)
     allocate: str = "empty_large"
 
     def __call__(self, line: str) -> None:
@@ -102,6 +115,9 @@ def generate(
     printer = _Printer(program, launches, layouts, _addressed(program, launches), same)
     if kept_memory != 0:
         printer.allocate = "kept"
+    if not check_values:
+        waiting = (launch.drawn.draws.draw for launch in launches.values() if launch.drawn)
+        printer.waiting = frozenset(map(id, waiting))
     _receive(printer, program, check_inputs)
     for step in program.steps:
         _PRINT[type(step)](printer, step)
@@ -130,9 +146,11 @@ def generate(
         head[-1:] = ["from flambeau_inductor.runtime.kept import KeptMemory", ""]
         head += [f"kept = KeptMemory({kept_memory})", ""]
     if printer.drawn:
-        head[-1:] = ["from flambeau_inductor.runtime.draws import bernoulli_by", ""]
+        imported = "bernoulli_by, behind_draws" if printer.behind else "bernoulli_by"
+        head[-1:] = [f"from flambeau_inductor.runtime.draws import {imported}", ""]
         allocate = ", kept" if keeps else ""
         head += [f"drawn = bernoulli_by({printer.drawn}{allocate})", ""]
+        head[-1:] = [*(f"{n} = behind_draws({how})" for n, how in printer.behind.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
     return Wrapper(text, {n: t for t, n in printer.operators.items()})
 
@@ -209,6 +227,9 @@ def _reuse(p: _Printer, step: Reuse) -> None:
 
 def _run_loop(p: _Printer, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
+    if launch.drawn is not None and id(launch.drawn.draws.draw) in p.waiting:
+        _run_behind(p, launch, launch.drawn)
+        return
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
     if launch.by_address:
         offsets = launch.offsets or (0,) * len(launch.buffers)
@@ -217,6 +238,23 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
         given += launch.buffers
     given += launch.sizes
     p(f"{launch.kernel}({', '.join(given)})")
+    if p.dying:
+        p("del " + ", ".join(p.dying))
+        p.dying.clear()
+
+
+def _run_behind(p: _Printer, launch: Launch, how: BehindDraws) -> None:
+    """The kernel that draws what it reads, or the draws and the kernel."""
+    mask, call = how.draws.mask, how.draws.draw
+    place = launch.buffers.index(mask)
+    called = f"behind_{launch.kernel}"
+    p.drawn = p.launches[BERNOULLI].kernel
+    p.behind[called] = f"drawn, {launch.kernel}, {how.kernel}, {place}"
+    offsets = launch.offsets or (0,) * len(launch.buffers)
+    others = [pair for pair in zip(launch.buffers, offsets, strict=True) if pair[0] != mask]
+    given = [names.argument(a) for a in call.args]
+    given += [str(how.draws.kept), *(_address(p, b, o) for b, o in others)]
+    p(f"{mask} = {called}({', '.join(given)})")
     if p.dying:
         p("del " + ", ".join(p.dying))
         p.dying.clear()
@@ -259,6 +297,8 @@ def _check_values(p: _Printer, step: Step) -> None:
 
 
 def _extern(p: _Printer, step: Extern) -> None:
+    if id(step) in p.waiting:
+        return  # drawn by the loop that reads it
     used = [(k, r) for k, r in enumerate(step.results) if r is not None]
     target = step.target
     if any(position == FOR_BACKWARD.get(target) for position, _ in used):

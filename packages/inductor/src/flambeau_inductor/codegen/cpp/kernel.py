@@ -13,6 +13,7 @@ from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.behind import Behind, behind
 from flambeau_inductor.codegen.cpp.columns import SHORT_BODY
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.lanes import lane_step
@@ -45,7 +46,9 @@ RELEASE_WORK = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """`body` is the text from the parameter list on; `buffers` bind the parameters in order, and
-    `sizes` are the open sizes that come after them."""
+    `sizes` are the open sizes that come after them. `rows`: the text of another function, which
+    does the rows from `row_b` to `row_e`, its last parameters, and which `body` calls `ROWS`;
+    `behind`: the draws that it may run behind, by `team` threads at most."""
 
     body: str
     parameters: tuple[str, ...]
@@ -54,21 +57,34 @@ class Kernel:
     errors: bool
     releases: bool
     width: int
+    rows: str = ""
+    behind: Behind | None = None
+    team: int = 1
 
 
 def emit_kernel(
-    plan: Plan, dtype_of: Callable[[str], torch.dtype], threads: int | None = None
+    plan: Plan,
+    dtype_of: Callable[[str], torch.dtype],
+    threads: int | None = None,
+    draws: str | None = None,
 ) -> Kernel:
-    """Print the kernel. `dtype_of` gives a buffer's element type."""
+    """Print the kernel. `dtype_of` gives a buffer's element type; `draws` is a buffer of draws,
+    behind which its rows are to run if they can."""
     text = Text()
     values = Values(plan, text, dtype_of)
-    body = _Nest(plan, text, values, threads)
+    how = behind(plan, draws) if draws is not None else None
+    body = _Nest(plan, text, values, threads, by_rows=how is not None)
     with text.block(""):
         if plan.errors:
             text("int error = 0;")
         body.emit()
         if plan.errors:
             text("*flag |= error;")
+    rows = ""
+    if how is not None:
+        rows, text = str(text), Text()
+        with text.block(""):
+            _all_rows(text, how, body, len(values.buffers))
     parameters = tuple(
         f"{'' if name in values.stored else 'const '}{held(dtype_of(name)).memory}*"
         for name in values.buffers
@@ -81,7 +97,24 @@ def emit_kernel(
         plan.errors,
         plan.open or plan.cost >= RELEASE_WORK,
         plan.width,
+        rows,
+        how,
+        body.team if body.parallel else 1,
     )
+
+
+def _all_rows(text: Text, how: Behind, body: _Nest, buffers: int) -> None:
+    """Call the function of some rows for all of them, by pieces."""
+    given = ", ".join(f"p{k}" for k in range(buffers))
+    if body.parallel:
+        text(f"#pragma omp parallel {body.threads}")
+    with text.block(""):
+        if body.parallel:
+            text("#pragma omp for schedule(static) nowait")
+        with text.block(f"for (long b = 0; b < {how.rows}; b += {how.piece})"):
+            end = f"b + {how.piece}"
+            text(f"ROWS({given}, b, {end} < {how.rows} ? {end} : {how.rows});")
+        text("fence();")
 
 
 def _work(plan: Plan) -> str:
@@ -93,8 +126,11 @@ def _work(plan: Plan) -> str:
 class _Nest:
     """The loops over x and, inside them, row values and passes in the order of their levels."""
 
-    def __init__(self, plan: Plan, text: Text, values: Values, threads: int | None) -> None:
+    def __init__(
+        self, plan: Plan, text: Text, values: Values, threads: int | None, by_rows: bool = False
+    ) -> None:
         self.plan = plan
+        self.by_rows = by_rows
         self.text = text
         self.values = values
         self.team = max(1, plan.cost // (THREAD_WORK // 2))
@@ -130,7 +166,7 @@ class _Nest:
 
     def _collapse(self) -> int:
         axes = len(self.plan.loop.x)
-        if not axes or not self.parallel or self.plan.split_rows:
+        if not axes or not self.parallel or self.plan.split_rows or self.by_rows:
             return 0
         if self.shared is not None:
             return 1
@@ -165,7 +201,7 @@ class _Nest:
             self.values.declare_scratch()
             self._rows_at(-1)
             self._x_loop(0)
-            if self.values.streamed:
+            if self.values.streamed and not self.by_rows:
                 self.text("fence();")
 
     def _rows_at(self, depth: int, vectors: bool = True) -> None:
@@ -207,6 +243,8 @@ class _Nest:
         begin = "0"
         if var == self.shared:
             begin, size = f"{var}_b", f"{var}_e"
+        if self.by_rows and depth == 0:
+            begin, size = "row_b", "row_e"
         vector = var == self.plan.vector
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from flambeau_inductor.codegen.cpp.behind import entry as behind_entry
+from flambeau_inductor.codegen.cpp.chosen import choose_constants
 from flambeau_inductor.codegen.cpp.forms import RULES, Form
 from flambeau_inductor.codegen.cpp.kernel import Kernel, emit_kernel
 from flambeau_inductor.codegen.cpp.one_hot import one_hot
@@ -30,31 +32,35 @@ HEADERS = '#include "flambeau/vec.h"\n#include "flambeau/python.h"\n'
 class Entry:
     """Call entry number `number` with addresses in `buffers`, then the open `sizes`.
 
-    `offsets`: how many bytes behind the start of each buffer its address is.
+    `offsets`: how many bytes behind the start of each buffer its address is. `behind`: the number
+    of the entry that draws, too, what the loop reads.
     """
 
     number: int
     buffers: tuple[str, ...]
     offsets: tuple[int, ...]
     sizes: tuple[str, ...] = ()
+    behind: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """`entries` by loop name; `kernels` is how many different ones the text holds.
 
-    `draws`: it has the entry of `flambeau/mersenne.h` after them.
+    `draws`: it has the entry of `flambeau/mersenne.h` after them; `behind`: how many kernels have
+    another entry, after that, that runs them behind draws.
     """
 
     text: str
     entries: dict[str, Entry]
     kernels: int
     draws: bool = False
+    behind: int = 0
 
     @property
     def functions(self) -> int:
         """How many functions the library has."""
-        return self.kernels + self.draws
+        return self.kernels + self.draws + self.behind
 
 
 def generate(
@@ -64,25 +70,30 @@ def generate(
     threads: int | None = None,
     draws: bool = False,
     forms: Mapping[str, Form] | None = None,
+    drawn: Mapping[str, str] | None = None,
 ) -> Source:
     """Write the unit for vectors of `vector_bytes` (64: AVX-512, 32: AVX2, 16: anything).
 
-    `forms`: by the names of loops whose kernels are not to be as the rules say.
+    `forms`: by the names of loops whose kernels are not to be as the rules say. `drawn`: buffers of
+    draws, by the names of loops that are to run behind them where they can; `draws` is set.
     """
     written: dict[object, tuple[int, Kernel]] = {}
     numbers: dict[Kernel, int] = {}
     entries: dict[str, Entry] = {}
     widths: set[int] = set()
     bodies: list[str] = []
+    running: dict[int, Kernel] = {}
     for loop in loops:
         shape, names = anonymous(loop)
         shape, starts = from_starts(shape)
         dtypes = {short: dtype_of(name) for short, name in names.items()}
         form = (forms or {}).get(loop.name, RULES)
-        key = (shape.x, shape.r, shape.body, tuple(dtypes.values()), form)
+        mask = (drawn or {}).get(loop.name)
+        mask = next((short for short, name in names.items() if name == mask), None)
+        key = (shape.x, shape.r, shape.body, tuple(dtypes.values()), form, mask)
         if key not in written:
-            ready = prepared(shape)
-            kernel = emit_kernel(plan(ready, vector_bytes, form), dtypes.__getitem__, threads)
+            planned = plan(prepared(shape), vector_bytes, form)
+            kernel = emit_kernel(planned, dtypes.__getitem__, threads, mask)
             number = numbers.setdefault(replace(kernel, buffers=()), len(numbers))
             if number == len(bodies):
                 bodies.append(_kernel(number, kernel, loop))
@@ -93,17 +104,24 @@ def generate(
         buffers = tuple(names[short] for short in kernel.buffers)
         offsets = tuple(starts.get(b, 0) * dtypes[b].itemsize for b in kernel.buffers)
         entries[loop.name] = Entry(number, buffers, offsets, kernel.sizes)
+        if kernel.behind is not None:
+            running.setdefault(number, kernel)
     includes = "".join(f'#define FL_W {w}\n#include "flambeau/lanes.h"\n' for w in sorted(widths))
     if draws:
         includes += '#include "flambeau/mersenne.h"\n'
     head = f"{HEADERS}{includes}\nusing namespace fl;\n\n"
     calls = [f"call{k}" for k in range(len(bodies))] + ["draw_below"] * draws
-    return Source(head + "\n".join(bodies) + _table(calls), entries, len(bodies), draws)
+    behind = {number: len(calls) + k for k, number in enumerate(running)}
+    calls += [f"behind{number}" for number in running]
+    entries = {n: replace(e, behind=behind.get(e.number)) for n, e in entries.items()}
+    bodies += [_behind(number, kernel) for number, kernel in running.items()]
+    text = head + "\n".join(bodies) + _table(calls)
+    return Source(text, entries, len(numbers), draws, len(running))
 
 
 def prepared(loop: Loop) -> Loop:
     """The loop as it is planned."""
-    return narrow_indices(one_hot(two_pass_variance(loop)))
+    return narrow_indices(one_hot(two_pass_variance(choose_constants(loop))))
 
 
 def anonymous(loop: Loop) -> tuple[Loop, dict[str, str]]:
@@ -142,6 +160,12 @@ def from_starts(loop: Loop) -> tuple[Loop, dict[str, int]]:
     return replace(loop, body=body), starts
 
 
+def _behind(number: int, kernel: Kernel) -> str:
+    """The entry of a kernel that runs behind draws."""
+    assert kernel.behind is not None
+    return behind_entry(number, kernel.behind, kernel.buffers, kernel.parameters, kernel.team)
+
+
 def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
     names = [f"p{k}" for k in range(len(kernel.parameters))]
     parameters = [f"{t} {n}" for t, n in zip(kernel.parameters, names)]
@@ -172,9 +196,14 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
         f'"this kernel takes {count} addresses and sizes"); return nullptr; }}\n'
     )
     origins = " ".join(dict.fromkeys(loop.origins))
+    rows, body = "", kernel.body
+    if kernel.rows:
+        some = [*parameters, "const long row_b", "const long row_e"]
+        rows = f"static void rows{number}({', '.join(some)})\n{kernel.rows}"
+        body = body.replace("ROWS(", f"rows{number}(")
     return (
-        f"// {origins}\n"
-        f"static void kernel{number}({', '.join(parameters)})\n{kernel.body}"
+        f"// {origins}\n{rows}"
+        f"static void kernel{number}({', '.join(parameters)})\n{body}"
         f"static PyObject* call{number}(PyObject*, PyObject* const* arg, long count) {{\n"
         + checks
         + "\n".join(lines)

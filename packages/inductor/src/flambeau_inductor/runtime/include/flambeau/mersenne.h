@@ -70,9 +70,11 @@ struct Mersenne {
     return (both & ((1ul << 53) - 1)) < limit;
   }
 
-  // out[k] for pairs of words. The first word decides but once in two million.
+  // out[k] for pairs of words. The first word decides but once in two million. `fetch` is told of
+  // every sixteenth k.
+  template <class Fetch>
   static void pairs_below(const unsigned* __restrict from, unsigned char* __restrict out,
-                          long count, unsigned long limit) {
+                          long count, unsigned long limit, Fetch fetch) {
     const unsigned upper = (unsigned)(limit >> 32), lower = (1u << 21) - 1;
     unsigned undecided = 0;
     long k = 0;
@@ -89,6 +91,7 @@ struct Mersenne {
       const auto below = __builtin_convertvector((sixteen)(word < upper) & 1u, sixteen_bytes);
       __builtin_memcpy(out + k, &below, sizeof below);
       doubt |= (sixteen)(word == upper);
+      fetch(k);
     }
     for (int l = 0; l < 16; l++) undecided |= doubt[l];
 #endif
@@ -113,7 +116,12 @@ struct Mersenne {
   }
 
   // out[k] = u < p for uniform u; `limit` is the least integer not below p * 2^53.
-  void below(unsigned char* __restrict out, long count, unsigned long limit) {
+  void below(unsigned char* out, long count, unsigned long limit) {
+    below(out, count, limit, [](long) {});
+  }
+  template <class Fetch>
+  void below(unsigned char* __restrict out, long count, unsigned long limit, Fetch fetch) {
+    const unsigned char* const begin = out;
     unsigned carried = 0;
     bool carries = false;  // a word whose partner is in the next state
     while (count > 0) {
@@ -127,7 +135,8 @@ struct Mersenne {
         carries = false;
       }
       const long pairs = (have - used) / 2 < count ? (have - used) / 2 : count;
-      pairs_below(from + used, out, pairs, limit);
+      const long done = out - begin;
+      pairs_below(from + used, out, pairs, limit, [&](long k) { fetch(done + k); });
       out += pairs;
       count -= pairs;
       used += 2 * pairs;
@@ -143,39 +152,76 @@ struct Mersenne {
 
 // Parts of one stream by several threads: to skip words takes less than half the time of drawing
 // them, so each thread is given a part that is `shorter` than the one before it by as much.
+struct Parts {
+  enum { most = 8 };
+  int parts;
+  long begin[most + 1];
+
+  // `rows`, each of them or a multiple of `unit` together, by `threads` at most.
+  Parts(long rows, long unit, int threads, double shorter) : parts(threads < most ? threads : most) {
+    double whole = 0, length = 1;
+    for (int k = 0; k < parts; k++, length *= shorter) whole += length;
+    length = (double)rows / whole;
+    begin[0] = 0;
+    for (int k = 1; k < parts; k++, length *= shorter)
+      begin[k] = begin[k - 1] + (long)(length / (double)unit) * unit;
+    begin[parts] = rows;
+  }
+};
+
+// Fewer draws are made by one thread.
+enum { worth_threads = 1 << 16 };
+
+static int drawing_team([[maybe_unused]] long count, [[maybe_unused]] int most) {
+#ifdef _OPENMP
+  if (count >= worth_threads) return team(most);
+#endif
+  return 1;
+}
+
 static void below_by_threads(Mersenne& generator, unsigned char* out, long count,
                              unsigned long limit) {
-  enum { most = 8, worth = 1 << 16 };
-  const double shorter = 0.55;
-  int parts = 1;
-#ifdef _OPENMP
-  if (count >= worth) parts = team(most);
-#endif
-  long begin[most + 1] = {};
-  double whole = 0, length = 1;
-  for (int k = 0; k < parts; k++, length *= shorter) whole += length;
-  length = (double)count / whole;
-  for (int k = 1; k < parts; k++, length *= shorter) begin[k] = begin[k - 1] + (long)length;
-  begin[parts] = count;
+  const Parts parts(count, 1, drawing_team(count, Parts::most), 0.55);
   const Mersenne start = generator;
-#pragma omp parallel for num_threads(parts) schedule(static, 1) if (parts > 1)
-  for (int k = 0; k < parts; k++) {
+#pragma omp parallel for num_threads(parts.parts) schedule(static, 1) if (parts.parts > 1)
+  for (int k = 0; k < parts.parts; k++) {
     Mersenne mine = start;
-    mine.skip(2 * begin[k]);
-    mine.below(out + begin[k], begin[k + 1] - begin[k], limit);
-    if (k == parts - 1) generator = mine;
+    mine.skip(2 * parts.begin[k]);
+    mine.below(out + parts.begin[k], parts.begin[k + 1] - parts.begin[k], limit);
+    if (k == parts.parts - 1) generator = mine;
   }
 }
 
-// Arguments from Python: functions that give a generator's state as a tensor, the address of a
-// tensor, and set the state; then an address, a count, and the limit of `below`. Nobody else runs
-// Python from the first of them to the last.
-static PyObject* draw_below(PyObject*, PyObject* const* argument, long count) {
-  if (count != 6) return PyErr_Format(PyExc_TypeError, "draws take 6 arguments, not %ld", count);
-  unsigned char* out = (unsigned char*)PyLong_AsVoidPtr(argument[3]);
-  const long points = (long)PyLong_AsVoidPtr(argument[4]);
-  const unsigned long limit = (unsigned long)PyLong_AsVoidPtr(argument[5]);
-  if (PyErr_Occurred()) return nullptr;
+// A loop over rows of `length` draws each, `piece` rows at a time behind the draws that they read:
+// what is drawn is read from the smallest cache, and memory is fetched while numbers are drawn.
+// run(mask, begin, end) does rows whose draws are at mask + row * length; fetch(k) asks for what a
+// row reads beside draw k of all. The draws are kept at `out`, unless that is null.
+template <long piece, long length, class Run, class Fetch>
+static void rows_behind_draws(Mersenne& generator, unsigned char* out, long rows,
+                              unsigned long limit, int threads, Run run, Fetch fetch) {
+  const Parts parts(rows, piece, drawing_team(rows * length, threads), 0.7);
+  const Mersenne start = generator;
+#pragma omp parallel for num_threads(parts.parts) schedule(static, 1) if (parts.parts > 1)
+  for (int k = 0; k < parts.parts; k++) {
+    alignas(64) unsigned char drawn[piece * length];
+    Mersenne mine = start;
+    mine.skip(2 * length * parts.begin[k]);
+    const long last = parts.begin[k + 1];
+    for (long row = parts.begin[k]; row < last; row += piece) {
+      const long end = row + piece < last ? row + piece : last, ahead = end * length;
+      unsigned char* const at = out ? out + row * length : drawn;
+      mine.below(at, (end - row) * length, limit, [&](long n) { fetch(ahead + n); });
+      run((const b8*)((unsigned long)at - (unsigned long)(row * length)), row, end);
+    }
+    if (k == parts.parts - 1) generator = mine;
+    fence();
+  }
+}
+
+// Calls use(generator) with torch's generator, whose state is then what that has left. Arguments
+// from Python: functions that give the state as a tensor, the address of a tensor, and set the
+// state. Nobody else runs Python from the first of them to the last.
+template <class Use> static PyObject* with_generator(PyObject* const* argument, Use use) {
   PyObject* nothing = PyTuple_New(0);
   PyObject* held = nothing ? PyObject_Call(argument[0], nothing, nullptr) : nullptr;
   PyObject* one = held ? PyTuple_New(1) : nullptr;
@@ -189,7 +235,7 @@ static PyObject* draw_below(PyObject*, PyObject* const* argument, long count) {
   unsigned char* bytes = address ? (unsigned char*)PyLong_AsVoidPtr(address) : nullptr;
   if (bytes) {
     Mersenne generator(bytes);
-    below_by_threads(generator, out, points, limit);
+    use(generator);
     generator.keep(bytes);
     done = PyObject_Call(argument[2], one, nullptr);
   }
@@ -197,6 +243,17 @@ static PyObject* draw_below(PyObject*, PyObject* const* argument, long count) {
   if (one) Py_DecRef(one);
   if (nothing) Py_DecRef(nothing);
   return done;
+}
+
+// After the functions: an address, a count, and the limit of `below`.
+static PyObject* draw_below(PyObject*, PyObject* const* argument, long count) {
+  if (count != 6) return PyErr_Format(PyExc_TypeError, "draws take 6 arguments, not %ld", count);
+  unsigned char* out = (unsigned char*)PyLong_AsVoidPtr(argument[3]);
+  const long points = (long)PyLong_AsVoidPtr(argument[4]);
+  const unsigned long limit = (unsigned long)PyLong_AsVoidPtr(argument[5]);
+  if (PyErr_Occurred()) return nullptr;
+  return with_generator(
+      argument, [&](Mersenne& generator) { below_by_threads(generator, out, points, limit); });
 }
 
 }  // namespace fl
