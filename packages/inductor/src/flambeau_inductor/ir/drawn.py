@@ -1,7 +1,7 @@
 """Draws that can wait until the loop that reads them runs.
 
-In: a `Program`. Out: by the name of a loop, the `Drawn` that it is the first to read. Invariant: the
-generator is asked in the program's order: between a draw and its loop nothing else may draw.
+In: a `Program`. Out: by the name of a loop, the `Drawn` that it is the first to read. Invariant:
+the generator is asked in the program's order: between a draw and its loop nothing else may draw.
 """
 
 from __future__ import annotations
