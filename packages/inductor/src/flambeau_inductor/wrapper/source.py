@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
-from flambeau_inductor.indexing import hint, same_sizes
+from flambeau_inductor.indexing import hint, is_open, same_sizes
 from flambeau_inductor.ir.drawn import Drawn
 from flambeau_inductor.ir.program import (
     Alloc,
@@ -28,6 +28,8 @@ from flambeau_inductor.ir.program import (
 )
 from flambeau_inductor.ir.steps import storage_bytes, touched
 from flambeau_inductor.runtime.draws import BERNOULLI
+from flambeau_inductor.runtime.large_products import IN_BLOCKS
+from flambeau_inductor.runtime.large_products import LARGE as LARGEST
 from flambeau_inductor.runtime.operators import (
     FOR_BACKWARD,
     OWN,
@@ -89,6 +91,7 @@ class _Printer:
     known: set[str] = field(default_factory=set)
     waiting: frozenset[int] = frozenset()
     dying: list[str] = field(default_factory=list)
+    in_blocks: dict[str, str] = field(default_factory=dict)
     drawn: str = ""
     behind: dict[str, str] = field(default_factory=dict)
     allocate: str = "empty_large"
@@ -141,10 +144,14 @@ def generate(
     if printer.operators:
         head[-1:] = ["from flambeau_inductor.runtime.operators import operator", ""]
         head += [*(f"{n} = operator({t!r})" for t, n in printer.operators.items()), ""]
-    keeps = kept_memory != 0 and bool(printer.drawn)
+    keeps = kept_memory != 0 and bool(printer.drawn or printer.in_blocks)
     if keeps or any("= kept(" in line for line in printer.lines):
         head[-1:] = ["from flambeau_inductor.runtime.kept import KeptMemory", ""]
         head += [f"kept = KeptMemory({kept_memory})", ""]
+    if printer.in_blocks:
+        head[-1:] = ["from flambeau_inductor.runtime.large_products import in_blocks", ""]
+        memory = "kept" if keeps else "empty_large"
+        head += [f"{n} = in_blocks({t!r}, {memory})" for t, n in printer.in_blocks.items()] + [""]
     if printer.drawn:
         imported = "bernoulli_by, behind_draws" if printer.behind else "bernoulli_by"
         head[-1:] = [f"from flambeau_inductor.runtime.draws import {imported}", ""]
@@ -152,7 +159,8 @@ def generate(
         head += [f"drawn = bernoulli_by({printer.drawn}{allocate})", ""]
         head[-1:] = [*(f"{n} = behind_draws({how})" for n, how in printer.behind.items()), ""]
     text = "\n".join([*head, "", "def call(args):", *printer.lines, ""])
-    return Wrapper(text, {n: t for t, n in printer.operators.items()})
+    named = {**printer.operators, **printer.in_blocks}
+    return Wrapper(text, {n: t for t, n in named.items()})
 
 
 def _addressed(program: Program, launches: Mapping[str, Launch]) -> dict[str, int]:
@@ -305,7 +313,8 @@ def _extern(p: _Printer, step: Extern) -> None:
         target = for_backward(target)
     if _unchanging_weight(p, step):
         target = with_packed_weight(target)
-    called = _called(p, target)
+    called = _in_blocks(p, step) if target in IN_BLOCKS else ""
+    called = called or _called(p, target)
     parts = [names.argument(a) for a in step.args]
     parts += [f"{k}={names.argument(v)}" for k, v in step.kwargs]
     if step.into:
@@ -335,6 +344,16 @@ def _called(p: _Printer, target: str) -> str:
         p.drawn = p.launches[target].kernel
         return "drawn"
     return p.operators.setdefault(target, target.replace(".", "_"))
+
+
+def _in_blocks(p: _Printer, step: Extern) -> str:
+    """The name of what makes a result that is too large for the library's allocator; "" for any
+    other."""
+    (name,) = step.results
+    of = None if name is None else p.layouts[name]
+    if of is None or is_open((*of.shape, *of.stride)) or hint(storage_bytes(of)) < LARGEST:
+        return ""
+    return p.in_blocks.setdefault(step.target, f"blocks_of_{step.target.replace('.', '_')}")
 
 
 def _unchanging_weight(p: _Printer, step: Extern) -> bool:
