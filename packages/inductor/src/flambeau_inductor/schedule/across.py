@@ -38,8 +38,8 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.split import NewBuffer, rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
-TWO_AT_ONCE = range(513, 4097)
-"""Columns of which a program needs few enough registers that two run on a multiprocessor."""
+SMALL = (512, 1024, 2048, 4096)
+"""Columns, rounded up, of which `split_programs` programs, or more, run at once."""
 LayoutOf = Callable[[str], Layout]
 
 
@@ -305,6 +305,13 @@ def _key(instr: Instr) -> object:
 
 
 def parts_of(rows: int, columns: int, limits: Limits) -> int | None:
-    """As many equal shares of the rows as a GPU runs programs at once, or nearly."""
-    most = limits.split_programs if columns in TWO_AT_ONCE else limits.split_programs // 2
+    """As many equal shares of the rows as a GPU runs programs at once, or nearly.
+
+    Of `SMALL` columns a program has a row in work at a time, and more of them run at once the
+    shorter it is; of others, a program takes a multiprocessor for itself.
+    """
+    padded = 1 << max(0, columns - 1).bit_length()
+    most = limits.split_programs // 2
+    if padded in SMALL:
+        most = limits.split_programs * max(SMALL) // padded
     return next((n for n in range(min(most, rows), most // 2 - 1, -1) if rows % n == 0), None)

@@ -22,7 +22,13 @@ from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
 from flambeau_inductor.codegen.triton.facts import buffers, dtype_of, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.pointwise import spell
-from flambeau_inductor.codegen.triton.tiling import Dimension, Tiling, choose, static_size
+from flambeau_inductor.codegen.triton.tiling import (
+    Dimension,
+    Tiling,
+    choose,
+    reduces_across,
+    static_size,
+)
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import (
     Axis,
@@ -369,8 +375,11 @@ class Writer:
                 self.ready[i] = f"v{i}"
 
     def _reads_again(self) -> bool:
-        """Whether what is read again is to stay in the cache."""
-        return bool(self.online)
+        """Whether rows that are read again after a reduction are to stay in the cache."""
+        return bool(self.online) or (max(self.levels, default=0) > 0 and not self._across())
+
+    def _across(self) -> bool:
+        return bool(self.loop.x) and reduces_across(self.loop)
 
     def _needed(self, reduces: Sequence[int], stores: Sequence[int]) -> list[int]:
         """Element values to compute in a pass, in order, with the pass's stores."""

@@ -39,6 +39,11 @@ LOOPED_WARPS = 32
 """Rows too long for registers are read again after each reduction: few programs at a time, so that
 the rows being worked on stay in the level 2 cache."""
 
+LONG_SEVERAL = 16384
+LOOPED_HALVES, LOOPED_WORDS = (8192, 16), (4096, 32)
+"""Rows of so many elements, with several operands and values that all rows share, find no room in
+registers: elements and warps of a block, for elements of 16 bits and for wider ones."""
+
 ONLINE_BLOCK = 4096
 """Of a row whose maximum and sum of exponentials come from one pass: a vector of loads a thread,
 and two programs on a multiprocessor. Rows longer than `LONG_ONLINE` take larger blocks."""
@@ -48,9 +53,10 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-WALKED_SMALL, WALKED_LARGE = (4096, 4), (8192, 16)
-"""Elements and warps of a program that takes rows in turn, adding up their columns in registers:
-small ones, two on a multiprocessor, for rows that fill the threads of four warps; else large."""
+WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS = 256, 8192, 16
+"""Of rows that a program takes in turn, adding up their columns in registers: short ones in blocks
+of so many elements. A longer one is a block of its own: blocks of several such rows get two layouts
+from Triton, and what is computed in one of them is computed again in the other."""
 WALKED_STAGES = 3
 """How many of its blocks are on their way from memory at once."""
 HELD_ROW = 4096
@@ -188,11 +194,19 @@ def _reduction(loop: Loop) -> Tiling:
         block = ONLINE_BLOCK if padded <= LONG_ONLINE else LOOPED_BLOCK
         x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
         return Tiling((x, r), LOOPED_WARPS, looped=True)
+    several, widest = _along_rows(loop)
+    if padded >= LONG_SEVERAL and several:
+        block, warps = LOOPED_HALVES if widest <= 2 else LOOPED_WORDS
+        x, r = Dimension("x", loop.x, 1), Dimension("r", loop.r, block)
+        return Tiling((x, r), warps, looped=True)
     if padded <= MAX_PERSISTENT:
-        together = max(1, min(REDUCTION_BLOCK // 2 // padded, next_power_of_two(rows)))
+        at_once = REDUCTION_BLOCK // max(2, widest)
+        together = max(1, min(at_once // padded, next_power_of_two(rows)))
         while together > 1 and rows // together < 2 * STREAMING_MULTIPROCESSORS:
             together //= 2
         warps = _warps(together * padded)
+        if padded == MAX_PERSISTENT and widest == 4 and _element_loads(loop) == 1:
+            warps *= 2
         deep = _depth(loop) >= DEEP
         if deep and together * padded <= 4096:
             warps *= 2
@@ -209,11 +223,30 @@ def _walking(loop: Loop) -> Tiling:
     """Whole rows, a few at a time where they are short, one part after the other."""
     parts, rows = loop.x
     columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
-    block, warps = WALKED_SMALL if 1024 <= columns <= 4096 else WALKED_LARGE
-    together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
-    warps = max(1, min(warps, together * columns // (block // warps)))
+    together, warps = 1, WALKED_WARPS
+    if columns <= WALKED_SHORT:
+        together = max(1, min(WALKED_BLOCK // columns, next_power_of_two(static_size(rows))))
+        warps = max(1, min(warps, together * columns * warps // WALKED_BLOCK))
+    elif columns <= HELD_ROW:
+        warps = min(4, columns // WALKED_SHORT)
     dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
     return Tiling(dimensions, warps, parts=parts, stages=WALKED_STAGES)
+
+
+def _element_loads(loop: Loop) -> int:
+    """How many operands have a value for each element of each row."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    loads = [i.index.vars for i in loop.body if isinstance(i, Load)]
+    return sum(bool(names & along) and bool(names & rows) for names in loads)
+
+
+def _along_rows(loop: Loop) -> tuple[bool, int]:
+    """Whether a row has several operands, and values that all rows share besides; and the bytes of
+    the widest of their elements."""
+    along = {axis.var for axis in loop.r}
+    loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    elements = _element_loads(loop)
+    return 2 <= elements < len(loads), max((i.dtype.itemsize for i in loads), default=1)
 
 
 def _reads_halves(loop: Loop, most: int | None = None) -> bool:
