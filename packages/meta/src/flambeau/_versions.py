@@ -6,12 +6,15 @@ Invariant: the ranges here are those of this package's declared dependencies (a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from functools import lru_cache
+from importlib import util
+from pathlib import Path
 
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
-import flambeau_prims
 
 from flambeau.errors import IncompatibleSiblings
 
@@ -29,22 +32,45 @@ def installed() -> dict[str, str]:
     """The version of each sibling, by distribution name."""
     return {
         "flambeau-capture": flambeau_capture.__version__,
-        "flambeau-prims": flambeau_prims.__version__,
+        "flambeau-prims": _of_prims()[0],
         "flambeau-aot": flambeau_aot.__version__,
         "flambeau-inductor": flambeau_inductor.__version__,
     }
 
 
-def misfits(versions: Mapping[str, str], dialect: int) -> list[str]:
+def dialect() -> int:
+    """The dialect that the primitives are in."""
+    return _of_prims()[1]
+
+
+@lru_cache(maxsize=1)
+def _of_prims() -> tuple[str, int]:
+    """Version and dialect of the primitives, which a graph from disk does without: to load their
+    facts alone takes a hundredth of the time in which they are registered."""
+    spec = util.find_spec("flambeau_prims")
+    if "flambeau_prims" not in sys.modules and spec is not None and spec.origin is not None:
+        place = Path(spec.origin).with_name("__about__.py")
+        about = util.spec_from_file_location("facts of flambeau_prims", place)
+        if about is not None and about.loader is not None and place.exists():
+            facts = util.module_from_spec(about)
+            about.loader.exec_module(facts)
+            if hasattr(facts, "DIALECT"):
+                return str(facts.__version__), int(facts.DIALECT)
+    import flambeau_prims  # it is there already, or of a version that has no such facts
+
+    return flambeau_prims.__version__, flambeau_prims.DIALECT
+
+
+def misfits(versions: Mapping[str, str], spoken: int) -> list[str]:
     """What does not fit, each as `name version (wants range)`."""
     found = [
         f"{name} {versions[name]} (wants {wanted})"
         for name, wanted in RANGES.items()
         if not _contains(wanted, versions[name])
     ]
-    if dialect not in DIALECTS:
+    if spoken not in DIALECTS:
         known = ", ".join(map(str, sorted(DIALECTS)))
-        found.append(f"prims dialect {dialect} (knows {known})")
+        found.append(f"prims dialect {spoken} (knows {known})")
     return found
 
 
@@ -63,7 +89,7 @@ def _contains(wanted: str, version: str) -> bool:
 
 def check() -> None:
     """Raise IncompatibleSiblings when a sibling is out of range or speaks another dialect."""
-    wrong = misfits(installed(), flambeau_prims.DIALECT)
+    wrong = misfits(installed(), dialect())
     if wrong:
         packages = " ".join(f"'{name}{wanted}'" for name, wanted in RANGES.items())
         raise IncompatibleSiblings(

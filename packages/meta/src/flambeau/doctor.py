@@ -16,7 +16,6 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Literal
 
-import flambeau_prims
 import torch
 from flambeau_inductor import CompilerNotFound
 from flambeau_inductor.cache import cache_folder, objection
@@ -64,7 +63,7 @@ def pytorch() -> Iterator[Finding]:
 
 def siblings() -> Iterator[Finding]:
     """The packages of Flambeau: whether they fit, and whether capture's native part is there."""
-    wrong = _versions.misfits(_versions.installed(), flambeau_prims.DIALECT)
+    wrong = _versions.misfits(_versions.installed(), _versions.dialect())
     if wrong:
         wanted = " ".join(f"'{name}{range_}'" for name, range_ in _versions.RANGES.items())
         yield Finding("error", "packages", "; ".join(wrong), f"run `pip install {wanted}`")

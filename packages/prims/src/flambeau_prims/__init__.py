@@ -1,8 +1,8 @@
 """Flambeau's primitive operations and the way from ATen to them."""
 
 from flambeau_prims import ops
-from flambeau_prims.__about__ import __version__
-from flambeau_prims._op import DIALECT, PRIMS, NotYetSymbolic, Prim, PrimError, prim_of
+from flambeau_prims.__about__ import DIALECT, __version__
+from flambeau_prims._op import PRIMS, NotYetSymbolic, Prim, PrimError, prim_of
 from flambeau_prims.dialect import DialectError, aten_leaves, verify
 from flambeau_prims.layout import TensorMeta
 from flambeau_prims.rewrite import lower

@@ -16,12 +16,10 @@ from typing import Any, TypeAlias
 
 import torch
 
-from flambeau_prims._torch_compat import OpOverload, parameters
+from flambeau_prims._torch_compat import OpOverload, parameters, register_fake
 from flambeau_prims.layout import Size, TensorMeta
 
 NAMESPACE = "flambeau_prims"
-DIALECT = 1
-"""Raised when the meaning of a primitive changes; part of every cache key downstream."""
 
 MetaResult: TypeAlias = TensorMeta | tuple[TensorMeta | None, ...]
 Rule: TypeAlias = Callable[..., MetaResult]
@@ -171,7 +169,7 @@ def define(
     _LIBRARY.define(schema)
     _LIBRARY.impl(name, eager, "CompositeExplicitAutograd")
     if fake is not None:
-        torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_LIBRARY)
+        register_fake(_LIBRARY, f"{NAMESPACE}::{name}", fake)
     else:
         _LIBRARY.impl(name, meta or _meta_kernel(rule), "Meta")
     # A primitive has no derivative of its own: what runs below sees the inputs as they are.

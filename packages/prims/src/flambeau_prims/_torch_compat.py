@@ -7,7 +7,7 @@ Tried on torch 2.13.0 (CPU) and 2.11.0 (CPU and CUDA 13).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,7 @@ __all__ = [
     "is_view_op",
     "make_fake",
     "parameters",
+    "register_fake",
     "result_count",
     "schema_text",
     "symbol_from",
@@ -203,3 +204,15 @@ def symbol_from(expression: Any, like: torch.SymInt) -> torch.SymInt | int:
 def is_settled(size: Any) -> bool:
     """Whether a size is a number, or a symbol that was pinned to one by a question asked of it."""
     return not isinstance(size, torch.SymInt) or bool(size.node.expr.is_number)
+
+
+def register_fake(library: torch.library.Library, name: str, rule: Callable[..., Any]) -> None:
+    """`torch.library.register_fake` without a search through all modules of the process for the
+    line that it is called from, which in a large program takes longer than the registration."""
+    registry = getattr(torch._library, "simple_registry", None)
+    if registry is None:
+        torch.library.register_fake(name, rule, lib=library)
+        return
+    entry = registry.singleton.find(name)
+    handle = entry.fake_impl.register(rule, "flambeau_prims", lib=library)
+    library._registration_handles.append(handle)

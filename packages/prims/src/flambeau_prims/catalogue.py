@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from flambeau_prims._op import DIALECT, PRIMS, Prim
+from flambeau_prims.__about__ import DIALECT
+from flambeau_prims._op import PRIMS, Prim
 from flambeau_prims.table import KEEPABLE, PHILOX_TABLE, decompositions
 from flambeau_prims.uses import prims_used, users
 

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import flambeau_aot
 import flambeau_capture
 import flambeau_inductor
-import flambeau_prims
 import torch
 from flambeau_aot import GraphInfo
 from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules
@@ -53,6 +52,8 @@ CLASS_OF_TAG: tuple[tuple[str, flambeau_aot.OpClass], ...] = (
 
 def classify(target: Any) -> flambeau_aot.OpClass | None:
     """The class of a primitive; None for anything else, which AOT then judges itself."""
+    import flambeau_prims  # a graph from disk does without the primitives
+
     prim = flambeau_prims.prim_of(target)
     if prim is None:
         return None
@@ -78,6 +79,8 @@ def aot_eager(request: Request) -> Backend:
 
 def aot_eager_prims(request: Request) -> Backend:
     """The same after decomposition into primitives: checks them without any code generation."""
+    import flambeau_prims  # as above
+
     return _through_aot(
         request, lambda tally, name: flambeau_aot.run_as_is, flambeau_prims.decompositions
     )
@@ -85,6 +88,8 @@ def aot_eager_prims(request: Request) -> Backend:
 
 def table_for(options: flambeau_inductor.Options) -> Mapping[Any, Any]:
     """The decompositions that kernels profit from, with the random numbers that were chosen."""
+    import flambeau_prims  # as above
+
     random: Literal["aten", "philox"] = "philox" if options.random == "philox" else "aten"
     rules = flambeau_prims.decompositions(random=random)
     return {op: rule for op, rule in rules.items() if op not in flambeau_inductor.KEPT_WHOLE}

@@ -13,7 +13,6 @@ from typing import Any
 
 import flambeau_aot
 import flambeau_inductor
-import flambeau_prims
 import torch
 from torch import fx
 
@@ -41,7 +40,7 @@ def stage_of(error: BaseException, default: str) -> str:
     """The stage that raised: told by the class of the error or of one of its causes."""
     seen: BaseException | None = error
     while seen is not None:
-        for kind, stage in STAGES:
+        for kind, stage in _stages():
             if isinstance(seen, kind):
                 return stage
         seen = seen.__cause__
@@ -53,13 +52,17 @@ class CompilerFailure(Exception):
 
 
 #: error classes by the stage that raises them; the first that fits counts
-STAGES: tuple[tuple[type[BaseException], str], ...] = (
-    (CompilerFailure, "inductor"),
-    (flambeau_inductor.CompilerNotFound, "inductor"),
-    (flambeau_prims.PrimError, "prims"),
-    (flambeau_prims.NotYetSymbolic, "prims"),
-    (flambeau_aot.AotError, "aot"),
-)
+def _stages() -> tuple[tuple[type[BaseException], str], ...]:
+    """Whose an error is, by its class."""
+    import flambeau_prims  # a graph from disk does without the primitives
+
+    return (
+        (CompilerFailure, "inductor"),
+        (flambeau_inductor.CompilerNotFound, "inductor"),
+        (flambeau_prims.PrimError, "prims"),
+        (flambeau_prims.NotYetSymbolic, "prims"),
+        (flambeau_aot.AotError, "aot"),
+    )
 
 
 def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau_prims._op import DIALECT
+from flambeau_prims.__about__ import DIALECT
 from flambeau_prims.conformance.check import Declaration, Outcome
 
 STATUSES = ("right", "wrong", "error", "declared")
