@@ -25,14 +25,16 @@ def only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
 
 def one_plus(loop: Loop, add: Point) -> Point | None:
     """erf or tanh where `add` is 1 + that in float32: the sum needs no more accuracy near zero
-    than it keeps, which makes it cheaper than the two apart."""
+    than it keeps, which makes it cheaper than the two apart. Not where the function is used besides,
+    and is there anyway."""
     if add.op != "add" or add.dtype != torch.float32:
         return None
     for left, right in (add.args, add.args[::-1]):
         function, constant = loop.body[left], loop.body[right]
         if isinstance(constant, Const) and constant.value == 1.0:
             if isinstance(function, Point) and function.op in ("erf", "tanh"):
-                return function
+                used = sum(left in operands(instr) for instr in loop.body)
+                return function if used == 1 else None
     return None
 
 
