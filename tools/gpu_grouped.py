@@ -41,7 +41,8 @@ ROUNDS = 9
 @dataclass
 class Row:
     """Microseconds of the library and of the best tile for groups of equal size; `fused_share` is
-    that with what a gate does behind it. `uneven` are the library, a loop over the groups and the
+    that with what a gate does behind it; `first` and `fused_first` are of the tile that the model of
+    the machine prefers. `uneven` are the library, a loop over the groups and the
     compiled program for groups of which some are empty and some twice as large."""
 
     case: tuple[str, int, int, int, int]
@@ -51,6 +52,7 @@ class Row:
     share: float
     first: float
     fused_share: float
+    fused_first: float
     uneven: tuple[float, float, float]
     error: float
     failed: dict[str, str]
@@ -143,7 +145,8 @@ def measure(case: tuple[str, int, int, int, int]) -> Row:
     library = plain.seconds[LIBRARY]
     return Row(
         case, library * 1e6, seconds * 1e6, tile, library / seconds, library / first(plain),
-        fused.seconds[LIBRARY] / together, times(runs), off, dict(plain.failed),
+        fused.seconds[LIBRARY] / together, fused.seconds[LIBRARY] / first(fused), times(runs),
+        off, dict(plain.failed),
     )  # fmt: skip
 
 
@@ -173,7 +176,8 @@ def main() -> int:
         print(
             f"{' '.join(map(str, case)):28s} library {row.library:5.0f} us, template"
             f" {row.template:5.0f} us = {row.share:.0%} ({row.tile}; {row.first:.0%} with the"
-            f" model's first), with silu {row.fused_share:.0%} of library and loop; uneven:"
+            f" model's first), with silu {row.fused_share:.0%} of library and loop"
+            f" ({row.fused_first:.0%}); uneven:"
             f" library, loop, compiled {' '.join(f'{us:.0f}' for us in row.uneven)} us,"
             f" error {row.error:.1e}"
             + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),

@@ -66,28 +66,39 @@ def linear_and_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
     return F.gelu(F.linear(x, w, b))
 
 
-def test_a_product_that_is_not_far_longer_than_what_follows_is_one_kernel_with_it() -> None:
-    program = program_of(linear_and_gelu, (2048, 384), (1536, 384), (1536,))
-    assert len(calls(program)) == 1
-    made = select_by_model(program)
-    assert not calls(made.program) and list(made.kernels) and len(made.chosen) == 1
-    (kernel,) = made.kernels.values()
-    assert kernel.descriptors and "tl.dot" in kernel.source
-    sound(made.program)
+def test_products_stay_with_the_library_with_what_follows_and_without() -> None:
+    fused = program_of(linear_and_gelu, (2048, 384), (1536, 384), (1536,))
+    plain = program_of(lambda a, b: a @ b, (2048, 384), (384, 1536))
+    assert select_by_model(fused).program == fused and select_by_model(plain).program == plain
 
 
 @pytest.mark.parametrize(
-    "sizes", [(8192, 8192, 8192), (2048, 381, 1536)], ids=["long", "no descriptors"]
+    "side, batch, taken", [(32, 4096, True), (96, 4096, False), (32, 8, False)]
 )
-def test_other_products_stay_with_the_library(sizes: tuple[int, int, int]) -> None:
-    rows, inner, columns = sizes
-    program = program_of(linear_and_gelu, (rows, inner), (columns, inner), (columns,))
-    assert select_by_model(program).program == program
+def test_batches_of_small_products_are_the_template_s(side: int, batch: int, taken: bool) -> None:
+    program = program_of(lambda a, b: a @ b, (batch, side, side), (batch, side, side))
+    made = select_by_model(program)
+    assert len(calls(made.program)) == (not taken) and len(made.kernels) == taken
+    sound(made.program)
 
 
-def test_a_product_that_no_loop_reads_alone_stays_with_the_library() -> None:
-    program = program_of(lambda a, b: a @ b, (2048, 384), (384, 1536))
-    assert select_by_model(program).program == program
+def experts(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> Any:
+    return torch._grouped_mm(x, w.mT, offs=ends)
+
+
+def gated(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> Any:
+    return F.silu(experts(x, w, ends))
+
+
+@pytest.mark.parametrize(
+    "fn, rows, taken", [(gated, 8192, True), (experts, 8192, False), (experts, 128, True)]
+)
+def test_experts_with_what_follows_or_with_few_tokens(fn: Any, rows: int, taken: bool) -> None:
+    program = program_of(fn, (rows, 512), (4, 1024, 512), ends=4)
+    made = select_by_model(program)
+    assert len(calls(made.program)) == (not taken)
+    assert [bool(k.descriptors) for k in made.kernels.values()] == [rows > 128] * taken
+    sound(made.program)
 
 
 @pytest.mark.parametrize("channels, taken", [(96, True), (40, False)])

@@ -7,8 +7,9 @@ like the one it was measured on, and only where the work outweighs the compile.
 Attention in half precision: the library's kernel for operands with a bias takes two to three times
 as long as the template, its other one (FlashAttention 2) half as long again, forth and back;
 cuDNN's is faster and stays. Convolutions over images of a few channels take the library two to
-four times as long. Depthwise convolutions, and products that are not far longer than what follows
-them, are faster with that in the same kernel, which is then not compiled apart.
+four times as long; depthwise ones, and grouped products, longer than the template with what follows
+in the same kernel. Other products stay: with what follows fused they are faster one by one, but no
+model gained from it what compiling them costs (175 us of kernels against 178, 775 against 777).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from flambeau_inductor.ir.program import Extern, Program
 from flambeau_inductor.templates.attention import Attention
 from flambeau_inductor.templates.depthwise import tiles_for
 from flambeau_inductor.templates.described import operands_of
-from flambeau_inductor.templates.product import Product, Window
+from flambeau_inductor.templates.groups import tiles_for as tiles_of_groups
+from flambeau_inductor.templates.product import Groups, Product, Window
 from flambeau_inductor.templates.products import Found
-from flambeau_inductor.templates.tiles import MEMORY_BYTES, Tile, candidates, seconds
+from flambeau_inductor.templates.tiles import Tile, candidates
 
 SLOWER = frozenset(
     {
@@ -44,28 +46,46 @@ LEAST_COLUMNS = 64
 """Operations and results of convolutions over images of a few channels."""
 NARROW = Tile(128, 64, 64, 4, 4)
 """Of those with the fewest results: it was measured to be better than the model's."""
-
-
 LEAST_DEPTHWISE = 1 << 20
 """Results of a depthwise convolution."""
 MOST_PADDING = 1.125
 """Channels that its blocks span, by those that there are."""
-LAUNCH = 2e-6
-"""Seconds from one kernel's end to the next one's full speed."""
-LEAST_GAIN = 0.1
-"""What a product has to be faster by with what follows in the same kernel, by the model."""
+FEW_ROWS = 64
+"""Of a group on average, for which the library's tiles are far too tall."""
+SMALL_SIDE, LEAST_BATCH = 64, 512
+"""Of batches of small products, of which the library has one after the other in a program."""
 
 
 def tile_of(found: Found) -> Tile | None:
     """With which tile a product is computed where nothing is measured; None: by the library."""
     product = found.product
-    if product.dtype not in HALF or product.groups is not None:
+    if product.dtype not in HALF:
         return None
+    if product.groups is not None:
+        return _grouped(product, product.groups, fused=found.reader is not None)
     if product.window is None:
-        return None if found.reader is None else _fused(product)
+        return _small(product)
     if product.window.depthwise:
         return None if found.reader is None else _depthwise(product)
     return None if product.window.whole_points else _few_channels(product, product.window)
+
+
+def _grouped(product: Product, groups: Groups, fused: bool) -> Tile | None:
+    """With what follows, or of few rows: the library is as fast as the template for many."""
+    few = groups.along == "rows" and product.sizes[1] <= FEW_ROWS * groups.count
+    if not fused and not few:
+        return None
+    some = tiles_of_groups(product, described=True)
+    return next((t for t in some if not t.described or operands_of(product, t)), None)
+
+
+def _small(product: Product) -> Tile | None:
+    batch, rows, columns, inner = product.sizes
+    if batch < LEAST_BATCH or max(rows, columns, inner) > SMALL_SIDE:
+        return None
+    item = product.dtype.itemsize
+    some = candidates(rows, columns, inner, batch, item, parts=False, described=True)
+    return next((t for t in some if not t.described or operands_of(product, t)), None)
 
 
 def _few_channels(product: Product, window: Window) -> Tile | None:
@@ -86,21 +106,6 @@ def _depthwise(product: Product) -> Tile | None:
     padded = -(-columns // tile.columns) * tile.columns
     fits = padded <= MOST_PADDING * columns and rows * columns >= LEAST_DEPTHWISE
     return tile if fits else None
-
-
-def _fused(product: Product) -> Tile | None:
-    """The product is as long as the library's, which has no more than a few percent on it: what is
-    left out is a launch, and writing and reading the product; half of that, for what follows is
-    not computed while the tensor units multiply."""
-    batch, rows, columns, inner = product.sizes
-    item = product.dtype.itemsize
-    some = candidates(rows, columns, inner, batch, item, parts=False, described=True)
-    tile = next((t for t in some if not t.described or operands_of(product, t)), None)
-    if tile is None or (rows >= LEAST_COLUMNS and not tile.described):
-        return None
-    saved = LAUNCH + batch * rows * columns * item / MEMORY_BYTES
-    taken = seconds(tile, rows, columns, inner, batch, item)
-    return tile if saved >= LEAST_GAIN * taken else None
 
 
 def better(program: Program, call: int, attention: Attention) -> bool:

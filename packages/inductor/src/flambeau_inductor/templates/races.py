@@ -57,6 +57,8 @@ def tiles_of(found: Found, described: bool) -> list[Tile]:
     runs = product.window.runs if product.window is not None else 0
     item = product.dtype.itemsize
     first = known.tile_of(found)
+    if first is not None and first.described and not described:
+        first = None
     some = candidates(m, n, k, batch, item, described=described, runs=runs)
     if product.groups is not None:
         some = groups.tiles_for(product, described)

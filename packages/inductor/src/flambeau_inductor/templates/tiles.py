@@ -16,6 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 MULTIPROCESSORS = 132
+SHORT = 64
+"""Of an inner dimension, for which the usual steps are too long."""
 SHARED_BYTES = 220 * 1024
 TENSOR_FLOPS = 5.8e12
 """Of one multiprocessor a second, in half precision with the largest tiles."""
@@ -79,6 +81,16 @@ SHAPES: tuple[tuple[int, int, int, int, int], ...] = (
     (16, 32, 256, 4, 3),
 )
 
+SMALL: tuple[tuple[int, int, int, int, int], ...] = (
+    (64, 64, 32, 4, 3),
+    (32, 32, 32, 2, 3),
+    (32, 32, 64, 2, 3),
+    (16, 16, 32, 1, 3),
+)
+"""Of batches, and of products that are shorter than the steps of others."""
+SMALL_DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = ((64, 64, 64, 4, 3, 0),)
+"""Of products of one such step."""
+
 DESCRIBED: tuple[tuple[int, int, int, int, int, int], ...] = (
     (128, 256, 64, 8, 3, 1),
     (128, 128, 64, 4, 3, 2),
@@ -130,10 +142,12 @@ def candidates(
         first = _best(WINDOWS, described, (m, n, k, batch), itemsize, parts, runs)
         again = [replace(tile, described=False) for tile in first[: most // 3] if described]
         return (*first[: most - len(again)], *again)
-    plain = [(*shape, 0) for shape in SHAPES]
+    small = SMALL if batch > 1 or k < SHORT else ()
+    plain = [(*shape, 0) for shape in (*SHAPES, *small)]
     if not described:
         return _best(plain, False, (m, n, k, batch), itemsize, parts)[:most]
-    first = _best(DESCRIBED, True, (m, n, k, batch), itemsize, parts)[:most]
+    shapes = (*DESCRIBED, *SMALL_DESCRIBED) if k <= SHORT else DESCRIBED
+    first = _best(shapes, True, (m, n, k, batch), itemsize, parts)[:most]
     return (*first, *_best(plain, False, (m, n, k, batch), itemsize, parts)[: most // 2])
 
 
@@ -182,7 +196,8 @@ def seconds(tile: Tile, m: int, n: int, k: int, batch: int, itemsize: int, runs:
     moving = (tile.rows + tile.columns) * inner * itemsize / CACHE_BYTES
     each = max(arithmetic, moving)
     held = (tile.rows + tile.columns) * tile.depth * itemsize * tile.stages
-    if 2 * held > SHARED_BYTES:  # the only program there: while it stores, nothing is multiplied
+    if tile.described and 2 * held > SHARED_BYTES:
+        # the only program there: while it stores, nothing is multiplied
         each += area * itemsize * MULTIPROCESSORS / MEMORY_BYTES
     whole = START + waves * each if tile.resident else waves * (START + each)
     # parts are written in float32 and read again
