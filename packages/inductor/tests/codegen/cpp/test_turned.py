@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flambeau_inductor.codegen.cpp import traffic
 from flambeau_inductor.codegen.cpp.kernel import emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.indexing import Var
@@ -25,6 +26,36 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
     rows, columns = shape
     loop = loops.transpose_add(rows, columns)
     given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
+    want = given | {"out": run.poisoned(rows * columns)}
+    got = given | {"out": run.poisoned(rows * columns)}
+    run_loop(loop, want)
+    run.run_loop(loop, got, tmp_path, width)
+    assert torch.equal(got["out"], want["out"])
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (64, 256), (65, 129), (200, 520)])
+@pytest.mark.parametrize("width", [16, 32, 64])
+def test_tiles_of_large_arrays(
+    shape: tuple[int, int], width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "FETCHED", 1)
+    rows, columns = shape
+    x0, x1 = Var("x0"), Var("x1")
+    body: list[Instr] = [
+        Load("in0", x1 * rows + x0, F32),
+        Load("in1", x0 * columns + x1, F32),
+        Load("row", x0, F32),
+        Load("column", x1, F32),
+        Point("sub", (0, 1), F32),
+        Point("mul", (2, 3), F32),
+        Point("add", (4, 5), F32),
+        Store("out", x0 * columns + x1, 6),
+    ]
+    loop = loops.loop("tiles", shape, (), body)
+    text = emit_kernel(plan(loop, width), lambda name: F32).body
+    assert "x1_b" in text and "__builtin_prefetch" in text
+    given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
+    given |= {"row": torch.randn(rows), "column": torch.randn(columns)}
     want = given | {"out": run.poisoned(rows * columns)}
     got = given | {"out": run.poisoned(rows * columns)}
     run_loop(loop, want)
@@ -82,11 +113,18 @@ def images(channels: int, high: int, wide: int) -> Loop:
     return loops.loop("images", (3, high, wide, channels), (), body)
 
 
-@pytest.mark.parametrize("sizes", [(32, 16, 16), (19, 7, 23), (48, 3, 70)])
-def test_images(sizes: tuple[int, int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("sizes", [(32, 16, 16), (19, 7, 23), (48, 3, 70), (130, 2, 66)])
+@pytest.mark.parametrize("large", [False, True])
+def test_images(
+    sizes: tuple[int, int, int], large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(traffic, "FETCHED", 1)
     channels, high, wide = sizes
     count = 3 * channels * high * wide
     loop = images(channels, high, wide)
+    text = emit_kernel(plan(loop, run.vector_bytes()), lambda name: F32).body
+    assert ("x3_b" in text) == large
     given = {name: torch.randn(count) for name in ("in0", "in1", "in2")}
     want, got = ({k: t.clone() for k, t in given.items()} for _ in range(2))
     want["out"], got["out"] = run.poisoned(count), run.poisoned(count)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
 
 from flambeau_inductor.codegen.cpp.behind import Behind, behind
-from flambeau_inductor.codegen.cpp.columns import SHORT_BODY
 from flambeau_inductor.codegen.cpp.dtypes import held
-from flambeau_inductor.codegen.cpp.lanes import lane_step
 from flambeau_inductor.codegen.cpp.passes import emit_pass, emit_tile
 from flambeau_inductor.codegen.cpp.plan import (
     THREAD_WORK,
@@ -26,17 +25,14 @@ from flambeau_inductor.codegen.cpp.plan import (
     shared_axis,
 )
 from flambeau_inductor.codegen.cpp.text import Text
-from flambeau_inductor.codegen.cpp.traffic import fetched_squares
+from flambeau_inductor.codegen.cpp.turning import emit_squares, emit_turned_tile, tile_of
 from flambeau_inductor.codegen.cpp.values import Values
-from flambeau_inductor.ir.loops import Load, Part, Reduce, Store, ValueId
+from flambeau_inductor.ir.loops import Part, Reduce, Store
 
 # collapse outer loops until threads have this many pieces to share
 PIECES = 64
 # points of the other axis that a transposing kernel handles at a time
 BLOCK = 64
-# lanes of the vectors whose squares are turned in registers, and what they may hold
-SQUARES = (4, 8, 16)
-TURNED = (torch.float32, torch.bfloat16, torch.float16)
 # least number of points of an axis that a thread takes as its part
 PART = 64
 # around kernels longer than this other Python threads may run
@@ -153,16 +149,17 @@ class _Nest:
         if self.blocked is not None:
             self.order.append(self.blocked)
         self.block = plan.form.block or BLOCK
+        self.tile = tile_of(plan, values, self.blocked, self.block)
         self.depth_of = {var: d for d, var in enumerate(self.order)}
         self.collapsed = self._collapse()
 
     def _steps(self, var: str) -> int:
         size = self.plan.sizes[var]
-        return (
-            -(-size // (self.plan.width * columns_at_once(self.plan)))
-            if (var == self.plan.vector)
-            else size
-        )
+        if var != self.plan.vector:
+            return size
+        if self.tile is not None:
+            return -(-size // self.tile.columns)
+        return -(-size // (self.plan.width * columns_at_once(self.plan)))
 
     def _collapse(self) -> int:
         axes = len(self.plan.loop.x)
@@ -227,10 +224,10 @@ class _Nest:
         size = self.plan.bound(var)
         if var == self.blocked:
             if depth == self.depth_of[var]:
-                inside = f"{var} < {size} && {var} < {var}_b + {self.block}"
-                if turned := self._turned(var):
-                    self._squares(depth, inside, size, turned)
+                after = partial(self._after, depth)
+                if emit_squares(self.plan, self.text, self.values, var, self.block, after):
                     return
+                inside = f"{var} < {size} && {var} < {var}_b + {self.block}"
                 head = f"for (long {var} = {var}_b; {inside}; ++{var})"
             else:
                 head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {self.block})"
@@ -246,6 +243,10 @@ class _Nest:
         if self.by_rows and depth == 0:
             begin, size = "row_b", "row_e"
         vector = var == self.plan.vector
+        if vector and self.tile is not None and self.blocked is not None:
+            point = partial(self._tile_point, depth)
+            emit_turned_tile(self.plan, self.text, self.values, self.blocked, self.tile, point)
+            return
         if vector and (tile := columns_at_once(self.plan)) > 1:
             self._column_tiles(depth, size, tile)
             return
@@ -254,39 +255,11 @@ class _Nest:
             exact = self.plan.exact(var)
             self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))
 
-    def _turned(self, var: str) -> list[ValueId]:
-        """Loads of numbers that lie apart for the lanes, but side by side along `var`."""
-        plan, found = self.plan, []
-        stored = {i.buffer for i in plan.loop.body if isinstance(i, Store)}
-        for position, instr in enumerate(plan.loop.body):
-            if not isinstance(instr, Load) or instr.mask is not None or instr.buffer in stored:
-                continue
-            if not plan.is_vector(position) or lane_step(instr.index, var, plan.width) != 1:
-                continue
-            exact = isinstance(self.values.step(instr.index), int)
-            if exact and self.values.dtype_of(instr.buffer) in TURNED:
-                found.append(position)
-        return found if plan.width in SQUARES else []
-
-    def _squares(self, depth: int, inside: str, size: str, turned: list[ValueId]) -> None:
-        """The blocked axis by as many points as there are lanes, which are turned at once."""
-        var, width = self.order[depth], self.plan.width
-        inside = inside.replace(f"{var} ", f"{var}_t ")
-        head = f"for (long {var}_t = {var}_b; {inside}; {var}_t += {width})"
-        with self.text.block(head):
-            rest, exact = f"{size} - {var}_t", self.plan.exact(var)
-            whole = exact is not None and exact % width == 0 and self.block % width == 0
-            count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
-            self.text(f"const long count = {count};")
-            for value in turned:
-                self.values.turn(value, var)
-            if loads := fetched_squares(self.plan, self.values.dtype_of, var):
-                self.values.fetch_squares(var, loads)
-            if whole and len(self.plan.loop.body) <= SHORT_BODY:
-                self.text(f"#pragma GCC unroll {width}")
-            with self.text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
-                self._after(depth)
-        self.values.turned.clear()
+    def _tile_point(self, depth: int) -> None:
+        """What is done for lanes of the axis at `depth` and a point of the blocked one inside."""
+        if depth >= self.collapsed - 1:
+            self._rows_at(depth)
+        self._after(depth + 1)
 
     def _parts(self, var: str, size: str) -> None:
         """The parts of a shared axis, each a multiple of the width long."""

@@ -42,9 +42,6 @@ FETCHED = 4 << 20
 DOWN = 8
 """Rows between the one that columns are at and the one that is fetched for them."""
 
-SQUARES_AHEAD = 2
-"""Squares between the one that is turned and the one that is fetched."""
-
 DtypeOf = Callable[[str], torch.dtype]
 
 

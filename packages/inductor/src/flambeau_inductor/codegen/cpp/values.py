@@ -18,7 +18,7 @@ from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.text import Text
-from flambeau_inductor.codegen.cpp.traffic import SQUARES_AHEAD, Ahead, streamed
+from flambeau_inductor.codegen.cpp.traffic import Ahead, streamed
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
 from flambeau_inductor.ir.loops import (
     RANDOM,
@@ -246,6 +246,20 @@ class Values:
 
     def turn(self, value: ValueId, var: str) -> None:
         """Read a load's numbers for the points of `var` from `{var}_t` on, a vector for each."""
+        self.text(f"alignas(64) f32 q{value}[{self.width * self.width}];")
+        self._turn(value, var, f"q{value}", self.width)
+        self.turned[value] = f"q{value} + {self.width} * ({var} - {var}_t)"
+
+    def turn_tile(self, value: ValueId, var: str, columns: int) -> None:
+        """The same into a square of the tile q, whose rows hold `columns` lanes and which begins at
+        `{var}_b` and, for the lanes, likewise."""
+        lanes = self.plan.vector
+        into = f"q{value} + {columns} * ({var}_t - {var}_b) + ({lanes} - {lanes}_b)"
+        self._turn(value, var, into, columns)
+        into = f"q{value} + {columns} * ({var} - {var}_b) + ({lanes} - {lanes}_b)"
+        self.turned[value] = into
+
+    def _turn(self, value: ValueId, var: str, into: str, apart: int) -> None:
         instr = self.plan.loop.body[value]
         if not isinstance(instr, Load):
             raise CppUnsupported(f"{type(instr).__name__} reads no memory")
@@ -253,9 +267,7 @@ class Values:
         ranges = {**self.plan.ranges, f"{var}_t": self.plan.ranges[var]}
         first = to_c(instr.index.substitute({var: Var(f"{var}_t")}), ranges)
         where = f"{self.pointer(instr.buffer)} + {first}, {self.step(instr.index)}"
-        self.text(f"alignas(64) f32 q{value}[{self.width * self.width}];")
-        self.text(f"turn{self.width}({where}, q{value}, count, n);")
-        self.turned[value] = f"q{value} + {self.width} * ({var} - {var}_t)"
+        self.text(f"turn{self.width}({where}, {into}, {apart}, count, n);")
 
     def _by_lanes(self, value: ValueId, each: str, other: str, mask: str | None) -> None:
         lane = held(self.dtype(value)).value
@@ -330,28 +342,18 @@ class Values:
 
     def fetch(self, ahead: Ahead) -> None:
         """Bring into a cache what the same lanes of a row to come will read."""
-        for value in ahead.loads:
+        self.fetch_at(ahead.loads, {ahead.axis: Var(ahead.axis) + ahead.rows}, ahead.near)
+
+    def fetch_at(
+        self, loads: Sequence[ValueId], moved: dict[str, Expr], near: bool = False
+    ) -> None:
+        """Bring into the second cache, or the first, what loads read where some variables are
+        others."""
+        for value in loads:
             instr = self.plan.loop.body[value]
             if not isinstance(instr, Load):
                 raise CppUnsupported(f"{type(instr).__name__} reads no memory")
-            self._fetch(instr, {ahead.axis: Var(ahead.axis) + ahead.rows}, ahead.near)
-
-    def fetch_squares(self, var: str, loads: Sequence[ValueId]) -> None:
-        """Bring into a cache the squares that the lanes come to later, for points of `var` from
-        `{var}_t` on: of what is turned and of what is not, a vector for each `k`."""
-        lanes = self.plan.vector
-        if lanes is None:
-            raise CppUnsupported("squares are turned for lanes")
-        self.text(f"#pragma GCC unroll {self.width}")
-        with self.text.block(f"for (long k = 0; k < {self.width}; ++k)"):
-            for value in loads:
-                instr = self.plan.loop.body[value]
-                if not isinstance(instr, Load):
-                    raise CppUnsupported(f"{type(instr).__name__} reads no memory")
-                turned = value in self.turned
-                later, point = Var(lanes) + SQUARES_AHEAD * self.width, Var(f"{var}_t")
-                moved = {lanes: later + Var("k"), var: point} if turned else {}
-                self._fetch(instr, moved or {lanes: later, var: point + Var("k")}, near=False)
+            self._fetch(instr, moved, near)
 
     def _fetch(self, instr: Load, moved: dict[str, Expr], near: bool) -> None:
         """Ask for the line that a load would read with some variables changed."""
