@@ -37,6 +37,8 @@ CASES: tuple[Case, ...] = (
     (32, 96, 56, DEPTHWISE, 7, 1, 3, 1), (32, 384, 14, DEPTHWISE, 7, 1, 3, 1),
     (32, 40, 56, DEPTHWISE, 7, 1, 3, 1), (32, 96, 112, DEPTHWISE, 3, 2, 1, 1),
     (32, 144, 56, DEPTHWISE, 5, 2, 2, 1), (32, 672, 14, DEPTHWISE, 5, 1, 2, 1),
+    # few results: first layers of both; small images
+    (32, 3, 224, 32, 3, 2, 1, 1), (8, 3, 224, 16, 3, 2, 1, 1), (32, 960, 7, DEPTHWISE, 5, 1, 2, 1),
 )  # fmt: skip
 
 

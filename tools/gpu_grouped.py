@@ -41,9 +41,10 @@ ROUNDS = 9
 @dataclass
 class Row:
     """Microseconds of the library and of the best tile for groups of equal size; `fused_share` is
-    that with what a gate does behind it; `first` and `fused_first` are of the tile that the model of
-    the machine prefers. `uneven` are the library, a loop over the groups and the
-    compiled program for groups of which some are empty and some twice as large."""
+    that with what a gate does behind it; `first` and `fused_first` are of the tile that the model
+    of the machine prefers. `uneven` are the library, a loop over the groups and the compiled
+    program for groups of which some are empty and some twice as large.
+    """
 
     case: tuple[str, int, int, int, int]
     library: float

@@ -11,6 +11,7 @@ both along the inner dimension (gradients of such weights). Two batches are an o
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -56,7 +57,8 @@ def grouped_of(step: Extern, layouts: Mapping[str, Layout]) -> Product | None:
 
 
 def tiles_for(product: Product, described: bool, most: int = 6) -> tuple[Tile, ...]:
-    """The tiles that the model prefers for groups of equal size, without programs that stay."""
+    """The tiles that the model prefers for groups of equal size, without programs that stay: how
+    many tiles there are is not known when they begin."""
     groups = product.groups
     assert groups is not None
     rows, columns, inner = (
@@ -70,7 +72,9 @@ def tiles_for(product: Product, described: bool, most: int = 6) -> tuple[Tile, .
     some = [tile for tile in found if not tile.resident][:most]
     if groups.along == "rows":  # of tiles that the model holds for equal, the taller were faster
         some.sort(key=lambda t: (seconds(t, rows, columns, inner, groups.count, item), -t.rows))
-    return tuple(some)
+    # two beside each other on a multiprocessor: one stores while the other multiplies
+    pairs = (replace(tile, resident=0) for tile in found if tile.resident > 1)
+    return (*some, *pairs)
 
 
 def tiles_down(product: Product, tile: Tile) -> int:
