@@ -34,6 +34,7 @@ from flambeau_inductor.runtime.compiled import CompiledGraph
 from flambeau_inductor.runtime.load import load_wrapper
 from flambeau_inductor.runtime.report import Fallback, Report
 from flambeau_inductor.schedule import Merge, schedule_with_reasons
+from flambeau_inductor.schedule.inside import look_inside
 from flambeau_inductor.wrapper import generate as generate_wrapper
 
 DEFAULT = Options()
@@ -110,6 +111,8 @@ def _schedule(work: Compilation) -> None:
     left = None if fuel is None else fuel - len(absorbed)
     made = schedule_with_reasons(work.tensors, work.options.limits, work.name, left)
     work.program, work.refusals, work.merges = made.program, made.refusals, absorbed + made.merges
+    if work.options.kernels in ("auto", "cpp") and work.options.fuel.kernels is None:
+        work.program = look_inside(work.program)
 
 
 def _verify(work: Compilation) -> None:

@@ -142,7 +142,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The program fails with `message` if the bool `arg` is false at some point (on a GPU only).
+    """The program fails with `message` if the bool `arg` is false at some point.
+
+    A GPU's kernel ends there; one of a CPU leaves the point out, and says so when it is done.
 
     What reads memory through a value that is checked comes later in the body.
     """

@@ -135,7 +135,8 @@ class CheckIndex:
     Valid are `0 <= i < size`, and `-size <= i < 0` too with `wrap`. `error` names the exception
     (`IndexError`, `RuntimeError`: what eager raises for that operator); `{index}` in `message`
     stands for the first offender, `{size}` for the size. It runs before the loop that reads through
-    the index, so that no kernel ever reads or writes out of bounds.
+    the index, so that no kernel ever reads or writes out of bounds. With `after` it follows a loop
+    that has looked itself, and names the offender that the loop has met.
     """
 
     ref: Ref
@@ -143,6 +144,7 @@ class CheckIndex:
     wrap: bool
     error: str
     message: str
+    after: bool = False
 
 
 @dataclass(frozen=True, slots=True)

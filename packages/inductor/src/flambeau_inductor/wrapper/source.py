@@ -14,6 +14,7 @@ from typing import Any
 from flambeau_inductor._torch_compat import out_names, overload_of, returns_sequence
 from flambeau_inductor.indexing import hint, is_open, same_sizes
 from flambeau_inductor.ir.drawn import Drawn
+from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -245,7 +246,9 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
     else:
         given += launch.buffers
     given += launch.sizes
-    p(f"{launch.kernel}({', '.join(given)})")
+    called = f"{launch.kernel}({', '.join(given)})"
+    looks = any(isinstance(instr, Check) for instr in step.loop.body) and not launch.queued
+    p(f"outside = {called}" if looks else called)
     if p.dying:
         p("del " + ", ".join(p.dying))
         p.dying.clear()
@@ -370,7 +373,8 @@ def _result(p: _Printer, name: str | None, value: str) -> None:
 def _check(p: _Printer, step: CheckIndex) -> None:
     low = -step.size if step.wrap else 0
     p(
-        f"check_index({names.reference(step.ref)}, {names.size(low)}, {names.size(step.size)}, "
+        ("if outside: " if step.after else "")
+        + f"check_index({names.reference(step.ref)}, {names.size(low)}, {names.size(step.size)}, "
         f"{step.error!r}, {step.message!r})"
     )
 

@@ -35,6 +35,8 @@ PIECES = 64
 BLOCK = 64
 # least number of points of an axis that a thread takes as its part
 PART = 64
+# elements at a time that are looked at and written where their positions say
+UNROLLED = 4
 # around kernels longer than this other Python threads may run
 RELEASE_WORK = 1 << 20
 
@@ -72,10 +74,10 @@ def emit_kernel(
     body = _Nest(plan, text, values, threads, by_rows=how is not None)
     with text.block(""):
         if plan.errors:
-            text("int error = 0;")
+            text("int error = 0, outside = 0;")
         body.emit()
         if plan.errors:
-            text("*flag |= error;")
+            text("*flag |= error | outside << 1;")
     rows = ""
     if how is not None:
         rows, text = str(text), Text()
@@ -251,6 +253,8 @@ class _Nest:
             self._column_tiles(depth, size, tile)
             return
         step = f"{var} += {self.plan.width}" if vector else f"++{var}"
+        if self.plan.looks and self.collapsed <= depth == len(self.order) - 1:
+            self.text(f"#pragma GCC unroll {UNROLLED}")  # a jump less for each element
         with self.text.block(f"for (long {var} = {begin}; {var} < {size}; {step})"):
             exact = self.plan.exact(var)
             self.values.in_lanes(var if vector else None, size, exact, lambda: self._after(depth))

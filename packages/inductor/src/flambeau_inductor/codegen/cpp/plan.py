@@ -23,6 +23,7 @@ from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, symbols_in, 
 from flambeau_inductor.ir.loops import (
     RANDOM,
     Axis,
+    Check,
     IndexValue,
     Instr,
     Load,
@@ -115,6 +116,11 @@ class Plan:
         return to_c(self.size(var), {})
 
     @property
+    def looks(self) -> bool:
+        """Whether it looks at positions as it goes."""
+        return any(isinstance(instr, Check) for instr in self.loop.body)
+
+    @property
     def open(self) -> bool:
         """Whether some axis has an open size."""
         return is_open(a.size for a in self.axes)
@@ -144,7 +150,8 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> Plan:
     sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
     deps, level = _dependences(loop)
     errors = any(
-        isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]]))
+        isinstance(i, Check)
+        or (isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]])))
         for i in loop.body
     )
     private = _private(loop, sizes)

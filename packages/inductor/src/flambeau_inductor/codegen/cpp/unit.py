@@ -188,7 +188,7 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
         lines.append("  PyEval_RestoreThread(state);")
     if kernel.errors:
         lines.append(
-            '  if (flag) { PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); '
+            '  if (flag & 1) { PyErr_SetString(PyExc_RuntimeError, "ZeroDivisionError"); '
             "return nullptr; }"
         )
     checks = (
@@ -207,7 +207,7 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
         f"static PyObject* call{number}(PyObject*, PyObject* const* arg, long count) {{\n"
         + checks
         + "\n".join(lines)
-        + "\n  return PyLong_FromLong(0);\n}\n"
+        + f"\n  return PyLong_FromLong({'flag >> 1' if kernel.errors else '0'});\n}}\n"
     )
 
 

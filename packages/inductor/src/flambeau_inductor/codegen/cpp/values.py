@@ -22,6 +22,7 @@ from flambeau_inductor.codegen.cpp.traffic import Ahead, streamed
 from flambeau_inductor.indexing import Expr, Var, bounds, to_c
 from flambeau_inductor.ir.loops import (
     RANDOM,
+    Check,
     Const,
     IndexValue,
     Load,
@@ -143,8 +144,25 @@ class Values:
                 kinds = [self.dtype(a) for a in args]
                 operands = [self.operand(a, vector) for a in args]
                 self._declare(value, point(op, kinds, dtype, operands, self.constant(vector)))
+            case Check(arg=arg):
+                self._check(arg)
             case _:
                 raise CppUnsupported(f"cannot compute {type(instr).__name__} here")
+
+    def _check(self, asked: ValueId) -> None:
+        """One comparison, and a point that is left out where it fails: masks would be computed for
+        every element."""
+        both = self.plan.loop.body[asked]
+        parts = [self.plan.loop.body[a] for a in both.args] if isinstance(both, Point) else []
+        match parts:
+            case [Point(op="ge", args=(place, low)), Point(op="lt", args=(same, end))]:
+                if place != same or self.plan.is_vector(asked) or self.plan.loop.r:
+                    raise CppUnsupported("a check of vectors, of two values, or of rows")
+            case _:
+                raise CppUnsupported("a check of something else than a range")
+        found, first, last = (f"(unsigned long){self.name(v)}" for v in (place, low, end))
+        beyond = f"{found} - {first} >= {last} - {first}"
+        self.text(f"if (__builtin_expect({beyond}, 0)) {{ outside = 1; continue; }}")
 
     def _random(self, value: ValueId, instr: Point) -> None:
         """Neighbours by blocks where positions are known to be; any others one by one."""
