@@ -9,7 +9,11 @@ import flambeau_inductor
 import pytest
 import torch
 from flambeau_inductor import Options
+from flambeau_inductor.ir.program import Extern, RunLoop
+from flambeau_inductor.lowering import lower_graph
+from flambeau_inductor.schedule import schedule
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 prims = torch.ops.flambeau_prims
 SEED = torch.tensor(0x123456789ABCDEF)
@@ -17,19 +21,27 @@ SHAPES = [(7,), (33, 17), (16, 64)]
 """No multiple of a vector; rows that begin inside of a block; whole blocks."""
 
 
-def graph_of(op: str, shape: tuple[int, ...], offset: int, dtype: torch.dtype) -> fx.GraphModule:
+CPU = torch.device("cpu")
+
+
+def graph_of(
+    op: str,
+    shape: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device = CPU,
+) -> fx.GraphModule:
     graph = fx.Graph()
     seed = graph.placeholder("seed")
-    cpu = torch.device("cpu")
     made = graph.call_function(
-        getattr(prims, op).default, (list(shape), seed, offset), {"dtype": dtype, "device": cpu}
+        getattr(prims, op).default, (list(shape), seed, offset), {"dtype": dtype, "device": device}
     )
-    made.meta["val"] = torch.empty(shape, dtype=dtype)
+    made.meta["val"] = torch.empty(shape, dtype=dtype, device=device)
     if len(shape) == 2:
         turned = graph.call_function(prims.permute.default, (made, [1, 0]))
         turned.meta["val"] = made.meta["val"].t()
         copy = graph.call_function(prims.clone.default, (turned,))
-        copy.meta["val"] = torch.empty(shape[::-1], dtype=dtype)
+        copy.meta["val"] = torch.empty(shape[::-1], dtype=dtype, device=device)
         graph.output((made, copy))
     else:
         graph.output((made, made))
@@ -79,3 +91,13 @@ def test_normal_numbers_differ_by_the_error_of_functions(
     torch.testing.assert_close(
         turned.t() if len(shape) == 2 else turned, wanted, rtol=close, atol=close
     )
+
+
+@pytest.mark.parametrize(("offset", "kernels"), [(0, 1), (2**29, 0)])
+def test_a_gpu_computes_them_where_it_can_count_so_far(offset: int, kernels: int) -> None:
+    gpu = torch.device("cuda", 0)
+    with FakeTensorMode():
+        gm = graph_of("philox_uniform", (7,), offset, torch.float32, gpu)
+        program = schedule(lower_graph(gm, [torch.empty((), dtype=torch.int64, device=gpu)]))
+    assert sum(isinstance(step, RunLoop) for step in program.steps) == kernels
+    assert sum(isinstance(step, Extern) for step in program.steps) == 1 - kernels

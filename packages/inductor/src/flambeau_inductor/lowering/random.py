@@ -11,6 +11,7 @@ computes with it reads a quarter of what numbers would take.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -21,6 +22,16 @@ from flambeau_inductor.lowering.graph import is_dense
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.runtime.draws import BERNOULLI
+
+ON_GPU = frozenset(
+    {
+        ("philox_uniform", torch.float32),
+        ("philox_uniform", torch.float16),
+        ("philox_uniform", torch.bfloat16),
+        ("philox_bits", torch.int32),
+    }
+)
+"""What a kernel of a GPU computes where it is used; the rest is drawn by the primitive itself."""
 
 
 @rule("seed")
@@ -41,15 +52,23 @@ def philox(
     device: torch.device,
 ) -> Lowered:
     place = torch.device(device)
-    if place.type != "cpu" or seed.device.type != "cpu":
+    same = place.type == seed.device.type and place.index in (None, seed.device.index)
+    known = (name, dtype) in ON_GPU and _counted(shape, offset)
+    if not same or (place.type != "cpu" and not known):
         kwargs = (("dtype", dtype), ("device", place))
         args = (tuple(shape), seed, offset)
         return single(ctx.call(f"flambeau_prims.{name}.default", args, kwargs))
     # a block has the bits of four elements, or of two that are wide
     block = 2 if dtype == torch.int64 else 4
     flat = dot(dims_of(len(shape)), flat_strides(shape), offset * block)
-    position = ctx.node(shape, torch.int64, place, Position(flat))
-    return ctx.node(shape, dtype, place, Pointwise(name, (ctx.view(seed, shape, ()), position)))
+    here = seed.device
+    position = ctx.node(shape, torch.int64, here, Position(flat))
+    return ctx.node(shape, dtype, here, Pointwise(name, (ctx.view(seed, shape, ()), position)))
+
+
+def _counted(shape: Sequence[int], offset: int) -> bool:
+    """Whether a kernel of a GPU counts so far, which it does in 32 bits."""
+    return all(isinstance(n, int) for n in shape) and prod(shape) + 4 * offset < 2**31
 
 
 @rule("aten.bernoulli.p")

@@ -431,3 +431,29 @@ def online_result(total, highest):
     """The maximum and the sum of a row: -inf and NaN where nothing was larger than -inf."""
     nothing = total == 0
     return tl.where(nothing, float("-inf"), highest), tl.where(nothing, float("nan"), total)
+
+
+@triton.jit
+def philox_lane(seed, position):
+    """Lane `position` mod 4 of Philox4x32-10's block with the counter `position` div 4 (64 bits
+    both), as flambeau_prims.philox defines it."""
+    counter = position >> 2
+    low = (counter & 0xFFFFFFFF).to(tl.uint32)
+    high = ((counter >> 32) & 0xFFFFFFFF).to(tl.uint32)
+    zero = tl.zeros_like(low)
+    a, b, c, d = tl.philox(seed, low, high, zero, zero, n_rounds=10)
+    lane = position & 3
+    return tl.where(lane < 2, tl.where(lane == 0, a, b), tl.where(lane == 2, c, d))
+
+
+@triton.jit
+def philox_uniform(seed, position, BITS: tl.constexpr):
+    """Uniform in [0, 1) with so many bits, in float32, exactly."""
+    drawn = philox_lane(seed, position) >> (32 - BITS)
+    return drawn.to(tl.int32).to(tl.float32) * (1.0 / (1 << BITS))
+
+
+@triton.jit
+def philox_bits(seed, position):
+    """32 random bits."""
+    return philox_lane(seed, position).to(tl.int32, bitcast=True)

@@ -91,7 +91,8 @@ def _parts(loop: Loop, limits: Limits) -> int:
     part = min(limits.split_part, limits.split_length)
     # a program that sums down columns has few of them, and goes through the rows step by step
     least = min(4 * part, 2 * limits.split_length) if across else 2 * limits.split_length
-    if programs >= limits.split_programs or length < least:
+    # ... and half as many of them as of others are enough
+    if programs * (2 if across else 1) >= limits.split_programs or length < least:
         return 1
     wanted = min(-(-2 * limits.split_programs // programs), length // part)
     return _divisor(_sizes(loop.r), wanted)

@@ -21,7 +21,7 @@ from flambeau_inductor.codegen.triton.dtypes import HALF, pointer, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
 from flambeau_inductor.codegen.triton.facts import buffers, dtype_of, one_plus, only_read_by
-from flambeau_inductor.codegen.triton.pointwise import spell
+from flambeau_inductor.codegen.triton.pointwise import spell, spell_random
 from flambeau_inductor.codegen.triton.tiling import (
     Dimension,
     Tiling,
@@ -31,6 +31,7 @@ from flambeau_inductor.codegen.triton.tiling import (
 )
 from flambeau_inductor.indexing import Expr
 from flambeau_inductor.ir.loops import (
+    RANDOM,
     Axis,
     Check,
     Const,
@@ -454,6 +455,9 @@ class Writer:
             function = one_plus(self.loop, instr)
             if function is not None:
                 return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
+            if instr.op in RANDOM:
+                seed, position = (self.ready[arg] for arg in instr.args)
+                return spell_random(instr.op, seed, position, instr.dtype)
             if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
                 return f"fm.summed_exp({self.ready[instr.args[0]]})"
             args = [self.ready[arg] for arg in instr.args]

@@ -148,6 +148,24 @@ ANY_DTYPE: dict[str, Spelling] = {
 EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "abs"})
 
 
+UNIFORM_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+"""How many bits a uniform number has, as the dialect defines it."""
+
+
+def spell_random(op: str, seed: str, position: str, result: torch.dtype) -> str:
+    """A random number of a seed and a position, both int64.
+
+    Raises:
+        TritonUnsupported: there is no such number of this dtype.
+    """
+    if op == "philox_uniform" and result in UNIFORM_BITS:
+        drawn = f"fm.philox_uniform({seed}, {position}, {UNIFORM_BITS[result]})"
+        return drawn if result == torch.float32 else f"({drawn}).to({register(result)})"
+    if op == "philox_bits" and result == torch.int32:
+        return f"fm.philox_bits({seed}, {position})"
+    raise TritonUnsupported(f"the primitive {op} of {result} has no Triton spelling")
+
+
 def spell(
     op: str,
     args: Sequence[str],

@@ -53,10 +53,11 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS = 256, 8192, 16
+WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_WIDE = 256, 8192, 16, 512
 """Of rows that a program takes in turn, adding up their columns in registers: short ones in blocks
-of so many elements. A longer one is a block of its own: blocks of several such rows get two layouts
-from Triton, and what is computed in one of them is computed again in the other."""
+of so many elements. A longer one is a block of its own, with a warp for so many elements: blocks of
+several such rows get two layouts from Triton, and what is computed in one of them is computed again
+in the other."""
 WALKED_STAGES = 3
 """How many of its blocks are on their way from memory at once."""
 HELD_ROW = 4096
@@ -228,7 +229,7 @@ def _walking(loop: Loop) -> Tiling:
         together = max(1, min(WALKED_BLOCK // columns, next_power_of_two(static_size(rows))))
         warps = max(1, min(warps, together * columns * warps // WALKED_BLOCK))
     elif columns <= HELD_ROW:
-        warps = min(4, columns // WALKED_SHORT)
+        warps = columns // WALKED_WIDE
     dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
     return Tiling(dimensions, warps, parts=parts, stages=WALKED_STAGES)
 
