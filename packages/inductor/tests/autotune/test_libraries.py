@@ -63,3 +63,15 @@ def test_autotuning_measures_each_size_once(
     assert raced == [(64, 64, 64), (128, 64, 32)]
     by_name = libraries.library_choices(Options(max_autotune=True, products="onednn"))
     assert by_name.onednn_products((64, 64, 64))
+
+
+def test_a_single_thread_asks_of_smaller_products_too() -> None:
+    before = torch.get_num_threads()
+    try:
+        least = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            least.append(libraries.library_choices(Options()).least_operations)
+    finally:
+        torch.set_num_threads(before)
+    assert least[0] < least[1]

@@ -17,7 +17,7 @@ from flambeau_inductor.autotune.clocks import CpuClock
 from flambeau_inductor.autotune.race import Budget, Candidate
 from flambeau_inductor.autotune.tuned import Tuner
 from flambeau_inductor.cache import open_values
-from flambeau_inductor.lowering.choices import LibraryChoices, Sizes
+from flambeau_inductor.lowering.choices import LEAST_OPERATIONS, LibraryChoices, Sizes
 from flambeau_inductor.options import Options, Products
 
 BLAS, ONEDNN = "blas", "onednn"
@@ -33,6 +33,9 @@ SECONDS = 0.5
 """Most that the measurement may take."""
 
 
+LEAST_ALONE = 1 << 21
+"""Operations from which one thread asks: it has no other to wait for."""
+
 LEAST_MEASURED = 1 << 18
 """Operations of the smallest product that is measured by itself."""
 
@@ -42,8 +45,9 @@ def library_choices(options: Options, budget: Budget | None = None) -> LibraryCh
     `budget` (the options' own where none is given)."""
     wanted, cache_dir = options.products, options.cache_dir
     if not options.max_autotune or wanted != "measured":
+        least = LEAST_ALONE if torch.get_num_threads() == 1 else LEAST_OPERATIONS
         return LibraryChoices(
-            lambda sizes: onednn_products(wanted, cache_dir), epilogues=EPILOGUES.__contains__
+            lambda sizes: onednn_products(wanted, cache_dir), least, EPILOGUES.__contains__
         )
     values = open_values(cache_dir, "autotune")
     tuner = Tuner(values, CpuClock(1), budget or Budget(options.autotune_seconds))

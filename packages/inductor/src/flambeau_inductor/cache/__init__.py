@@ -3,8 +3,9 @@
 from flambeau_inductor.cache import bound
 from flambeau_inductor.cache.folder import cache_folder, objection
 from flambeau_inductor.cache.keys import Key, differences, key, key_from
+from flambeau_inductor.cache.sources import code
 from flambeau_inductor.cache.store import OWN, Entry, Lease, Store, intact, open_store
-from flambeau_inductor.cache.surroundings import code, processor, surroundings, versions
+from flambeau_inductor.cache.surroundings import processor, surroundings, versions
 from flambeau_inductor.cache.values import Values, open_values
 
 __all__ = [

@@ -7,7 +7,6 @@ can be carried to another machine of the same kind.
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import sys
 from functools import lru_cache
@@ -16,8 +15,9 @@ from pathlib import Path
 
 import torch
 
+from flambeau_inductor.cache.sources import code
+
 CPU_FACTS = ("vendor_id", "cpu family", "model", "flags", "Features", "CPU part")
-CODE = ("flambeau_prims", "flambeau_inductor")
 
 
 def surroundings() -> dict[str, str]:
@@ -43,21 +43,6 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-@lru_cache(maxsize=8)
-def code(packages: tuple[str, ...] = CODE) -> str:
-    """A digest of the source of packages: their versions stand still while they are worked on."""
-    digest = hashlib.sha256()
-    for package in packages:
-        spec = util.find_spec(package)
-        if spec is None or spec.origin is None:
-            raise ModuleNotFoundError(f"there is no package {package}")
-        root = Path(spec.origin).parent
-        for path in sorted([*root.rglob("*.py"), *root.rglob("*.h")]):
-            digest.update(f"\n{package}/{path.relative_to(root)}\n".encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @lru_cache(maxsize=1)

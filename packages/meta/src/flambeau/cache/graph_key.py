@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, repeat
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,11 +34,16 @@ PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 def graph_key(
-    gm: fx.GraphModule, inputs: Sequence[Any], choices: Choices, sizes: OpenSizes | None = None
+    gm: fx.GraphModule,
+    inputs: Sequence[Any],
+    choices: Choices,
+    sizes: OpenSizes | None = None,
+    folder: Path | None = None,
 ) -> Key:
     """The key of `gm` compiled for these inputs now. Raises CannotKey.
 
-    sizes: those that the graph leaves open. Their values are no part of the key: see `variant`.
+    folder: a trusted one, in which the digest of our packages is noted. sizes: those that the graph
+    leaves open. Their values are no part of the key: see `variant`.
     """
     _refuse_options(choices.inductor)
     text, tensors = text_of(gm)
@@ -63,7 +69,7 @@ def graph_key(
         inputs="\n".join(described),
         state=state(),
         options=_options(choices),
-        code=code(CODE),
+        code=code(CODE, folder),
         versions=versions(),
         processor=processor(),
         toolchain=_toolchain(choices.inductor.compiler),
@@ -117,6 +123,7 @@ def state() -> str:
         "grad": str(torch.is_grad_enabled()),
         "inference": str(torch.is_inference_mode_enabled()),
         "default dtype": str(torch.get_default_dtype()),
+        "threads": str(torch.get_num_threads()),  # they decide which library multiplies
         **modes_of_math(),
     }
     for device in ("cpu", "cuda"):

@@ -54,12 +54,12 @@ class GraphCache:
         """The state of one graph in the cache."""
         if not self._choices.inductor.disk_cache:
             return Lookup(self._choices, None, None, "the option disk_cache is off")
+        store = open_store(self._choices.inductor.cache_dir)
         try:
             sizes = open_sizes(gm)
-            key = graph_key(gm, inputs, self._choices, sizes)
+            key = graph_key(gm, inputs, self._choices, sizes, store.folder)
         except CannotKey as reason:
             return Lookup(self._choices, None, None, str(reason))
-        store = open_store(self._choices.inductor.cache_dir)
         before = None if sizes is None else sizes.state()
         return Lookup(self._choices, key, store, "", sizes=sizes, before=before)
 

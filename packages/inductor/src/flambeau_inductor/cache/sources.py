@@ -1,0 +1,109 @@
+"""The digest of our own packages' text, which stands still while they are worked on.
+
+In: names of packages, the folder of a cache. Out: a digest of every source file. Invariant: it is
+that of the files as they are. What was found is noted in the folder beside the files' sizes, times
+and numbers on the disk, all of which a write changes; while these are the same, nothing is read.
+
+A file system tells time in steps of some milliseconds: files that were written in the last seconds
+may be written once more within the same step, and nothing is noted of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib import util
+from pathlib import Path
+
+CODE = ("flambeau_prims", "flambeau_inductor")
+SUFFIXES = (".py", ".h")
+NOTE = ".sources-"
+SETTLED = 2_000_000_000
+"""Nanoseconds after which a file that is written again has another time."""
+
+
+@lru_cache(maxsize=8)
+def code(packages: tuple[str, ...] = CODE, folder: Path | None = None) -> str:
+    """A digest of the source of packages. folder: one that belongs to this user alone, where it is
+    noted and found."""
+    before = time.time_ns()
+    roots = [_root(package) for package in packages]
+    files = {
+        f"{package}/{name}": found
+        for package, root in zip(packages, roots, strict=True)
+        for name, found in _files(root, "")
+    }
+    names = sorted(files)
+    if folder is None:
+        return _read(packages, roots, names)
+    told = "\n".join(f"{name} {' '.join(map(str, _facts(files[name])))}" for name in names)
+    seen = hashlib.sha256(told.encode()).hexdigest()
+    where = hashlib.sha256("\n".join(map(str, roots)).encode()).hexdigest()[:16]
+    note = folder / f"{NOTE}{where}"
+    noted = _noted(note, seen)
+    if noted is not None:
+        return noted
+    found = _read(packages, roots, names)
+    if max(each.st_ctime_ns for each in files.values()) < before - SETTLED:
+        _write(note, f"{seen} {found}\n")
+    return found
+
+
+def _facts(found: os.stat_result) -> tuple[int, ...]:
+    """What another content of a file would have changed."""
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+def _root(package: str) -> Path:
+    spec = util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"there is no package {package}")
+    return Path(spec.origin).parent
+
+
+def _files(folder: Path | str, prefix: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Every source file below a folder, with what the disk says of it."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            elif entry.name.endswith(SUFFIXES):
+                yield f"{prefix}{entry.name}", entry.stat()
+
+
+def _read(packages: tuple[str, ...], roots: list[Path], names: list[str]) -> str:
+    places = dict(zip(packages, roots, strict=True))
+    digest = hashlib.sha256()
+    for name in names:
+        package, _, below = name.partition("/")
+        digest.update(f"\n{name}\n".encode())
+        digest.update((places[package] / below).read_bytes())
+    return digest.hexdigest()
+
+
+def _noted(note: Path, seen: str) -> str | None:
+    try:
+        text = note.read_text()
+    except (OSError, ValueError):
+        return None
+    found = re.fullmatch(r"([0-9a-f]{64}) ([0-9a-f]{64})\n", text)
+    return found[2] if found is not None and found[1] == seen else None
+
+
+def _write(note: Path, text: str) -> None:
+    """Write it whole or not at all; a disk that cannot be written to costs the note."""
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=NOTE, dir=note.parent)
+    except OSError:
+        return
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(name, note)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
