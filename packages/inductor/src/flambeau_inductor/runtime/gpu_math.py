@@ -447,10 +447,10 @@ def philox_lane(seed, position):
 
 
 @triton.jit
-def philox_uniform(seed, position, BITS: tl.constexpr):
+def philox_uniform(seed, position, bits):
     """Uniform in [0, 1) with so many bits, in float32, exactly."""
-    drawn = philox_lane(seed, position) >> (32 - BITS)
-    return drawn.to(tl.int32).to(tl.float32) * (1.0 / (1 << BITS))
+    drawn = philox_lane(seed, position) >> (32 - bits)
+    return drawn.to(tl.int32).to(tl.float32) * (1.0 / (1 << bits))
 
 
 @triton.jit

@@ -85,6 +85,8 @@ def _joinable(
     if sums is None or not _sums_columns(sums, layout_of, limits):
         return
     device = _device(sums, layout_of)
+    if device is None:
+        return
     for along, step in enumerate(steps):
         loop = _loop(step)
         if along == down or loop is None or _device(loop, layout_of) != device:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported
@@ -38,6 +39,7 @@ def test_every_bit_is_that_of_the_definition(
     buffers = {"seed": torch.tensor([SEED]), "out": poisoned(count, dtype=dtype)}
     run_loop(loop, buffers, tmp_path)
     define = getattr(torch.ops.flambeau_prims, op).default
+    assert flambeau_prims.prim_of(define) is not None
     cpu = torch.device("cpu")
     wanted = define([count], torch.tensor(SEED), offset, dtype=dtype, device=cpu)
     assert torch.equal(buffers["out"], wanted)
