@@ -13,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,6 +29,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.systems import cache_environment
 
 Row = dict[str, Any]
+EXCEPTION = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
+"""How a traceback's last line begins."""
 
 
 @contextmanager
@@ -64,6 +67,13 @@ def child(command: Sequence[str], timeout: float, **more: str) -> Row:
         except subprocess.TimeoutExpired:
             return {"failed": f"no result in {timeout:.0f} s"}
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"failed": f"exit {done.returncode}: {last}"[:300]}
+        return {"failed": f"exit {done.returncode}: {reason(done.stderr)}"[:500]}
     return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def reason(said: str) -> str:
+    """The first exception that a process named as its end, or else the last that it said: what is
+    said while a process with a broken device ends comes behind it."""
+    lines = said.strip().splitlines()
+    named = [line for line in lines if EXCEPTION.match(line)]
+    return (named or lines[-1:] or ["no message"])[0]
