@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flambeau_inductor.codegen.cpp import traffic
 from flambeau_inductor.codegen.cpp.kernel import emit_kernel
 from flambeau_inductor.codegen.cpp.plan import plan
 from flambeau_inductor.codegen.cpp.traffic import (
@@ -139,3 +140,33 @@ def test_transposes_fetch_squares(tmp_path: Path) -> None:
     run.run_loop(loop, got, tmp_path)
     want = given["in0"].view(columns, rows).t() + given["in1"].view(rows, columns)
     assert torch.equal(got["out"], want.flatten())
+
+
+@pytest.mark.parametrize("sizes", [(5, 70, 40), (4, 1100, 16), (9, 33, 21)])
+def test_rows_that_are_read_again_are_taken_a_few_at_a_time(
+    sizes: tuple[int, int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "FETCHED", 1)
+    monkeypatch.setattr(traffic, "REPEATED", 1)
+    heads, rows, columns = sizes
+    x0, x1, x2 = (Var(f"x{k}") for k in range(3))
+    place, row = x0 * (rows * columns) + x1 * columns + x2, x1 * columns + x2
+    body: list[Instr] = [
+        Load("in0", place, torch.float32),
+        Load("angles", row, torch.float32),
+        Load("scale", x1, torch.float32),
+        Load("head", x0, torch.float32),
+        Point("mul", (0, 1), torch.float32),
+        Point("mul", (4, 2), torch.float32),
+        Point("add", (5, 3), torch.float32),
+        Store("out", place, 6),
+    ]
+    loop = loops.loop("rope", sizes, (), body)
+    assert traffic.repeated_rows(plan(loop, 64), lambda name: torch.float32) > 0
+    given = {"in0": torch.randn(heads * rows * columns), "angles": torch.randn(rows * columns)}
+    given |= {"scale": torch.randn(rows), "head": torch.randn(heads)}
+    buffers = given | {"out": run.poisoned(heads * rows * columns)}
+    run.run_loop(loop, buffers, tmp_path)
+    x, angles = given["in0"].view(sizes), given["angles"].view(rows, columns)
+    want = x * angles * given["scale"].view(rows, 1) + given["head"].view(heads, 1, 1)
+    torch.testing.assert_close(buffers["out"].view(sizes), want, rtol=0, atol=0)

@@ -25,6 +25,7 @@ from flambeau_inductor.codegen.cpp.plan import (
     shared_axis,
 )
 from flambeau_inductor.codegen.cpp.text import Text
+from flambeau_inductor.codegen.cpp.traffic import repeated_rows
 from flambeau_inductor.codegen.cpp.turning import emit_squares, emit_turned_tile, tile_of
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.ir.loops import Part, Reduce, Store
@@ -148,6 +149,12 @@ class _Nest:
         if self.shared is not None:
             # a shared axis too: in parts outermost, point by point where it stood
             self.order.insert(0, self.shared)
+        # so is one whose rows are read again for each point of the first
+        self.repeated = 0
+        if self.shared is None and self.blocked is None and not by_rows:
+            self.repeated = repeated_rows(plan, values.dtype_of)
+        if self.repeated:
+            self.order.insert(0, self.order[1])
         if self.blocked is not None:
             self.order.append(self.blocked)
         self.block = plan.form.block or BLOCK
@@ -169,6 +176,10 @@ class _Nest:
             return 0
         if self.shared is not None:
             return 1
+        if self.repeated:
+            if not set(self.order[:2]) <= self.plan.private:
+                return 0
+            return 1 if self.plan.sizes[self.order[0]] >= PIECES * self.repeated else 2
         pieces, count = 1, 0
         while count < axes and (count == 0 or pieces < PIECES):
             if self.order[count] not in self.plan.private:
@@ -240,6 +251,14 @@ class _Nest:
             self._parts(var, size)
             return
         begin = "0"
+        if self.repeated and depth == 0:
+            head = f"for (long {var}_b = 0; {var}_b < {size}; {var}_b += {self.repeated})"
+            with self.text.block(head):
+                self._x_loop(1)
+            return
+        if self.repeated and var == self.order[0]:
+            end = f"{var}_b + {self.repeated}"
+            begin, size = f"{var}_b", f"({end} < {size} ? {end} : {size})"
         if var == self.shared:
             begin, size = f"{var}_b", f"{var}_e"
         if self.by_rows and depth == 0:

@@ -42,6 +42,13 @@ FETCHED = 4 << 20
 DOWN = 8
 """Rows between the one that columns are at and the one that is fetched for them."""
 
+REPEATED = 256 << 10
+"""Bytes that are read again for each point of the first axis: more than the smallest cache holds,
+and too much of the second."""
+
+FEW = 4
+"""Points of the first axis that are not worth another order."""
+
 DtypeOf = Callable[[str], torch.dtype]
 
 
@@ -126,6 +133,30 @@ def fetched_down(plan: Plan, dtype_of: DtypeOf) -> Ahead | None:
         if size >= FETCHED and lane_step(instr.index, plan.vector, plan.width) == 1:
             loads.setdefault((instr.buffer, instr.index), position)
     return Ahead(0, tuple(loads.values()), axis, DOWN, True) if loads else None
+
+
+def repeated_rows(plan: Plan, dtype_of: DtypeOf) -> int:
+    """How many points of the second axis to take for each one of the first, where what they read
+    besides is the same for all of that: angles that are the same for all heads. 0: all of them."""
+    loop = plan.loop
+    if loop.r or plan.open or plan.serial or plan.vector is None or len(loop.x) < 3:
+        return 0
+    first, second = loop.x[0].var, loop.x[1].var
+    row, large = 0, False
+    for buffer, index in dict.fromkeys(
+        (i.buffer, i.index) for i in loop.body if isinstance(i, Load | Store)
+    ):
+        axes = [a.var for a in plan.axes if a.var in index.vars]
+        if any(v not in axes for v in index.vars):
+            return 0
+        size = dtype_of(buffer).itemsize * prod(plan.sizes[v] for v in axes)
+        if first in axes:
+            large = large or size >= FETCHED
+        elif second in axes:
+            row += size // plan.sizes[second]
+    if not large or row * plan.sizes[second] < REPEATED or second == plan.vector:
+        return 0
+    return max(NEAR // 2 // row, 1) if plan.sizes[first] >= FEW else 0
 
 
 def fetched_squares(plan: Plan, dtype_of: DtypeOf, var: str) -> tuple[ValueId, ...]:

@@ -34,6 +34,9 @@ TURNED = (torch.float32, torch.bfloat16, torch.float16)
 TILE_BYTES = 32 << 10
 """Of the turned tiles together: they leave room in the smallest cache."""
 
+TOGETHER = 4
+"""Vectors of a row that are done in one turn of its loop, where that is short."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -123,12 +126,13 @@ def emit_turned_tile(
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
                 _fetch_beside(text, values, tile, var, width)
-        with (
-            text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"),
-            text.block(f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"),
-        ):
-            _fetch_next(text, values, tile, var, width)
-            values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
+        with text.block(f"for (long {var} = {var}_b; {var} < {var}_e; ++{var})"):
+            if len(plan.loop.body) <= SHORT_BODY:
+                text(f"#pragma GCC unroll {TOGETHER}")
+            row = f"for (long {lanes} = {lanes}_b; {lanes} < {lanes}_e; {lanes} += {width})"
+            with text.block(row):
+                _fetch_next(text, values, tile, var, width)
+                values.in_lanes(lanes, f"{lanes}_e", plan.exact(lanes), inside)
     values.turned.clear()
 
 
@@ -137,8 +141,10 @@ def _fetch_beside(text: Text, values: Values, tile: Tile, var: str, width: int) 
     as there are squares."""
     lanes = values.plan.loop.x[-1].var
     across, down = tile.columns // width, tile.rows // width
-    square = f"({lanes} - {lanes}_b) / {width} * {down} + ({var}_t - {var}_b) / {width}"
-    text(f"const long at = ({square}) * {width} + k;")
+    places = f"({lanes} - {lanes}_b)", f"({var}_t - {var}_b)"
+    column, row = (f"(unsigned long){place} / {width}" for place in places)
+    square = f"{column} * {down} + {row}"
+    text(f"const unsigned long at = ({square}) * {width} + k;")
     text(f"const long row = {var}_b + at / {across};")
     text(f"const long column = {lanes}_b + at % {across} * {width};")
     values.fetch_at(tile.others, {var: Var("row"), lanes: Var("column")})
@@ -148,7 +154,8 @@ def _fetch_next(text: Text, values: Values, tile: Tile, var: str, width: int) ->
     """Ask for a vector of the next tile to turn."""
     lanes = values.plan.loop.x[-1].var
     across, down = tile.columns // width, tile.rows // width
-    text(f"const long at = ({var} - {var}_b) * {across} + ({lanes} - {lanes}_b) / {width};")
+    text(f"const unsigned long vector = (unsigned long)({lanes} - {lanes}_b) / {width};")
+    text(f"const unsigned long at = ({var} - {var}_b) * {across} + vector;")
     text(f"const long row = {var}_b + at % {down} * {width};")
     text(f"const long column = {lanes}_b + {tile.columns} + at / {down};")
     values.fetch_at(tile.loads, {var: Var("row"), lanes: Var("column")})
