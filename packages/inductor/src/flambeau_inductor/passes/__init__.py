@@ -31,6 +31,6 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"{__name__}.run"), name)
+    found = getattr(importlib.import_module("flambeau_inductor.passes.run"), name)
     globals()[name] = found
     return found
