@@ -8,7 +8,6 @@ is recorded for another.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -86,16 +85,14 @@ class CudaRecorder:
         return _pool((self._device, self.stream()))
 
     def warm(self) -> None:
-        """See `Recorder`: two calls that ask for a workspace, once a stream and thread, for a
-        thread has its own handle of the library."""
+        """See `Recorder`: two calls that ask for a workspace, if this thread has none for the
+        stream. A recording knows its address, and others in the process clear workspaces, so it
+        lies in memory that stays."""
         place = self._device, self.stream()
-        known = (*place, threading.get_ident())
-        if known in _WARM:
-            return
-        with torch.cuda.stream(_side_stream(place)):
+        staying = torch.cuda.use_mem_pool(_workspaces(place), self._device)
+        with staying, torch.cuda.stream(_side_stream(place)):
             one = torch.ones((16, 16), dtype=torch.float16, device=f"cuda:{self._device}")
             torch.addmm(one[0], one, one.mm(one))
-        _WARM.add(known)
 
     def alias(self, tensor: torch.Tensor, keep: object) -> torch.Tensor:
         """See `Recorder`."""
@@ -158,7 +155,7 @@ class CudaWatch:
 
 
 _POOLS: dict[tuple[int, int], Any] = {}
-_WARM: set[tuple[int, int, int]] = set()
+_WORKSPACES: dict[tuple[int, int], torch.cuda.MemPool] = {}
 _STREAMS: dict[tuple[int, int], torch.cuda.Stream] = {}
 
 
@@ -167,6 +164,15 @@ def _pool(place: tuple[int, int]) -> Any:
     found = _POOLS.get(place)
     if found is None:
         found = _POOLS[place] = torch.cuda.graph_pool_handle()
+    return found
+
+
+def _workspaces(place: tuple[int, int]) -> torch.cuda.MemPool:
+    """Where the library's workspaces for what is recorded lie: what is freed there stays mapped."""
+    found = _WORKSPACES.get(place)
+    if found is None:
+        with torch.cuda.device(place[0]):
+            found = _WORKSPACES[place] = torch.cuda.MemPool()
     return found
 
 
