@@ -97,6 +97,36 @@ def layernorm(rows: int, columns: int) -> Loop:
     )
 
 
+def norm_backward(parts: int, rows: int, columns: int, dtype: torch.dtype = F32) -> Loop:
+    """Along rows that a part takes in turn, and down their columns: a norm's backward, nearly."""
+    at = x() * (rows * columns) + x(1) * columns + r()
+    return loop(
+        "norm_backward",
+        (parts, rows),
+        (columns,),
+        [
+            Load("grad", at, dtype),
+            Point("cast", (0,), F32),
+            Load("unit", at, dtype),
+            Point("cast", (2,), F32),
+            Load("weight", r(), dtype),
+            Point("cast", (4,), F32),
+            Point("mul", (1, 5), F32),
+            Point("mul", (6, 3), F32),
+            Reduce("sum", 7, F32),
+            Load("scale", x() * rows + x(1), F32),
+            Point("mul", (8, 9), F32),
+            Point("mul", (3, 10), F32),
+            Point("sub", (6, 11), F32),
+            Point("cast", (12,), dtype),
+            Store("out", at, 13),
+            Point("mul", (1, 3), F32),
+            Store("weights", x() * columns + r(), 15, "total"),
+            Store("biases", x() * columns + r(), 1, "total"),
+        ],
+    )
+
+
 def reduction(kind: str, rows: int, columns: int, dtype: torch.dtype, result: torch.dtype) -> Loop:
     """One row reduction."""
     return loop(

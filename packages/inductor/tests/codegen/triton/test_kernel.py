@@ -52,6 +52,22 @@ def test_reductions_in_turn_take_more_warps() -> None:
     assert choose(replace(plain, body=tuple(deep))).warps == 2 * choose(plain).warps
 
 
+def test_blocks_of_rows_are_so_many_bytes() -> None:
+    half, whole = (choose(loops.softmax(65536, 256, t)) for t in (torch.bfloat16, torch.float32))
+    assert [tiling.dimensions[0].block for tiling in (half, whole)] == [8, 4]
+
+
+@pytest.mark.parametrize(("dtype", "block"), [(torch.bfloat16, 8192), (torch.float32, 4096)])
+def test_long_rows_of_several_operands_are_read_again(dtype: torch.dtype, block: int) -> None:
+    whole = loops.norm_backward(1, 64, 32768, dtype)
+    body = tuple(i for i in whole.body if not isinstance(i, Store) or i.mode == "set")
+    loop = replace(whole, x=whole.x[1:], body=body)
+    tiling = choose(loop)
+    assert tiling.looped and tiling.dimensions[1].block == block
+    one = loops.softmax(64, 16384, dtype)
+    assert not choose(one).looped
+
+
 def test_a_maximum_that_is_read_alone_is_no_pair() -> None:
     loop = loops.softmax(5, 64)
     assert online_sums(loop) == {5: 2}

@@ -16,7 +16,18 @@ from torch import fx
 
 from tests.schedule.pairs import CASES, JOINED
 
+from .. import loops
 from .run import poisoned, run_loop
+
+
+@pytest.mark.parametrize(
+    ("columns", "together", "warps"),
+    [(64, 128, 16), (256, 32, 16), (500, 1, 1), (1024, 1, 2), (4096, 1, 8), (8192, 1, 16)],
+)
+def test_short_rows_are_taken_together(columns: int, together: int, warps: int) -> None:
+    tiling = choose(loops.norm_backward(132, 4096, columns, torch.bfloat16))
+    assert tiling.dimensions[0].block == together and tiling.warps == warps
+    assert tiling.programs == 132 and tiling.stages > 1
 
 
 @pytest.mark.parametrize("name", CASES)
