@@ -61,16 +61,12 @@ def test_calls_are_replays_after_warming_up() -> None:
 
 
 def test_the_library_is_asked_for_its_workspace_before_each_recording() -> None:
-    recorded, recorder = _made(products=True)
-    for stream in (1, 2):
-        recorder.current = stream
+    recorder = Recorder()
+    for products in (True, True, False):
+        recorded = Recorded(_double, Rules((), products=products), recorder)
         for _ in range(WARM_UP + 2):
             _check(recorded, *_inputs())
-    assert recorder.warmed == recorder.recordings == 2
-    recorded, recorder = _made()
-    for _ in range(WARM_UP + 2):
-        _check(recorded, *_inputs())
-    assert (recorder.warmed, recorder.recordings) == (0, 1)
+    assert (recorder.warmed, recorder.recordings) == (2, 3)
 
 
 def test_an_output_that_is_held_is_not_overwritten() -> None:
