@@ -200,7 +200,7 @@ class _Joining:
 
     def loops(self, inside: Container[str]) -> tuple[Loop, Loop] | None:
         """The loop, and the one that adds up its parts; what is `inside` nobody else reads."""
-        parts = parts_of(self.pair.rows, self.pair.columns, self.limits)
+        parts = parts_of(self.pair.rows, self.pair.columns, self._wide(), self.limits)
         if parts is None:
             return None
         self.own = self.pair.rows // parts
@@ -267,6 +267,11 @@ class _Joining:
                 self.stored[moved.buffer, moved.index.key] = moved.value
         return walked
 
+    def _wide(self) -> bool:
+        """Whether elements of more than 16 bits are read."""
+        loads = [i for loop in (self.loop, self.sums) for i in loop.body if isinstance(i, Load)]
+        return any(i.dtype.itemsize > 2 for i in loads if len(i.index.vars) > 1)
+
     def _bytes(self, names: set[str]) -> int:
         points = self.pair.rows * self.pair.columns
         return sum(points * self.layout_of(name).dtype.itemsize for name in names)
@@ -306,14 +311,15 @@ def _key(instr: Instr) -> object:
     return (instr, repr(instr.other)) if isinstance(instr, Load) else instr
 
 
-def parts_of(rows: int, columns: int, limits: Limits) -> int | None:
+def parts_of(rows: int, columns: int, wide: bool, limits: Limits) -> int | None:
     """As many equal shares of the rows as a GPU runs programs at once, or nearly.
 
     Of `SMALL` columns a program has a row in work at a time, and more of them run at once the
-    shorter it is; of others, a program takes a multiprocessor for itself.
+    shorter it is; of others, a program takes a multiprocessor for itself, or half of one where
+    elements are `wide`, and blocks of them smaller.
     """
     padded = 1 << max(0, columns - 1).bit_length()
-    most = limits.split_programs // 2
+    most = limits.split_programs if wide and padded < min(SMALL) else limits.split_programs // 2
     if padded in SMALL:
         most = limits.split_programs * min(8, 2 * max(SMALL) // padded)
     return next((n for n in range(min(most, rows), most // 2 - 1, -1) if rows % n == 0), None)

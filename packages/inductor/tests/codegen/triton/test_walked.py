@@ -30,6 +30,18 @@ def test_short_rows_are_taken_together(columns: int, together: int, warps: int) 
     assert tiling.programs == 132 and tiling.stages > 1
 
 
+@pytest.mark.parametrize(
+    ("columns", "dtype", "together", "stages"),
+    [(64, torch.float32, 64, 3), (4096, torch.float32, 1, 3), (8192, torch.float32, 1, 2),
+     (8192, torch.bfloat16, 1, 3), (8192, torch.float64, 1, 1)],
+)  # fmt: skip
+def test_blocks_on_their_way_find_room(
+    columns: int, dtype: torch.dtype, together: int, stages: int
+) -> None:
+    tiling = choose(loops.norm_backward(132, 4096, columns, dtype))
+    assert (tiling.dimensions[0].block, tiling.stages) == (together, stages)
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("rows", [48, 88])
 def test_results_are_those_of_eager(name: str, rows: int, tmp_path: Path) -> None:

@@ -58,8 +58,9 @@ WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_WIDE = 256, 8192, 16, 512
 of so many elements. A longer one is a block of its own, with a warp for so many elements: blocks of
 several such rows get two layouts from Triton, and what is computed in one of them is computed again
 in the other."""
-WALKED_STAGES = 3
-"""How many of its blocks are on their way from memory at once."""
+WALKED_STAGES, WALKED_SHARED = 3, 90 << 10
+"""How many of its blocks are on their way from memory at once, and the bytes of shared memory that
+all but one of them may take: less than a program has on any device that copies to it."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 
@@ -225,20 +226,34 @@ def _walking(loop: Loop) -> Tiling:
     parts, rows = loop.x
     columns = next_power_of_two(math.prod(static_size(axis) for axis in loop.r))
     together, warps = 1, WALKED_WARPS
+    _, widest = _along_rows(loop)
     if columns <= WALKED_SHORT:
-        together = max(1, min(WALKED_BLOCK // columns, next_power_of_two(static_size(rows))))
-        warps = max(1, min(warps, together * columns * warps // WALKED_BLOCK))
+        block = WALKED_BLOCK if widest <= 2 else WALKED_BLOCK // 2
+        together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
+        warps = max(1, min(warps, together * columns * warps // block))
     elif columns <= HELD_ROW:
         warps = columns // WALKED_WIDE
     dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
-    return Tiling(dimensions, warps, parts=parts, stages=WALKED_STAGES)
+    at_once = together * columns * _element_bytes(loop)
+    stages = min(WALKED_STAGES, 1 + WALKED_SHARED // max(1, at_once))
+    return Tiling(dimensions, warps, parts=parts, stages=stages)
+
+
+def _elements(loop: Loop) -> list[Load]:
+    """What is read of each element of each row."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    loads = [i for i in loop.body if isinstance(i, Load)]
+    return [i for i in loads if i.index.vars & along and i.index.vars & rows]
 
 
 def _element_loads(loop: Loop) -> int:
     """How many operands have a value for each element of each row."""
-    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
-    loads = [i.index.vars for i in loop.body if isinstance(i, Load)]
-    return sum(bool(names & along) and bool(names & rows) for names in loads)
+    return len(_elements(loop))
+
+
+def _element_bytes(loop: Loop) -> int:
+    """Their bytes, for one element."""
+    return sum(load.dtype.itemsize for load in _elements(loop))
 
 
 def _along_rows(loop: Loop) -> tuple[bool, int]:
