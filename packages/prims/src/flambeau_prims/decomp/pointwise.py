@@ -208,7 +208,7 @@ _POWERS: dict[float, Callable[[Tensor], Tensor]] = {
     -0.5: lambda x: p.rsqrt(x),
     -1: lambda x: p.reciprocal(x),
     -2: lambda x: p.reciprocal(p.mul(x, x)),
-    1: lambda x: p.clone(x),
+    1: lambda x: p.mul(*e.meet(x, 1)),
     2: lambda x: p.mul(x, x),
     3: lambda x: p.mul(p.mul(x, x), x),
 }
