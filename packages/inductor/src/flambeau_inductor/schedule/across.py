@@ -321,5 +321,5 @@ def parts_of(rows: int, columns: int, wide: bool, limits: Limits) -> int | None:
     padded = 1 << max(0, columns - 1).bit_length()
     most = limits.split_programs if wide and padded < min(SMALL) else limits.split_programs // 2
     if padded in SMALL:
-        most = limits.split_programs * min(8, 2 * max(SMALL) // padded)
+        most = limits.split_programs * min(8, max(SMALL) // padded)
     return next((n for n in range(min(most, rows), most // 2 - 1, -1) if rows % n == 0), None)

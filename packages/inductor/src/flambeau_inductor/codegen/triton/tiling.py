@@ -53,9 +53,10 @@ HELD_WARPS, HELD_REGISTERS = 16, 64
 while the other computes."""
 DEEP = 3
 """Reductions that wait for each other, from which on a thread holds half as many elements."""
-WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_WIDE = 256, 8192, 16, 512
+WALKED_SHORT, WALKED_BLOCK, WALKED_WARPS, WALKED_WIDE, WALKED_MOST = 256, 8192, 16, 512, 4
 """Of rows that a program takes in turn, adding up their columns in registers: short ones in blocks
-of so many elements. A longer one is a block of its own, with a warp for so many elements: blocks of
+of so many elements. A longer one is a block of its own, with a warp for so many elements, and no
+more than so many: with eight warps a row, what computes much takes a quarter longer. Blocks of
 several such rows get two layouts from Triton, and what is computed in one of them is computed again
 in the other."""
 WALKED_STAGES, WALKED_SHARED = 3, 90 << 10
@@ -232,7 +233,7 @@ def _walking(loop: Loop) -> Tiling:
         together = max(1, min(block // columns, next_power_of_two(static_size(rows))))
         warps = max(1, min(warps, together * columns * warps // block))
     elif columns <= HELD_ROW:
-        warps = columns // WALKED_WIDE
+        warps = min(WALKED_MOST, columns // WALKED_WIDE)
     dimensions = (Dimension("x", (rows,), together), Dimension("r", loop.r, columns))
     at_once = together * columns * _element_bytes(loop)
     stages = min(WALKED_STAGES, 1 + WALKED_SHARED // max(1, at_once))
