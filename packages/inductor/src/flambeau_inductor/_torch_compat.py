@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -32,6 +33,9 @@ __all__ = [
     "writes",
 ]
 
+
+PRIMS = "flambeau_prims"
+"""The package, and the namespace that its operators have once it is loaded."""
 
 encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
 """What `nn.TransformerEncoderLayer` calls where gradients are off."""
@@ -109,6 +113,8 @@ def overload_of(target: str) -> OpOverload:
     """The overload object of `aten.mm.out`; raises `LookupError` if there is none."""
     try:
         namespace, name, overload = target.split(".")
+        if namespace == PRIMS:  # a program from the disk may be the first to ask for one
+            import_module(PRIMS)
         found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     except (ValueError, AttributeError) as error:
         raise LookupError(f"there is no operator {target}") from error

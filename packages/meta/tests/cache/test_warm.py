@@ -1,0 +1,35 @@
+"""A second process, which loads what the first one has compiled and not what compiles."""
+
+import json
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import json, sys, torch, flambeau
+torch.manual_seed(0)
+x, source = torch.randn(5, 6), torch.randn(3, 2)
+
+def scattered(x, source):  # one of its calls is a primitive that no kernel is made of
+    return torch.as_strided_scatter(x * 2, source.sin(), (3, 2), (6, 2), 1) + 1
+
+compiled = flambeau.compile(scattered)
+torch.testing.assert_close(compiled(x, source), scattered(x, source))
+records = flambeau.report(compiled).records
+calls = list(flambeau.report(compiled).externs)
+print(json.dumps({"disk": [record.from_disk for record in records], "calls": calls}))
+"""
+
+
+def test_a_program_that_calls_a_primitive(tmp_path):
+    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "cache")}
+    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+    found = []
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    assert any(name.startswith("flambeau_prims.") for name in found[0]["calls"]), found
+    assert [each["disk"] for each in found] == [[False], [True]]
