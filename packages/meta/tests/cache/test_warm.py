@@ -1,10 +1,5 @@
 """A second process, which loads what the first one has compiled and not what compiles."""
 
-import json
-import os
-import subprocess
-import sys
-
 PROGRAM = """
 import json, sys, torch, flambeau
 torch.manual_seed(0)
@@ -21,15 +16,7 @@ print(json.dumps({"disk": [record.from_disk for record in records], "calls": cal
 """
 
 
-def test_a_program_that_calls_a_primitive(tmp_path):
-    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    found = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    assert any(name.startswith("flambeau_prims.") for name in found[0]["calls"]), found
-    assert [each["disk"] for each in found] == [[False], [True]]
+def test_a_program_that_calls_a_primitive(twice):
+    cold, warm = twice(PROGRAM)
+    assert any(name.startswith("flambeau_prims.") for name in cold["calls"]), cold
+    assert cold["disk"] == [False] and warm["disk"] == [True]

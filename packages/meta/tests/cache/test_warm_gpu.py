@@ -1,11 +1,6 @@
 """A warm start on a GPU: the driver loads what was built, and Triton is not imported. What needs no
 GPU of this is in the inductor's tests/runtime/test_gpu_binaries.py."""
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -31,15 +26,7 @@ print(json.dumps({"disk": [each.from_disk for each in records], "triton": there}
 """
 
 
-def test_the_second_process_does_without_triton(tmp_path):
-    env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "cache")}
-    env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-    found = []
-    for _ in range(2):
-        command = [sys.executable, "-c", PROGRAM]
-        done = subprocess.run(command, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        found.append(json.loads(done.stdout.splitlines()[-1]))
-    cold, warm = found
+def test_the_second_process_does_without_triton(twice):
+    cold, warm = twice(PROGRAM)
     assert cold["triton"] and not any(cold["disk"])
     assert not warm["triton"] and warm["disk"] and all(warm["disk"])

@@ -1,0 +1,26 @@
+"""Programs that run in processes of their own, one after the other, with one cache."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def twice(tmp_path):
+    """A function: what a program prints as JSON on its last line, cold and warm."""
+
+    def run(program):
+        env = {**os.environ, "FLAMBEAU_CACHE_DIR": str(tmp_path / "cache")}
+        env["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        found = []
+        for _ in range(2):
+            command = [sys.executable, "-c", program]
+            done = subprocess.run(command, env=env, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-3000:]
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+        return found
+
+    return run
