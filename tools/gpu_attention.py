@@ -6,11 +6,10 @@ bash tools/gpu.sh python3 tools/gpu_attention.py --json OUT.json
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune.clocks import CUDA_FLUSH
+from gpu_products import finished
 from torch import Tensor, fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -193,9 +193,7 @@ def main() -> int:
             f" {row.best:.0f} TF ({row.own / row.best:.0%}), error {row.error:.1e}",
             flush=True,
         )
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+    return finished(rows, given.json)
 
 
 if __name__ == "__main__":

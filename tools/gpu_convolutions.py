@@ -6,9 +6,8 @@ bash tools/gpu.sh python3 tools/gpu_convolutions.py --json OUT.json
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import flambeau_inductor
@@ -17,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.templates.select import LIBRARY
-from gpu_products import best, first, outcome
+from gpu_products import best, failures, finished, first, outcome
 from torch import Tensor, fx
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -121,13 +120,10 @@ def main() -> int:
             f" {row.first:.0%} with the model's first), with more {row.fused:4.0f} us"
             f" = {row.fused_share:.0%} of library and loop ({row.fused_tile};"
             f" {row.fused_first:.0%}),"
-            f" error {row.error:.1e}"
-            + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
+            f" error {row.error:.1e}" + failures(row.failed),
             flush=True,
         )
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+    return finished(rows, given.json)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ bash tools/gpu.sh python3 tools/gpu_grouped.py --json OUT.json
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import CudaClock
 from flambeau_inductor.templates.select import LIBRARY
-from gpu_products import best, first, outcome
+from gpu_products import best, failures, finished, first, outcome
 from torch import Tensor, fx
 
 BF16 = torch.bfloat16
@@ -180,13 +179,10 @@ def main() -> int:
             f" model's first), with silu {row.fused_share:.0%} of library and loop"
             f" ({row.fused_first:.0%}); uneven:"
             f" library, loop, compiled {' '.join(f'{us:.0f}' for us in row.uneven)} us,"
-            f" error {row.error:.1e}"
-            + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
+            f" error {row.error:.1e}" + failures(row.failed),
             flush=True,
         )
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
-    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+    return finished(rows, given.json)
 
 
 if __name__ == "__main__":

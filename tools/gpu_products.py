@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,18 @@ def first(found: Outcome) -> float:
     return next(s for name, s in found.seconds.items() if name != LIBRARY)
 
 
+def failures(failed: Mapping[str, str]) -> str:
+    """What to say of tiles that could not be run."""
+    return "".join(f", {name} failed: {why[:60]}" for name, why in failed.items())
+
+
+def finished(rows: Sequence[Any], path: Path | None) -> int:
+    """Keep the rows as JSON, where that is asked for; the exit status, 1 where one is wrong."""
+    if path is not None:
+        path.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+
+
 def main() -> int:
     """Measure all shapes; the exit status is 1 where one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -143,16 +155,14 @@ def main() -> int:
             f"{'x'.join(map(str, shape)):18s} library {row.library:4.0f} TF, template"
             f" {row.template:4.0f} TF = {row.share:.0%} ({row.tile}), with bias and gelu"
             f" {row.fused_share:.0%} of library and loop ({row.first:.0%} with the model's first"
-            f" tile), error {row.error:.1e}"
-            + "".join(f", {name} failed: {why[:60]}" for name, why in row.failed.items()),
+            f" tile), error {row.error:.1e}" + failures(row.failed),
             flush=True,
         )
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    status = finished(rows, given.json)
     good = sum(row.share >= 0.9 for row in rows)
     better = sum(row.fused_share > 1 for row in rows)
     print(f"{good} of {len(rows)} at 90 % of the library; fused is faster on {better}", flush=True)
-    return 1 if any(not row.error < 1e-2 for row in rows) else 0
+    return status
 
 
 if __name__ == "__main__":

@@ -39,8 +39,9 @@ def user_lines(gm: fx.GraphModule) -> str:
 def stage_of(error: BaseException, default: str) -> str:
     """The stage that raised: told by the class of the error or of one of its causes."""
     seen: BaseException | None = error
+    stages = _stages()
     while seen is not None:
-        for kind, stage in _stages():
+        for kind, stage in stages:
             if isinstance(seen, kind):
                 return stage
         seen = seen.__cause__
@@ -51,9 +52,8 @@ class CompilerFailure(Exception):
     """Marks an error that came out of the graph compiler while AOT was driving it."""
 
 
-#: error classes by the stage that raises them; the first that fits counts
 def _stages() -> tuple[tuple[type[BaseException], str], ...]:
-    """Whose an error is, by its class."""
+    """Error classes and the stage that raises them; the first that fits counts."""
     import flambeau_prims  # a graph from disk does without the primitives
 
     return (
