@@ -34,9 +34,6 @@ __all__ = [
 ]
 
 
-PRIMS = "flambeau_prims"
-"""The package, and the namespace that its operators have once it is loaded."""
-
 encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
 """What `nn.TransformerEncoderLayer` calls where gradients are off."""
 
@@ -113,8 +110,8 @@ def overload_of(target: str) -> OpOverload:
     """The overload object of `aten.mm.out`; raises `LookupError` if there is none."""
     try:
         namespace, name, overload = target.split(".")
-        if namespace == PRIMS:  # a program from the disk may be the first to ask for one
-            import_module(PRIMS)
+        if namespace == "flambeau_prims":  # a program from the disk may be the first to ask for one
+            import_module("flambeau_prims")
         found: OpOverload = getattr(getattr(getattr(torch.ops, namespace), name), overload)
     except (ValueError, AttributeError) as error:
         raise LookupError(f"there is no operator {target}") from error
