@@ -1,5 +1,5 @@
 /* The accesses and the checks of a guard tree, one case each. The plain-Python twins are
-   `Source.read` in source.py and `Kind.holds` in guards/kinds.py. */
+   `Source.read` in source/ and `Kind.holds` in guards/kinds.py. */
 #include "guard_tree.h"
 
 /* --- accesses: a new reference, or NULL with or without an error set ------------------------------ */

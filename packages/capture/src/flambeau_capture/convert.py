@@ -37,7 +37,8 @@ from flambeau_capture.skipping import third_party
 from flambeau_capture.source import Held, Local, Source
 from flambeau_capture.stopping import generator_level, levels_of
 from flambeau_capture.values.base import Unreconstructible, Value
-from flambeau_capture.values.functions import CellValue, GlobalsScope
+from flambeau_capture.values.cells import CellValue
+from flambeau_capture.values.module_globals import GlobalsScope
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tensor import TensorValue
 

@@ -16,6 +16,7 @@ from flambeau_capture.builtins import (
     iteration,
     messages,
     numbers,
+    operator_functions,
     operators,
     overriding,
     packed,

@@ -37,13 +37,13 @@ from flambeau_capture.values.callables import (
     is_pure,
     pure,
 )
+from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.containers import is_plain_tuple
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
-from flambeau_capture.values.functions import CellValue
 from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.methods import MethodValue

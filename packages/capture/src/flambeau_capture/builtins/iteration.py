@@ -20,23 +20,22 @@ from flambeau_capture.values.base import (
     IteratorValue,
     Kwargs,
     Tracer,
-    UserError,
     Value,
     unpack,
 )
 from flambeau_capture.values.callables import HANDLERS, POLYFILLS, evaluate_call, handles
-from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.iterators import (
-    CallIterator,
+from flambeau_capture.values.combined_iterators import (
     ChainIterator,
     CountIterator,
     EnumerateIterator,
     FilterIterator,
-    GeneratorValue,
     MapIterator,
-    SequenceIterator,
     ZipIterator,
 )
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.foreign_iterators import CallIterator
+from flambeau_capture.values.generators import GeneratorValue
+from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import index_of
@@ -197,6 +196,3 @@ for _original, _python in {
     compat.GROUP_TENSORS: iterating.group_tensors,
 }.items():
     _polyfill(_original, _python)
-
-
-__all__ = ["UserError"]

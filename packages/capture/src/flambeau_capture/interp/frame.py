@@ -17,9 +17,11 @@ from flambeau_capture.bytecode.flow import covering
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.opcodes import OpHandler, handler_of
 from flambeau_capture.values.base import Unreconstructible, UserError, Value
+from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import ExceptionValue
-from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
+from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.module_globals import GlobalsScope
 
 if TYPE_CHECKING:
     from flambeau_capture.interp.session import Session

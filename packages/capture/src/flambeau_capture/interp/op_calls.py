@@ -20,7 +20,7 @@ from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.dicts import DictValue, pairs_of
-from flambeau_capture.values.functions import GlobalsDict
+from flambeau_capture.values.module_globals import GlobalsDict
 from flambeau_capture.values.supers import SuperValue
 
 NULL_ABOVE = VERSION >= (3, 13)

@@ -13,7 +13,8 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.values.base import IteratorValue, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
-from flambeau_capture.values.iterators import CallIterator, GeneratorValue
+from flambeau_capture.values.foreign_iterators import CallIterator
+from flambeau_capture.values.generators import GeneratorValue
 
 
 @opcode("JUMP", "JUMP_NO_INTERRUPT")

@@ -14,9 +14,10 @@ from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Value, unpack
+from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.constant import constant_of
 from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.functions import CellValue, FunctionValue
+from flambeau_capture.values.functions import FunctionValue
 
 DEFAULTS, KWDEFAULTS, ANNOTATIONS, CLOSURE = 1, 2, 4, 8
 

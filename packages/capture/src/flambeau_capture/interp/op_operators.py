@@ -6,8 +6,9 @@ meaning is decided by `builtins.operators`, not here.
 
 from __future__ import annotations
 
+from flambeau_capture.builtins.identities import identical
 from flambeau_capture.builtins.inspecting import format_value, text_of
-from flambeau_capture.builtins.operators import binary, identical, unary
+from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode

@@ -16,7 +16,7 @@ from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Value
-from flambeau_capture.values.functions import CellValue
+from flambeau_capture.values.cells import CellValue
 
 NULL_ABOVE = VERSION >= (3, 13)
 

@@ -51,11 +51,14 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
 )
+from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
+from flambeau_capture.values.combined_iterators import iterated_by
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
-from flambeau_capture.values.functions import CellValue, FunctionValue, GlobalsScope
-from flambeau_capture.values.iterators import GeneratorValue, iterated_by
+from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.generators import GeneratorValue
+from flambeau_capture.values.module_globals import GlobalsScope
 from flambeau_capture.values.wrap import wrap_new, wrap_object
 
 _GENERATOR = inspect.CO_GENERATOR

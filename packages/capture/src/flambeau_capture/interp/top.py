@@ -17,7 +17,8 @@ from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.session import Reached, Session
 from flambeau_capture.source import Free, Local, Source
 from flambeau_capture.values.base import UserError, Value
-from flambeau_capture.values.functions import CellValue, GlobalsScope
+from flambeau_capture.values.cells import CellValue
+from flambeau_capture.values.module_globals import GlobalsScope
 
 
 @dataclass(frozen=True)

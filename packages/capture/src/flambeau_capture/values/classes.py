@@ -218,7 +218,7 @@ class ClassDict(Value):
             return self.owner.written[name]
         found = self.owner.python_class.__dict__.get(name, None)
         if name not in self.owner.python_class.__dict__:
-            from flambeau_capture.values.dicts import raise_key_error
+            from flambeau_capture.values.keys import raise_key_error
 
             raise_key_error(tx, key)
         return tx.wrap(found, Held(found, name))

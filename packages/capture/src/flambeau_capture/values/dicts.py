@@ -1,18 +1,15 @@
-"""Dictionaries and their views.
+"""Dictionaries: dict, OrderedDict and defaultdict.
 
-In: dicts of the program or new ones. Out: `DictValue`, `DictView`, `key_of`. Invariant: keys
-compare as Python's do: constants by equality, everything else by identity; a key whose equality
-runs the program's code is a graph break.
+In: dicts of the program or new ones. Out: `DictValue`, and `pairs_of` what one can be updated with.
+Invariant: entries that the program does not touch are wrapped, and guarded, when they are read.
 """
 
 from __future__ import annotations
 
 import collections
-import types
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NoReturn
+from collections.abc import Hashable, Iterable
+from typing import Any
 
-from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import (
     Args,
@@ -24,74 +21,10 @@ from flambeau_capture.values.base import (
     unpack,
 )
 from flambeau_capture.values.constant import Constant, constant_of, is_none
-from flambeau_capture.values.iterators import KeysIterator, SequenceIterator
+from flambeau_capture.values.iterators import KeysIterator
+from flambeau_capture.values.keys import key_of, raise_key_error
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.sequences import Pending, tx_equal
-from flambeau_capture.values.tuples import TupleValue
-
-
-class Identity:
-    """A key that is equal only to itself."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Value) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.value is self.value
-
-
-class ByMethods:
-    """A key whose class says, in Python, what its hash is and what it equals."""
-
-    __slots__ = ("number", "tx", "value")
-
-    def __init__(self, tx: Tracer, value: Value, number: int) -> None:
-        self.tx = tx
-        self.value = value
-        self.number = hash(number)
-
-    def __hash__(self) -> int:
-        return self.number
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ByMethods):
-            raise Break("FB0009", f"comparison of {self.value.describe()} as a key")
-        return other.value is self.value or tx_equal(self.tx, self.value, other.value)
-
-
-def key_of(tx: Tracer, value: Value) -> Hashable:
-    """What stands for a value as a key."""
-    if isinstance(value, Constant):
-        return _hashable(tx, value.value)
-    if isinstance(value, TupleValue):
-        return tuple(key_of(tx, part) for part in value.parts())
-    try:
-        return _hashable(tx, value.as_python())
-    except NotConcrete:
-        pass
-    if value.cls in (list, dict, set) or isinstance(value, DictValue):
-        tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
-    hasher: Any = value.cls.__hash__
-    if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
-        if not isinstance(hasher, types.FunctionType):
-            raise Break("FB0009", f"hash of {value.describe()}")
-        number = tx.call(tx.get_attr(value, "__hash__"), [], {})
-        return ByMethods(tx, value, constant_of(number))
-    return Identity(value)
-
-
-def _hashable(tx: Tracer, key: Any) -> Hashable:
-    try:
-        hash(key)
-    except TypeError as error:
-        tx.raise_error(TypeError, *error.args)
-    found: Hashable = key
-    return found
+from flambeau_capture.values.sequences import Pending
 
 
 class DictValue(Value):
@@ -248,7 +181,9 @@ class DictValue(Value):
         self.attributes[name] = value
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        handler = _DICT_METHODS.get(name)
+        from flambeau_capture.values.dict_methods import DICT_METHODS  # they are made of dicts
+
+        handler = DICT_METHODS.get(name)
         if handler is None:
             self.unknown(f"method {name!r}")
         return handler(self, tx, args, kwargs)
@@ -295,133 +230,6 @@ def _refill(target: Any, entries: dict[Any, Any]) -> None:
         kind.__setitem__(target, key, value)
 
 
-def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
-    from flambeau_capture.values.base import UserError
-    from flambeau_capture.values.exceptions import new_exception
-
-    raise UserError(new_exception(KeyError, [key]))
-
-
-class DictView(Value):
-    """dict.keys(), values() and items(): they follow the dict."""
-
-    built_once = True
-
-    def __init__(self, target: DictValue, kind: str) -> None:
-        self.target = target
-        self.kind = kind
-
-    @property
-    def cls(self) -> type:
-        return type(getattr({}, self.kind)())
-
-    def parts(self) -> list[Value]:
-        if self.kind == "keys":
-            return self.target.keys()
-        if self.kind == "values":
-            return self.target.values()
-        return [TupleValue([key, value]) for key, value in self.target.entries()]
-
-    def as_python(self) -> Any:
-        return getattr(self.target.as_python(), self.kind)()
-
-    def truth(self, tx: Tracer) -> bool:
-        return self.target.truth(tx)
-
-    def length(self, tx: Tracer) -> int:
-        return self.target.length(tx)
-
-    def iterate(self, tx: Tracer) -> IteratorValue:
-        if self.kind == "keys":
-            return KeysIterator(self.target, self.target.keys())
-        return KeysIterator(self.target, self.target.keys(), self._now)
-
-    def _now(self, tx: Any, key: Value) -> Value:
-        """The value or the item of a key when an iterator comes to it."""
-        value = self.target.lookup(tx or self.target._tx, key)
-        if value is None:
-            raise Break("FB0014", "iteration over a dict whose keys have changed on the way")
-        return value if self.kind == "values" else TupleValue([key, value])
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        if self.kind == "keys":
-            return self.target.contains(tx, item)
-        return any(tx_equal(tx, part, item) for part in self.parts())
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "__iter__":
-            return self.iterate(tx)
-        if name == "__len__":
-            return Constant(self.length(tx))
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        if name == "__reversed__":
-            return SequenceIterator(TupleValue(self.parts()[::-1]))
-        if self.kind == "keys":
-            from flambeau_capture.values.sets import SetValue  # sets are made of keys
-
-            if name in _ANY_ITERABLE and not isinstance(args[0], SetValue | DictView):
-                args = [SetValue(unpack(tx, args[0]), tx=tx)]
-            return SetValue(self.parts(), tx=tx).call_method(tx, name, args, kwargs)
-        self.unknown(f"method {name!r}")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load(self.target)
-        writer.call_method_top(self.kind)
-
-
-_ANY_ITERABLE = frozenset({"__and__", "__or__", "__sub__", "__xor__"})
-Handler = Callable[[DictValue, Tracer, Args, Kwargs], Value]
-
-
-def _get(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = self.lookup(tx, args[0])
-    if found is not None:
-        return found
-    return args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
-
-
-def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = self.remove(tx, args[0])
-    if found is not None:
-        return found
-    if len(args) > 1:
-        return args[1]
-    if "default" in kwargs:
-        return kwargs["default"]
-    raise_key_error(tx, args[0])
-
-
-def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not self.truth(tx):
-        tx.raise_error(KeyError, "popitem(): dictionary is empty")
-    last = args[0] if args else kwargs.get("last")
-    entries = self.entries()
-    key, value = entries[-1 if last is None or last.truth(tx) else 0]
-    self.remove(tx, key)
-    return TupleValue([key, value])
-
-
-def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    found = self.lookup(tx, args[0])
-    if found is None:
-        found = args[1] if len(args) > 1 else kwargs.get("default", Constant(None))
-        self.store(tx, args[0], found)
-    return found
-
-
-def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    for given in args:
-        for key, value in pairs_of(tx, given):
-            self.store(tx, key, value)
-    for name, value in kwargs.items():
-        self.store(tx, Constant(name), value)
-    return Constant(None)
-
-
 def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
     """Key and value pairs of a mapping or of an iterable of pairs."""
     payload = getattr(given, "payload", None)
@@ -451,103 +259,3 @@ def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
 
 
 _PLAIN_ITERS = (dict.__iter__, collections.OrderedDict.__iter__)
-
-
-def _init(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if self._class is collections.defaultdict and args:
-        self.factory, args = args[0], args[1:]
-    return _update(self, tx, args, kwargs)
-
-
-def _ior(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    _update(self, tx, args, {})
-    return self
-
-
-def _or(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    other = getattr(args[0], "payload", None) or args[0]
-    if not isinstance(other, DictValue):
-        return Constant(NotImplemented)
-    merged = _copy(self, tx, [], {})
-    assert isinstance(merged, DictValue)
-    _update(merged, tx, args, {})
-    return merged
-
-
-def _copy(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return DictValue(self.entries(), self._class, tx=tx, factory=self.factory)
-
-
-def _clear(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.clear(tx)
-    return Constant(None)
-
-
-def _set_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.store(tx, args[0], args[1])
-    return Constant(None)
-
-
-def _del_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    self.del_item(tx, args[0])
-    return Constant(None)
-
-
-def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    last = args[1] if len(args) > 1 else kwargs.get("last", Constant(True))
-    if not self.contains(tx, args[0]):
-        raise_key_error(tx, args[0])
-    self.move(tx, args[0], last.truth(tx))
-    return Constant(None)
-
-
-def _reversed(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SequenceIterator(TupleValue(self.keys()[::-1]))
-
-
-def _equal(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    other = args[0]
-    other = getattr(other, "payload", None) or other
-    if not isinstance(other, DictValue):
-        return Constant(NotImplemented)
-    if self.length(tx) != other.length(tx):
-        return Constant(False)
-    for key, value in self.entries():
-        theirs = other.lookup(tx, key)
-        if theirs is None or not tx_equal(tx, value, theirs):
-            return Constant(False)
-    return Constant(True)
-
-
-def _view(kind: str) -> Handler:
-    def make(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return DictView(self, kind)
-
-    return make
-
-
-_DICT_METHODS: dict[str, Handler] = {
-    "get": _get,
-    "pop": _pop,
-    "popitem": _popitem,
-    "setdefault": _setdefault,
-    "update": _update,
-    "__init__": _init,
-    "__ior__": _ior,
-    "__or__": _or,
-    "copy": _copy,
-    "clear": _clear,
-    "keys": _view("keys"),
-    "values": _view("values"),
-    "items": _view("items"),
-    "move_to_end": _move_to_end,
-    "__getitem__": lambda s, tx, a, k: s.get_item(tx, a[0]),
-    "__setitem__": _set_item,
-    "__delitem__": _del_item,
-    "__contains__": lambda s, tx, a, k: Constant(s.contains(tx, a[0])),
-    "__len__": lambda s, tx, a, k: Constant(s.length(tx)),
-    "__iter__": lambda s, tx, a, k: s.iterate(tx),
-    "__reversed__": _reversed,
-    "__eq__": _equal,
-    "__repr__": lambda s, tx, a, k: tx.wrap_new(repr(s.as_python())),
-}

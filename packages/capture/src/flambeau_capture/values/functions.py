@@ -1,8 +1,8 @@
-"""Python functions, their cells, and the globals they see.
+"""Python functions.
 
-In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`,
-`CellValue`, `GlobalsScope`. Invariant: a function of the program that was guarded by identity is
-read through the object itself; one guarded by its code only, through the path that led to it.
+In: functions of the program and those it makes while it is interpreted. Out: `FunctionValue`.
+Invariant: a function of the program that was guarded by identity is read through the object itself;
+one guarded by its code only, through the path that led to it.
 """
 
 from __future__ import annotations
@@ -16,182 +16,16 @@ from flambeau_capture.source import (
     Attr,
     ClosureCell,
     Default,
-    FreeCell,
-    Global,
     Held,
     Item,
     KwDefault,
     Source,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.methods import BoundMethod, MethodValue
-
-
-class CellValue(Value):
-    """A closure cell. `content` is None while it is empty."""
-
-    def __init__(
-        self,
-        content: Value | None = None,
-        *,
-        name: str = "",
-        own: bool = False,
-        real: Any = None,
-        source: Source | None = None,
-        pending: tuple[Any, Source] | None = None,
-        tx: Any = None,
-    ) -> None:
-        self._content = content
-        self.name = name
-        self.own = own
-        self.real = real
-        self.source = source
-        self.pending = pending
-        self._tx = tx
-        self.written = False
-
-    @property
-    def cls(self) -> type:
-        return types.CellType
-
-    @property
-    def content(self) -> Value | None:
-        if self._content is None and self.pending is not None:
-            real, source = self.pending
-            self.pending = None
-            self._content = self._tx.wrap(real, source)
-        if self._content is None and self.own and not self.written:
-            self._tx.guard(self.place(), "CALL", is_empty, "is empty")
-        return self._content
-
-    def place(self) -> Source | None:
-        """Where the cell itself is; the source of a frame's own cell leads to what it holds."""
-        return FreeCell(self.name) if self.own and self.source is not None else self.source
-
-    def write(self, tx: Tracer, value: Value | None) -> None:
-        self.pending = None
-        self._content = value
-        self.written = True
-        if self.source is not None:
-            tx.heap.changed(self)
-        else:
-            tx.heap.changed()
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        if name == "cell_contents":
-            content = self.content
-            if content is None:
-                tx.raise_error(ValueError, "Cell is empty")
-            return content
-        self.unknown(f"attribute {name!r}")
-
-    def reconstruct(self, writer: Any) -> None:
-        if self.own:
-            writer.load_cell(self.name)
-        elif self.source is not None:
-            writer.load_source(self.source)
-        else:
-            with writer.building(self):
-                writer.new_cell(self)
-
-    def replay(self, writer: Any) -> None:
-        content = self.content
-        if content is None:
-            raise Break("FB0019", "deletion of a variable of an enclosing function")
-        writer.load(content)
-        writer.load(self)
-        writer.store_attr("cell_contents")
-
-
-def is_empty(cell: types.CellType) -> bool:
-    """A guard's question: does a cell hold nothing?"""
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return True
-    return False
-
-
-class GlobalsScope:
-    """The global variables that code sees: reads are guarded, writes kept for replay."""
-
-    def __init__(self, namespace: dict[str, Any], own: bool = False) -> None:
-        self.namespace = namespace
-        self.own = own  # whether they are the globals of the frame under capture
-        self.written: dict[str, Value | None] = {}
-        self.source = Held(namespace, f"globals of {namespace.get('__name__')}")
-
-    def source_of(self, name: str) -> Source:
-        return Global(name) if self.own else Item(self.source, name, "dict")
-
-    def load(self, tx: Tracer, name: str) -> Value | None:
-        if name in self.written:
-            return self.written[name]
-        if name not in self.namespace:
-            return None
-        return tx.wrap(self.namespace[name], self.source_of(name))
-
-    def store(self, tx: Tracer, name: str, value: Value | None) -> None:
-        self.written[name] = value
-        tx.heap.log(self)
-
-    def replay(self, writer: Any) -> None:
-        for name, value in self.written.items():
-            if value is None:
-                writer.delete_global(self, name)
-            else:
-                writer.load(value)
-                writer.store_global(self, name)
-
-
-class GlobalsDict(Value):
-    """`globals()`: names of a module as items."""
-
-    def __init__(self, scope: GlobalsScope) -> None:
-        self.scope = scope
-
-    @property
-    def cls(self) -> type:
-        return dict
-
-    def describe(self) -> str:
-        return "globals()"
-
-    def truth(self, tx: Tracer) -> bool:
-        return True
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        name = item.as_python()
-        if name in self.scope.written:
-            return self.scope.written[name] is not None
-        found = name in self.scope.namespace
-        tx.guard(self.scope.source, "DICT_CONTAINS" if found else "DICT_NOT_CONTAINS", name)
-        return found
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        from flambeau_capture.values.dicts import raise_key_error
-
-        found = self.scope.load(tx, key.as_python()) if self.contains(tx, key) else None
-        if found is None:
-            raise_key_error(tx, key)
-        return found
-
-    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
-        self.scope.store(tx, key.as_python(), value)
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            if self.contains(tx, args[0]):
-                return self.get_item(tx, args[0])
-            return args[1] if len(args) > 1 else Constant(None)
-        raise Break("FB0009", f"{name} of globals()")
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load_const(self.scope.namespace)
+from flambeau_capture.values.module_globals import GlobalsScope
 
 
 class FunctionValue(Value):
@@ -302,6 +136,8 @@ class FunctionValue(Value):
         return made
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.function_parts import PARTS, new_part  # made of functions
+
         if name in self.attributes:
             return self.attributes[name]
         simple = {
@@ -311,7 +147,7 @@ class FunctionValue(Value):
         }
         if name in simple:
             return tx.wrap_new(simple[name])
-        handler = _FUNCTION_PARTS.get(name)
+        handler = PARTS.get(name)
         if handler is not None:
             return handler(self, tx)
         if self.real is not None:
@@ -323,7 +159,7 @@ class FunctionValue(Value):
                 return BoundMethod(self, name)
             return tx.wrap(found, Attr(self.base(), name))
         if name in ("__doc__", "__module__", "__annotations__"):
-            return _new_function_part(self, tx, name)
+            return new_part(self, tx, name)
         if isinstance(vars(types.FunctionType).get(name), types.WrapperDescriptorType):
             return BoundMethod(self, name)
         tx.raise_error(AttributeError, f"'function' object has no attribute '{name}'")
@@ -357,6 +193,7 @@ class FunctionValue(Value):
             writer.load_source(self.source)
             return
         from flambeau_capture.values.dicts import DictValue
+        from flambeau_capture.values.function_parts import new_part
         from flambeau_capture.values.tuples import TupleValue
 
         named = {
@@ -365,7 +202,7 @@ class FunctionValue(Value):
         attributes = [(Constant(k), v) for k, v in self.attributes.items()]
         if self.annotations is not None and "__annotations__" not in self.attributes:
             attributes.append(
-                (Constant("__annotations__"), _new_function_part(self, self._tx, "__annotations__"))
+                (Constant("__annotations__"), new_part(self, self._tx, "__annotations__"))
             )
         if self.kwdefaults():
             attributes += [(Constant(k), v) for k, v in named.items()]
@@ -398,104 +235,3 @@ def _build_function(
     for key, value in attributes.items():
         setattr(made, key, value)
     return made
-
-
-def _defaults_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.tuples import TupleValue
-
-    found = fn.defaults()
-    return TupleValue(found) if found else Constant(None)
-
-
-def _kwdefaults_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.dicts import DictValue
-
-    found = fn.kwdefaults()
-    return DictValue([(Constant(k), v) for k, v in found.items()]) if found else Constant(None)
-
-
-def _closure_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.tuples import TupleValue
-
-    found = fn.closure()
-    return TupleValue(found) if found else Constant(None)
-
-
-def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
-    from flambeau_capture.values.dicts import DictValue
-
-    if fn.real is None:
-        hidden = ("__name__", "__qualname__", "__doc__", "__module__", "__annotations__")
-        shown: list[tuple[Value, Value]] = [
-            (Constant(k), v) for k, v in fn.attributes.items() if k not in hidden
-        ]
-        return FunctionDict(shown, fn)
-    items = [
-        (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
-        for key, value in fn.real.__dict__.items()
-        if key not in fn.attributes
-    ]
-    items += [(Constant(key), value) for key, value in fn.attributes.items()]
-    return DictValue(items, tx=tx)
-
-
-def _class_part(fn: FunctionValue, tx: Tracer) -> Value:
-    return tx.wrap_new(types.FunctionType)
-
-
-def _wrapper_part(fn: FunctionValue, tx: Tracer) -> Value:
-    return BoundMethod(fn, "__get__")
-
-
-_FUNCTION_PARTS = {
-    "__defaults__": _defaults_part,
-    "__kwdefaults__": _kwdefaults_part,
-    "__closure__": _closure_part,
-    "__dict__": _dict_part,
-    "__class__": _class_part,
-    "__get__": _wrapper_part,
-}
-
-
-def _new_function_part(fn: FunctionValue, tx: Tracer, name: str) -> Value:
-    from flambeau_capture.values.dicts import DictValue
-
-    if name == "__annotations__":
-        if fn.annotations is None:
-            return DictValue(tx=tx)
-        flat = fn.annotations.parts()  # type: ignore[attr-defined]
-        found = DictValue(list(zip(flat[::2], flat[1::2])), tx=tx)
-        fn.attributes[name] = found
-        return found
-    if name == "__module__":
-        return tx.wrap_new(fn.scope.namespace.get("__name__"))
-    first = fn.code.co_consts[0] if fn.code.co_consts else None
-    return tx.wrap_new(first if isinstance(first, str) else None)
-
-
-class FunctionDict(Value):
-    """`__dict__` of a function under construction: functools.update_wrapper writes to it."""
-
-    def __init__(self, shown: list[tuple[Value, Value]], fn: FunctionValue) -> None:
-        self.fn = fn
-        self.shown = shown
-
-    @property
-    def cls(self) -> type:
-        return dict
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        from flambeau_capture.values.dicts import DictValue, pairs_of
-
-        if name == "update":
-            for key, value in pairs_of(tx, args[0]):
-                self.fn.set_attr(tx, key.as_python(), value)
-            return Constant(None)
-        return DictValue(self.shown, tx=tx).call_method(tx, name, args, kwargs)
-
-    def reconstruct(self, writer: Any) -> None:
-        writer.load(self.fn)
-        writer.load_attr("__dict__")

@@ -49,7 +49,7 @@ class InstanceDict(Value):
     def get_item(self, tx: Tracer, key: Value) -> Value:
         found = self.owner.instance_get(tx, key.as_python())
         if found is None:
-            from flambeau_capture.values.dicts import raise_key_error
+            from flambeau_capture.values.keys import raise_key_error
 
             raise_key_error(tx, key)
             raise AssertionError

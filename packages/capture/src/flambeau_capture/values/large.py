@@ -62,7 +62,7 @@ class LargeDict(LargeContainer):
     contains_guard = ("DICT_CONTAINS", "DICT_NOT_CONTAINS")
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        from flambeau_capture.values.dicts import raise_key_error
+        from flambeau_capture.values.keys import raise_key_error
 
         if not self.contains(tx, key):
             raise_key_error(tx, key)

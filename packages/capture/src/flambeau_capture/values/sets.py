@@ -20,8 +20,9 @@ from flambeau_capture.values.base import (
     unpack,
 )
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.dicts import DictView, key_of, raise_key_error
+from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.iterators import KeysIterator
+from flambeau_capture.values.keys import key_of, raise_key_error
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.tuples import TupleValue
 

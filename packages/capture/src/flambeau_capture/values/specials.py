@@ -69,7 +69,8 @@ class SpecialMethods(Value):
         return any(tx_equal(tx, part, item) for part in self.iterate(tx).drain(tx))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
-        from flambeau_capture.values.iterators import CallIterator, IndexIterator
+        from flambeau_capture.values.foreign_iterators import CallIterator
+        from flambeau_capture.values.iterators import IndexIterator
 
         if self.special("__iter__"):
             made = self._call_class(tx, "__iter__", [])

@@ -35,10 +35,11 @@ from flambeau_capture.values import containers, nnmodules, objects  # noqa: F401
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import BuiltinValue, known_callable
+from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
-from flambeau_capture.values.functions import CellValue, FunctionValue, is_empty
+from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
@@ -410,7 +411,7 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
 
 @wraps_if(lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
-    from flambeau_capture.values.iterators import ForeignIterator
+    from flambeau_capture.values.foreign_iterators import ForeignIterator
     from flambeau_capture.values.live import LiveIterator
 
     known: Value | None = tx.heap.find(obj)

@@ -1,0 +1,111 @@
+"""The functions of the module `operator`, `divmod` and `pow`.
+
+In: a call of one of them. Out: handlers, in the table of built-in functions. Invariant:
+`operator.add(a, b)` and `a + b` are one thing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+from flambeau_capture.builtins.identities import identical
+from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
+from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import HANDLERS, handles, pure
+from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.sequences import index_of
+from flambeau_capture.values.tuples import TupleValue
+
+
+def _register() -> None:
+    for symbol, (fn, _, _) in OPERATORS.items():
+        HANDLERS[fn] = _binary_handler(symbol)
+    for symbol, (fn, _) in IN_PLACE.items():
+        HANDLERS[fn] = _binary_handler(symbol)
+    for symbol, (fn, _) in UNARY.items():
+        HANDLERS[fn] = _unary_handler(symbol)
+
+
+def _binary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return binary(tx, symbol, args[0], args[1])
+
+    return handler
+
+
+def _unary_handler(symbol: str) -> Callable[[Tracer, Args, Kwargs], Value]:
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return unary(tx, symbol, args[0])
+
+    return handler
+
+
+_register()
+
+
+@handles(operator.not_)
+def _not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(not args[0].truth(tx))
+
+
+@handles(operator.is_)
+def _is(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(identical(tx, args[0], args[1]))
+
+
+@handles(operator.is_not)
+def _is_not(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(not identical(tx, args[0], args[1]))
+
+
+@handles(operator.contains)
+def _contains(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].contains(tx, args[1]))
+
+
+@handles(operator.setitem)
+def _setitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].set_item(tx, args[1], args[2])
+    return Constant(None)
+
+
+@handles(operator.delitem)
+def _delitem(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    args[0].del_item(tx, args[1])
+    return Constant(None)
+
+
+@handles(operator.truth)
+def _truth(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(args[0].truth(tx))
+
+
+@handles(divmod)
+def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    for receiver, name, other in (
+        (args[0], "__divmod__", args[1]),
+        (args[1], "__rdivmod__", args[0]),
+    ):
+        if isinstance(receiver, ObjectValue) and receiver.special(name):
+            found = tx.call(tx.get_attr(receiver, name), [other], {})
+            if not (isinstance(found, Constant) and found.value is NotImplemented):
+                return found
+    return TupleValue([binary(tx, "//", args[0], args[1]), binary(tx, "%", args[0], args[1])])
+
+
+@handles(pow)
+def _pow(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if len(args) == 2:
+        return binary(tx, "**", args[0], args[1])
+    return tx.wrap_new(evaluate(tx, pow, *(arg.as_python() for arg in args)))
+
+
+@handles(operator.index)
+def _index(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return Constant(index_of(tx, args[0]))
+
+
+pure(operator.length_hint)

@@ -1,0 +1,71 @@
+"""Where a value came from.
+
+In: the steps that lead from a frame to an object, as a tree of frozen nodes whose roots are the
+frame's locals, closure, globals and builtins. Out: two views of the same path, `load` (plain
+Python, what guards read) and `emit` (the bytecode that loads the value again), and a `name` for
+messages. Invariant: a source says how to find an object and never holds it, except `Held`.
+"""
+
+from flambeau_capture.source.base import (
+    Scope,
+    Source,
+    load,
+)
+from flambeau_capture.source.emitting import (
+    emit,
+)
+from flambeau_capture.source.roots import (
+    Builtin,
+    Computed,
+    Free,
+    FreeCell,
+    Global,
+    Held,
+    Local,
+    Made,
+)
+from flambeau_capture.source.steps import (
+    Attr,
+    Called,
+    ClassOf,
+    ClosureCell,
+    Default,
+    DictKey,
+    GlobalOf,
+    InstanceAttr,
+    Item,
+    KwDefault,
+    ModuleEntry,
+    NextItem,
+    SizeOf,
+    instance_dict,
+)
+
+__all__ = [
+    "Attr",
+    "Builtin",
+    "Called",
+    "ClassOf",
+    "ClosureCell",
+    "Computed",
+    "Default",
+    "DictKey",
+    "Free",
+    "FreeCell",
+    "Global",
+    "GlobalOf",
+    "Held",
+    "InstanceAttr",
+    "Item",
+    "KwDefault",
+    "Local",
+    "Made",
+    "ModuleEntry",
+    "NextItem",
+    "Scope",
+    "SizeOf",
+    "Source",
+    "emit",
+    "instance_dict",
+    "load",
+]

@@ -1,0 +1,123 @@
+"""The bytecode that loads what a source names.
+
+In: a source, and the code being written. Out: instructions in the running version's dialect, which
+leave the value on the stack. Invariant: every kind of source is in exactly one of three tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flambeau_capture.lookahead import look_ahead
+from flambeau_capture.source.base import Source
+from flambeau_capture.source.roots import (
+    Builtin,
+    Computed,
+    Free,
+    FreeCell,
+    Global,
+    Held,
+    Local,
+    Made,
+)
+from flambeau_capture.source.steps import (
+    Attr,
+    Called,
+    ClassOf,
+    ClosureCell,
+    Default,
+    DictKey,
+    GlobalOf,
+    InstanceAttr,
+    Item,
+    KwDefault,
+    ModuleEntry,
+    NextItem,
+    SizeOf,
+)
+
+if TYPE_CHECKING:
+    from flambeau_capture.bytecode.instruction import Instruction
+
+
+class Loader(Protocol):
+    """What `emit` needs of the code being written: a global name for an object held by it."""
+
+    def held(self, obj: Any) -> str: ...
+
+
+def emit(source: Source, tx: Loader) -> list[Instruction]:
+    """The instructions that push the value of `source`, in the running version's dialect."""
+    # bytecode is imported at first use: guards read sources where nothing is assembled
+    from flambeau_capture.bytecode import spelling
+
+    parent = [] if source.parent is None else emit(source.parent, tx)
+    if type(source) in _ROOT_EMITTERS:
+        return _ROOT_EMITTERS[type(source)](spelling, source, tx)
+    if type(source) in _CALLED:
+        function, arguments = _CALLED[type(source)](source)
+        constants = [spelling.load_const(argument) for argument in arguments]
+        return [
+            *spelling.callable_from(spelling.load_global(tx.held(function))),
+            *parent,
+            *(instruction for group in constants for instruction in group),
+            *spelling.call(1 + len(arguments)),
+        ]
+    for attribute, key in _STEPS[type(source)](source):
+        if attribute is not None:
+            parent += spelling.load_attr(attribute)
+        else:
+            parent += [*spelling.load_const(key), *spelling.binary_subscr()]
+    return parent
+
+
+def _size_of(tensor: Any, dim: int) -> int:
+    return int(tensor.size(dim))
+
+
+def _key_at(mapping: dict[Any, Any], index: int) -> Any:
+    return next(islice(iter(mapping), index, None))
+
+
+_ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
+    Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
+    Free: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
+    FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
+    Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
+    Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
+    Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
+    Computed: lambda spelling, node, tx: [
+        *spelling.callable_from(spelling.load_global(tx.held(node.function))),
+        *(instruction for argument in node.arguments for instruction in emit(argument, tx)),
+        *spelling.call(len(node.arguments)),
+    ],
+    Made: lambda spelling, node, tx: [
+        *spelling.callable_from(spelling.load_global(tx.held(node.make))),
+        *emit(node.of, tx),
+        *(instruction for number in node.numbers for instruction in emit(number, tx)),
+        *spelling.call(1 + len(node.numbers)),
+    ],
+}
+
+# steps that only a call can make: the function, and the constants after the base
+_CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    ClassOf: lambda node: (type, ()),
+    DictKey: lambda node: (_key_at, (node.index,)),
+    NextItem: lambda node: (look_ahead, (node.index,)),
+    SizeOf: lambda node: (_size_of, (node.dim,)),
+    Called: lambda node: (node.function, ()),
+}
+
+# steps made of attributes and subscripts: (attribute, None) or (None, key), in order
+_STEPS: dict[type[Source], Callable[[Any], list[tuple[str | None, Any]]]] = {
+    Attr: lambda node: [(node.attribute, None)],
+    InstanceAttr: lambda node: [(node.attribute, None)],
+    ModuleEntry: lambda node: [(node.table, None), (None, node.entry)],
+    Item: lambda node: [(None, node.key)],
+    GlobalOf: lambda node: [("__globals__", None), (None, node.variable)],
+    ClosureCell: lambda node: [("__closure__", None), (None, node.index), ("cell_contents", None)],
+    Default: lambda node: [("__defaults__", None), (None, node.index)],
+    KwDefault: lambda node: [("__kwdefaults__", None), (None, node.argument)],
+}

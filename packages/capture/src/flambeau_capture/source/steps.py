@@ -1,0 +1,238 @@
+"""What leads from one object to another: attributes, items, parts of functions and tensors.
+
+In: the source of the first object. Out: the source of the second. Invariant: where a step names the
+container, it is read without what a subclass of it defines.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from flambeau_capture.lookahead import look_ahead
+from flambeau_capture.source.base import Derived, Scope
+
+ItemKind = Literal["list", "tuple", "dict", "any"]
+ModuleTable = Literal["_parameters", "_buffers", "_modules"]
+
+
+@dataclass(frozen=True)
+class Attr(Derived):
+    """`base.attribute`, with all that attribute access does (descriptors, `__getattr__`)."""
+
+    attribute: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.attribute}"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return getattr(value, self.attribute)
+
+
+@dataclass(frozen=True)
+class InstanceAttr(Derived):
+    """`base.__dict__[attribute]`: no descriptor runs when a guard reads it."""
+
+    attribute: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.{self.attribute}"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _dict_item(instance_dict(value), self.attribute)
+
+
+@dataclass(frozen=True)
+class ModuleEntry(Derived):
+    """A parameter, buffer or submodule of an `nn.Module`, read from the dict that holds it."""
+
+    table: ModuleTable
+    entry: str
+
+    def name(self) -> str:
+        if self.entry.isidentifier():
+            return f"{self.base.name()}.{self.entry}"
+        return f"{self.base.name()}.{self.table}[{self.entry!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _dict_item(_dict_item(instance_dict(value), self.table), self.entry)
+
+
+@dataclass(frozen=True)
+class ClassOf(Derived):
+    """`type(base)`."""
+
+    def name(self) -> str:
+        return f"type({self.base.name()})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return type(value)
+
+
+@dataclass(frozen=True, eq=False)
+class Item(Derived):
+    """`base[key]` for a constant key. `kind` names the container, whose class guards must pin:
+    a list, tuple or dict is read without calling a `__getitem__` that a subclass defines."""
+
+    key: Any
+    kind: ItemKind = "any"
+
+    def __eq__(self, other: object) -> bool:
+        # 1, True and 1.0 are one key for a dict but three for a subscript that is to be compiled
+        return (
+            isinstance(other, Item)
+            and (type(self.key), self.key, self.kind) == (type(other.key), other.key, other.kind)
+            and self.base == other.base
+        )
+
+    def __hash__(self) -> int:
+        return hash((Item, self.base, self.key, self.kind))
+
+    def name(self) -> str:
+        return f"{self.base.name()}[{self.key!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _ITEM_READERS[self.kind](value, self.key)
+
+
+@dataclass(frozen=True)
+class DictKey(Derived):
+    """The key at a position of a dict, in the dict's own order."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"list({self.base.name()})[{self.index}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        if not isinstance(value, dict) or not 0 <= self.index < len(value):
+            raise LookupError(self.index)
+        return next(islice(iter(value), self.index, None))
+
+
+@dataclass(frozen=True)
+class GlobalOf(Derived):
+    """A name in the module of a function (base) that was inlined."""
+
+    variable: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__globals__[{self.variable!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _dict_item(value.__globals__, self.variable)
+
+
+@dataclass(frozen=True)
+class ClosureCell(Derived):
+    """The content of a closure cell of a function (base) that was inlined."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__closure__[{self.index}].cell_contents"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _tuple_item(value.__closure__, self.index).cell_contents
+
+
+@dataclass(frozen=True)
+class Default(Derived):
+    """A positional default of a function (base)."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__defaults__[{self.index}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _tuple_item(value.__defaults__, self.index)
+
+
+@dataclass(frozen=True)
+class KwDefault(Derived):
+    """A keyword-only default of a function (base)."""
+
+    argument: str
+
+    def name(self) -> str:
+        return f"{self.base.name()}.__kwdefaults__[{self.argument!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return _dict_item(value.__kwdefaults__, self.argument)
+
+
+@dataclass(frozen=True)
+class SizeOf(Derived):
+    """A size of a tensor (base): the value of a symbol. Guards read the tensor instead."""
+
+    dim: int
+
+    def name(self) -> str:
+        return f"{self.base.name()}.size({self.dim})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return value.size(self.dim)
+
+
+@dataclass(frozen=True)
+class NextItem(Derived):
+    """What an iterator will give after `index` other items; it is not advanced."""
+
+    index: int
+
+    def name(self) -> str:
+        return f"next({self.base.name()}, {self.index})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return look_ahead(value, self.index)
+
+
+@dataclass(frozen=True)
+class Called(Derived):
+    """`function(base)`: another view of an object that cannot be read as it is."""
+
+    function: Callable[[Any], Any]
+
+    def name(self) -> str:
+        return f"{self.function.__name__}({self.base.name()})"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return self.function(value)
+
+
+def instance_dict(value: Any) -> dict[str, Any]:
+    """The object's own attributes. Raises where it has none; a class has none in this sense."""
+    attributes = object.__getattribute__(value, "__dict__")
+    if not isinstance(attributes, dict):
+        raise LookupError("__dict__")
+    return attributes
+
+
+def _list_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, list):
+        raise LookupError(key)
+    return list.__getitem__(value, key)
+
+
+def _tuple_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, tuple):
+        raise LookupError(key)
+    return tuple.__getitem__(value, key)
+
+
+def _dict_item(value: Any, key: Any) -> Any:
+    if not isinstance(value, dict) or not dict.__contains__(value, key):
+        raise LookupError(key)
+    return dict.__getitem__(value, key)
+
+
+_ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
+    "list": _list_item,
+    "tuple": _tuple_item,
+    "dict": _dict_item,
+    "any": operator.getitem,
+}

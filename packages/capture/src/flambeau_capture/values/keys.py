@@ -1,0 +1,93 @@
+"""What stands for a value as a key of a dict or a member of a set.
+
+In: a value. Out: `key_of`, something hashable. Invariant: keys compare as Python's do: constants by
+equality, objects by the methods that their class has in Python, everything else by identity; a key
+whose equality runs other code is a graph break.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable
+from typing import Any, NoReturn
+
+from flambeau_capture.breaks import Break
+from flambeau_capture.values.base import (
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+)
+from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.sequences import tx_equal
+from flambeau_capture.values.tuples import TupleValue
+
+
+class Identity:
+    """A key that is equal only to itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Value) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.value is self.value
+
+
+class ByMethods:
+    """A key whose class says, in Python, what its hash is and what it equals."""
+
+    __slots__ = ("number", "tx", "value")
+
+    def __init__(self, tx: Tracer, value: Value, number: int) -> None:
+        self.tx = tx
+        self.value = value
+        self.number = hash(number)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ByMethods):
+            raise Break("FB0009", f"comparison of {self.value.describe()} as a key")
+        return other.value is self.value or tx_equal(self.tx, self.value, other.value)
+
+
+def key_of(tx: Tracer, value: Value) -> Hashable:
+    """What stands for a value as a key."""
+    if isinstance(value, Constant):
+        return _hashable(tx, value.value)
+    if isinstance(value, TupleValue):
+        return tuple(key_of(tx, part) for part in value.parts())
+    try:
+        return _hashable(tx, value.as_python())
+    except NotConcrete:
+        pass
+    hasher: Any = value.cls.__hash__
+    if hasher is None:
+        tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
+    if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
+        if not isinstance(hasher, types.FunctionType):
+            raise Break("FB0009", f"hash of {value.describe()}")
+        number = tx.call(tx.get_attr(value, "__hash__"), [], {})
+        return ByMethods(tx, value, constant_of(number))
+    return Identity(value)
+
+
+def _hashable(tx: Tracer, key: Any) -> Hashable:
+    try:
+        hash(key)
+    except TypeError as error:
+        tx.raise_error(TypeError, *error.args)
+    found: Hashable = key
+    return found
+
+
+def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
+    from flambeau_capture.values.exceptions import new_exception
+
+    raise UserError(new_exception(KeyError, [key]))
