@@ -1,0 +1,10 @@
+"""What the tests compile goes to a folder of the test run, never to the user's cache."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_folder(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield
