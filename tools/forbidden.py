@@ -86,7 +86,7 @@ ALLOWED = (
         "looked for in sys.modules: how torch wraps its rules for shapes",
     ),
     Allowed(f"{_CAPTURE}_torch_compat/shape_rules.py", "torch._decomp", 1, "the same"),
-    Allowed("flambeau_aot/_torch_compat.py", "torch._dynamo", 1, "asks whether it is loaded"),
+    Allowed("flambeau_aot/_torch_compat/modes.py", "torch._dynamo", 1, "asks whether it is loaded"),
     *(
         Allowed(f"{path}/__init__.py", "computed", 1, _LATE)
         for path in (

@@ -1,0 +1,149 @@
+"""Autograd's graph: its nodes, their order, what they keep.
+
+In: tensors with a history, contexts of autograd functions, the backward pass being run. Out: what
+is asked of them. Invariant: the graph is read; only what a node saved is ever released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat.tensors import version
+
+
+def sequence_number() -> int:
+    """The number the next autograd node of this thread will get."""
+    return int(torch._C._autograd._get_sequence_nr())
+
+
+def current_backward_sequence() -> int | None:
+    """The sequence number of the autograd node being run, None outside a backward pass."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else int(node._sequence_nr())
+
+
+def node_sequence(node: Any) -> int:
+    """The sequence number of an autograd node."""
+    return int(node._sequence_nr())
+
+
+def is_of_python(node: Any) -> bool:
+    """Whether an autograd node is that of a `torch.autograd.Function`."""
+    return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The nodes of an autograd graph with those that follow, each after all that lead to it."""
+    following: dict[Any, tuple[Any, ...]] = {}
+    leading: dict[Any, int] = {}
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in following:
+            continue
+        following[node] = tuple(other for other, _ in node.next_functions if other is not None)
+        for other in following[node]:
+            leading[other] = leading.get(other, 0) + 1
+            stack.append(other)
+    ready = [node for node in following if node not in leading]
+    order: list[tuple[Any, tuple[Any, ...]]] = []
+    while ready:
+        node = ready.pop()
+        order.append((node, following[node]))
+        for other in following[node]:
+            leading[other] -= 1
+            if not leading[other]:
+                ready.append(other)
+    return order
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward pass being run was asked to retain its graph."""
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
+def saved_where_checked(
+    ctx: Any, checked: Sequence[bool], before: Sequence[int]
+) -> list[torch.Tensor]:
+    """The saved tensors of an autograd node, of which some may have been written to.
+
+    before: their versions when they were saved. Raises what `ctx.saved_tensors` does if one that is
+    checked was written to, if hooks have packed one, or if this torch hands out no single ones.
+    """
+    try:
+        return list(ctx.saved_tensors)
+    except RuntimeError:
+        found = []
+        for raw, known, was in zip(ctx._raw_saved_tensors, checked, before, strict=True):
+            if getattr(raw, "unpack_hook", None) is not None or not hasattr(raw, "data"):
+                raise
+            tensor = raw.data
+            if known and version(tensor) != was:
+                raise
+            found.append(tensor)
+        return found
+
+
+def saved_tensors_released(ctx: Any) -> None:
+    """Drop the references an autograd node holds to its saved tensors, ahead of the engine."""
+    release = getattr(ctx, "maybe_clear_saved_tensors", None)
+    if release is not None:
+        release()
+
+
+# What an autograd function's context is told by its methods `save_for_backward`,
+# `set_materialize_grads` and `mark_non_differentiable`, each of which sets one of these.
+CTX_TO_SAVE = "to_save"
+
+CTX_MATERIALIZE = "materialize_grads"
+
+CTX_NON_DIFFERENTIABLE = "non_differentiable"
+
+
+def appliers(
+    function: type[torch.autograd.Function],
+) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[], bool]]:
+    """`function.apply`, the same without the Python frame that serves `torch.func`, and a
+    callable that says whether a transform of `torch.func` is active, so that the first is needed.
+    """
+    direct = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+    return function.apply, direct, torch._C._are_functorch_transforms_active
+
+
+def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaves that a backward pass from these tensors would accumulate gradients in."""
+    found: list[torch.Tensor] = []
+    seen: set[Any] = set()
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            found.append(node.variable)
+        stack.extend(following for following, _ in node.next_functions)
+    return found
+
+
+def engine_gradients(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    cotangents: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor | None]:
+    """`torch.autograd.grad` with unused inputs allowed, which no torch function mode sees: a mode
+    that is in force stays so for what the backward pass calls."""
+    run = torch.autograd.Variable._execution_engine.run_backward  # type: ignore[attr-defined]
+    found: Sequence[torch.Tensor | None] = run(
+        tuple(outputs),
+        tuple(cotangents),
+        False,
+        False,
+        tuple(inputs),
+        allow_unreachable=True,
+        accumulate_grad=False,
+    )
+    return found

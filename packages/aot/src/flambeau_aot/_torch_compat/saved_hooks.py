@@ -1,0 +1,77 @@
+"""Hooks on what autograd saves: those in force, and those of checkpoints.
+
+In: the hooks of the thread. Out: what they are, or others in their place. Invariant: what a context
+takes away it puts back in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import (
+    _get_current_dispatch_mode_stack,
+)
+
+
+@contextmanager
+def no_saved_tensor_hooks() -> Iterator[None]:
+    """The caller's hooks on saved tensors do not see what autograd saves inside this block."""
+    hooks: list[tuple[Any, Any]] = []
+    while (top := torch._C._autograd._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(top)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(hooks):
+            torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def checkpoint_hooks_on_top() -> bool:
+    """Whether the hooks on saved tensors in force are those of `torch.utils.checkpoint`."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if top is None:
+        return False
+    pack = top[0]
+    return pack.__module__ == "torch.utils.checkpoint" and "_checkpoint_hook" in pack.__qualname__
+
+
+def top_hooks_are(pack: Any) -> bool:
+    """Whether the hooks on saved tensors in force begin with this function."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return top is not None and top[0] is pack
+
+
+def swap_top_hooks(pack: Any, unpack: Any) -> None:
+    """Put these hooks on saved tensors in place of those in force."""
+    torch._C._autograd._pop_saved_tensors_default_hooks()
+    torch._C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+
+
+def guard_top_hooks(guarded: Callable[[Any], Any]) -> None:
+    """Put `guarded(hook)` in place of the hooks on saved tensors in force, where they are not."""
+    top = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    if top is not None and not hasattr(top[0], "guarded"):
+        swap_top_hooks(guarded(top[0]), guarded(top[1]))
+
+
+def watch_checkpoint_policy(note: Any) -> None:
+    """Let `note(policy)` be told, for every operator, what the policy of the checkpoint around it
+    says: the name of a `CheckpointPolicy`, in lower case."""
+    for mode in _get_current_dispatch_mode_stack():
+        asked = getattr(mode, "policy_fn", None)
+        if asked is None or type(mode).__name__ != "_CachingTorchDispatchMode":
+            continue
+
+        def policy(*args: Any, _asked: Any = asked, **kwargs: Any) -> Any:
+            given = _asked(*args, **kwargs)
+            if isinstance(given, bool):
+                note("must_save" if given else "prefer_recompute")
+            else:
+                note(given.name.lower())
+            return given
+
+        mode.policy_fn = policy  # type: ignore[attr-defined]

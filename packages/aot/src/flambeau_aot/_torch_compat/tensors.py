@@ -1,0 +1,105 @@
+"""Tensors: their memory, what they are views of, how often they were written to.
+
+In: tensors. Out: what torch keeps beside their data. Invariant: a count of writes that is raised to
+find something out is set back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.utils._python_dispatch import (
+    is_traceable_wrapper_subclass,
+)
+
+
+def flattens(value: object) -> bool:
+    """Whether a value is a tensor subclass that consists of other tensors."""
+    return isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+
+
+def has_subclass(types: Sequence[type]) -> bool:
+    """Whether an operator's tensors are in part of a subclass that consists of other tensors."""
+    return any(hasattr(item, "__tensor_flatten__") for item in types)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """A number equal for two tensors exactly if they share a storage (both being alive)."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def copy_all_(targets: list[torch.Tensor], sources: list[torch.Tensor]) -> None:
+    """Copy many tensors, one by one or in one launch."""
+    if len(targets) == 1:
+        targets[0].copy_(sources[0])
+    else:
+        torch._foreach_copy_(targets, sources)
+
+
+def is_conj_or_neg(tensor: torch.Tensor) -> bool:
+    """Whether a tensor carries a lazy conjugation or negation."""
+    return bool(tensor.is_conj() or tensor.is_neg())
+
+
+def versions(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """How often each tensor has been written to in place."""
+    return [tensor._version for tensor in tensors]
+
+
+def no_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as a tensor that is a view of nothing: one made with grad disabled must not
+    be written to afterwards."""
+    return tensor.detach() if tensor._is_view() else tensor
+
+
+def base_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor of which this one is a view, or itself."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def is_view_of_leaf(tensor: torch.Tensor) -> bool:
+    """Whether autograd knows a tensor as a view of a leaf that requires grad."""
+    base = tensor._base
+    return base is not None and bool(base.is_leaf and base.requires_grad)
+
+
+def version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; inference tensors do not count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether autograd counts writes to these two together.
+
+    Nothing in torch says so; one counter is raised and set back to find out.
+    """
+    if one.is_inference() or other.is_inference():
+        return False
+    before, raised = one._version, other._version
+    torch.autograd.graph.increment_version(one)
+    shared = other._version != raised
+    torch._C._autograd._unsafe_set_version_counter((one,), (before,))
+    return bool(shared)
+
+
+def raise_version(tensor: torch.Tensor) -> None:
+    """Count a write that autograd was not told of."""
+    if not tensor.is_inference():
+        torch.autograd.graph.increment_version(tensor)
+
+
+def made_without_grad(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view made with grad disabled."""
+    if not tensor._is_view():
+        return False
+    autograd = torch._C._autograd  # type: ignore[attr-defined]
+    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.NO_GRAD_MODE)
+
+
+def one_of_several(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of several views that one operator gave, as by `split`."""
+    if not tensor._is_view():
+        return False
+    autograd = torch._C._autograd  # type: ignore[attr-defined]
+    return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
