@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import is_view_op
-from flambeau_aot.joint.differentiate import in_backward
+from flambeau_aot.joint.differentiate import in_backward, mark_as_backward
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.classify import runs_anyway
 from flambeau_aot.partition.volatile import root_of, volatile_inputs, volatile_results
@@ -189,6 +189,8 @@ def _merge_repeated(joint: Joint, moved: dict[fx.Node, fx.Node]) -> int:
             continue
         first = seen.setdefault(key, node)
         if first is not node:
+            if in_backward(node):  # eager has kept what it reads, whatever else reads it
+                mark_as_backward(first)
             node.replace_all_uses_with(first)
             moved[node] = first
             joint.graph.erase_node(node)

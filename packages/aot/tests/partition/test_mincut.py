@@ -18,6 +18,35 @@ def test_a_pointwise_chain_saves_its_input_only(same_as_eager) -> None:
     assert len(entry.report.recomputed) >= 2
 
 
+def test_a_result_that_eager_keeps_is_read_again(same_as_eager) -> None:
+    """It is there anyway, as the leaf is that it could be computed from."""
+    x = torch.randn(8, 64, requires_grad=True)
+    entry = same_as_eager(lambda a: a.sin().softmax(-1), x, exact=False)
+    assert "aten._softmax.default" in saved_names(entry)
+    assert "aten._softmax.default" not in entry.report.recomputed
+    entry = same_as_eager(lambda a: (a.softmax(-1),) * 2, x, exact=False)
+    assert saved_names(entry) == ["aten._softmax.default"]
+
+
+def test_a_result_that_eager_does_not_keep_is_let_go(same_as_eager) -> None:
+    x = torch.randn(8, 64, requires_grad=True)
+    entry = same_as_eager(lambda a: (a * 3).sin(), x, exact=False)
+    assert entry.report.saved_bytes == 0
+    entry = same_as_eager(lambda a: a.exp().square().sum(), x, exact=False)
+    assert entry.report.saved_bytes == 0
+
+
+def test_under_a_budget_a_result_takes_what_it_takes() -> None:
+    def fn(x):
+        return x.sin().exp()
+
+    x = torch.randn(64, 64, requires_grad=True)
+    joint = aot.export_joint(fn, [x]).joint
+    for budget, expected in ((None, ["arg", "exp"]), (0, ["arg"]), (0.5, ["arg"])):
+        saved = aot.min_cut_partition(joint, aot.Options(memory_budget=budget))
+        assert [node.name.split("_")[0] for node in saved] == expected, budget
+
+
 def test_matmul_and_random_operators_run_once(same_as_eager) -> None:
     def fn(x, w):
         y = torch.nn.functional.dropout(x @ w, 0.4)

@@ -257,3 +257,31 @@ def test_a_graph_for_leaves_is_compiled_again_for_others() -> None:
         leaf.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         result.backward()
+
+
+def _by_float32(a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dtype == torch.float32:
+        return NotImplemented
+    return (a.float() * b.float()).bfloat16()
+
+
+def test_an_argument_that_eager_keeps_is_kept_as_it_is() -> None:
+    """Forth and back convert it to a wider type, in an operator that is there once."""
+    gm = torch.fx.symbolic_trace(lambda x, table: (-x * table,))
+    x = torch.randn(4, 3, 8, dtype=torch.bfloat16, requires_grad=True)
+    table = torch.randn(3, 8, dtype=torch.bfloat16)
+    decompositions = {torch.ops.aten.mul.Tensor: _by_float32}
+    compiled = aot.compile(gm, [x, table], aot.run_as_is, decompositions=decompositions)
+    assert compiled.halves is not None
+    assert [node.name for node in compiled.halves.saved_nodes] == ["table"]
+    assert "aten._to_copy.default" in compiled.halves.recomputed
+    given, expected = (
+        torch.autograd.grad(call(x, table)[0].sum(), x) for call in (compiled, gm)
+    )
+    torch.testing.assert_close(given, expected)
+    for call in (gm, compiled):
+        written = table.clone()
+        (result,) = call(x, written)
+        written.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.sum().backward()

@@ -3,7 +3,7 @@
 What comes in: the tracer that has recorded the forward part, what the program returned, and the
 stand-ins of its inputs.
 What goes out: a `BackwardPart`: the cotangents' placeholders and the gradients' nodes.
-Invariant: operators recorded here, and these alone, are marked as such.
+Invariant: operators recorded here are marked as such.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ class NeedsAccumulation(Exception):
 def in_backward(node: fx.Node) -> bool:
     """Whether an operator was recorded in the backward pass, where eager reads what it has kept."""
     return BACKWARD in node.meta
+
+
+def mark_as_backward(node: fx.Node) -> None:
+    """Say so of an operator: of one that was recorded there, or that stands for one that was."""
+    node.meta[BACKWARD] = True
 
 
 @dataclass(frozen=True)
@@ -109,7 +114,7 @@ def backward_part(
         grad_nodes, rows = nodes_of(found, tracer.node_of)
     for node in tracer.graph.nodes:
         if node not in ahead and node.op == "call_function":
-            node.meta[BACKWARD] = True
+            mark_as_backward(node)
     known = BackwardPart(tuple(nodes), grad_nodes, rows, found.sparse)
     if dependence is None:
         return known

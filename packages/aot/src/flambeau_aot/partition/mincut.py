@@ -6,6 +6,11 @@ Invariant: random operators, and operators nobody knows, run once; so do matrix 
 library calls unless they are allowed. An input that nobody writes to is free to save, for it is
 alive anyway.
 
+A result that eager keeps for its backward pass is all but free to save too: whoever is given it
+keeps it, as a rule, until the backward pass of what was made of it, and eager keeps it in any case.
+So where an input and a result would do, the one from which less is computed again is taken. Under a
+memory budget it costs what it takes, for a caller may let it go.
+
 Every candidate value v becomes two vertices, v.in -> v.out, with the bytes of v as capacity:
 cutting there saves v. A value whose v.in falls on the sink's side is computed in the backward
 graph, and an edge source -> v.in with the cost of doing so is cut then; where it must not be,
@@ -16,6 +21,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from torch import fx
 
@@ -29,6 +35,8 @@ from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 from flambeau_aot.partition.save_all import isinstance_tensor
 
 _SOURCE, _SINK = "source", "sink"
+_LENT = 1
+"""What it costs to save a result: an input, where nothing is computed again, is cheaper."""
 
 
 def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
@@ -43,7 +51,7 @@ def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.N
     budget, share = options.memory_budget, options.recompute_share
     if budget is None or (isinstance(budget, float) and budget == 1.0):
         return within_share(problem, share, cheapest)
-    return within_budget(problem, budget, share, cheapest)
+    return within_budget(replace(problem, lent=frozenset()), budget, share, cheapest)
 
 
 def cheapest(
@@ -90,6 +98,8 @@ def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool
         return None
     if mark == "must_save":
         return 0
+    if node in problem.lent and mark == "":
+        return _LENT
     cost = save_cost(node, problem.kinds[node])
     if not problem.stored(node):
         cost += int(cost * WRITE_PART)
@@ -131,5 +141,5 @@ def memory_curve(
     """What saving less costs: cuts from the least memory to the default one, none beaten by
     another on both counts. `options.recompute_share` bounds the work as it does in a compile."""
     options = options or Options(recompute_share=1.0)
-    problem = problem_of(joint, options.classify)
+    problem = replace(problem_of(joint, options.classify), lent=frozenset())
     return curve(problem, options.recompute_share, cheapest, points)

@@ -26,7 +26,7 @@ from flambeau_aot.partition.classify import is_random, is_repeatable
 from flambeau_aot.partition.cost import work
 from flambeau_aot.partition.memory import bytes_held
 from flambeau_aot.partition.split import backward_only, forward_part
-from flambeau_aot.partition.volatile import pinned, root_of
+from flambeau_aot.partition.volatile import pinned, results_kept, root_of
 
 Mark = Literal["must_recompute", "must_save", "prefer_recompute", "prefer_save", ""]
 
@@ -43,7 +43,8 @@ class Problem:
     candidates: in graph order; read: those the backward part reads itself. late: values that
     depend on a cotangent; early: what runs in the forward graph whatever is saved. written:
     inputs the program overwrites, so that saving one takes a copy. pinned: values that are not
-    computed again, for what they are computed from may be written to after the call.
+    computed again, for what they are computed from may be written to after the call. lent: results
+    that the caller is given and that eager keeps as well.
     """
 
     joint: Joint
@@ -54,6 +55,7 @@ class Problem:
     written: frozenset[fx.Node]
     pinned: frozenset[fx.Node]
     kinds: dict[fx.Node, OpClass]
+    lent: frozenset[fx.Node] = frozenset()
 
     def expensive(self, node: fx.Node) -> bool:
         """Whether a forward value could be computed again, but at a price no cut pays unasked."""
@@ -131,6 +133,7 @@ def problem_of(joint: Joint, known: Classifier | None = None) -> Problem:
         written=frozenset(joint.primals[primal] for primal in joint.plan.written),
         pinned=pinned(joint, late, lambda node: kinds[node] == "view"),
         kinds=kinds,
+        lent=results_kept(joint, late),
     )
 
 

@@ -45,11 +45,27 @@ def volatile_inputs(joint: Joint) -> frozenset[fx.Node]:
 
 def volatile_results(joint: Joint, is_view: IsView) -> frozenset[fx.Node]:
     """Values that the caller is given, or views of them, and may write to after the call."""
-    given = {
-        item.output for item in joint.plan.results if isinstance(item, (FromGraph, ViewOfOutput))
-    }
-    roots = {root_of(joint.outputs[place], is_view) for place in given}
+    roots = {root_of(node, is_view) for node in _given(joint)}
     return frozenset(node for node in roots if node.op == "call_function")
+
+
+def results_kept(joint: Joint, late: Iterable[fx.Node]) -> frozenset[fx.Node]:
+    """The results that the caller is given, or views of them, and that eager keeps besides: the
+    operators of the backward part read them themselves."""
+    behind = _behind(joint, late)
+    return frozenset(
+        node
+        for node in _given(joint)
+        if node.op == "call_function"
+        and node not in behind
+        and any(user in behind for user in node.users)
+    )
+
+
+def _given(joint: Joint) -> frozenset[fx.Node]:
+    """The results that the caller is given, or views of them; not what is copied into inputs."""
+    given = (item for item in joint.plan.results if isinstance(item, (FromGraph, ViewOfOutput)))
+    return frozenset(joint.outputs[item.output] for item in given)
 
 
 def root_of(node: fx.Node, is_view: IsView) -> fx.Node:
