@@ -275,9 +275,7 @@ def test_an_argument_that_eager_keeps_is_kept_as_it_is() -> None:
     assert compiled.halves is not None
     assert [node.name for node in compiled.halves.saved_nodes] == ["table"]
     assert "aten._to_copy.default" in compiled.halves.recomputed
-    given, expected = (
-        torch.autograd.grad(call(x, table)[0].sum(), x) for call in (compiled, gm)
-    )
+    given, expected = (torch.autograd.grad(call(x, table)[0].sum(), x) for call in (compiled, gm))
     torch.testing.assert_close(given, expected)
     for call in (gm, compiled):
         written = table.clone()
