@@ -13,6 +13,7 @@ from flambeau_inductor.templates.flash import attention_kernel
 from torch.nn import functional as F
 
 SMALL = Blocks(16, 16, 4, 2)
+AHEAD = Blocks(16, 16, 4, 2, held=True, ahead=True)
 
 
 def heads(name: str, tensor: torch.Tensor) -> Heads:
@@ -23,7 +24,10 @@ def heads(name: str, tensor: torch.Tensor) -> Heads:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("sizes", [(2, 4, 2, 40, 40, 24, 20), (1, 2, 2, 16, 33, 16, 16)])
-def test_attention(sizes: tuple[int, ...], bias: bool, causal: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [SMALL, AHEAD])
+def test_attention(
+    blocks: Blocks, sizes: tuple[int, ...], bias: bool, causal: bool, tmp_path: Path
+) -> None:
     batch, many, kept, length, keys, width, out = sizes
     q = torch.randn(batch, length, many, width).transpose(1, 2)
     k, v = torch.randn(batch, kept, keys, width), torch.randn(batch, kept, keys, out)
@@ -43,7 +47,7 @@ def test_attention(sizes: tuple[int, ...], bias: bool, causal: bool, tmp_path: P
     )
     dtypes = {name: t.dtype for name, t in buffers.items()}
     numels = {name: t.numel() for name, t in buffers.items()}
-    kernel = attention_kernel(attention, SMALL, dtypes, numels)
+    kernel = attention_kernel(attention, blocks, dtypes, numels)
     path = tmp_path / "kernel.py"
     path.write_text(f"{HEADER}\n\n{kernel.source}")
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
@@ -56,7 +60,8 @@ def test_attention(sizes: tuple[int, ...], bias: bool, causal: bool, tmp_path: P
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_row_without_any_key_gives_zeros(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blocks", [SMALL, AHEAD])
+def test_a_row_without_any_key_gives_zeros(blocks: Blocks, tmp_path: Path) -> None:
     q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))
     bias = torch.zeros(1, 1, 16, 16)
     bias[..., 3, :] = -torch.inf
@@ -68,7 +73,7 @@ def test_a_row_without_any_key_gives_zeros(tmp_path: Path) -> None:
         at["q"], at["k"], at["v"], at["out"], at["bias"], sizes, torch.float32, False, 0.25
     )
     dtypes, numels = dict.fromkeys(buffers, torch.float32), dict.fromkeys(buffers, 256)
-    kernel = attention_kernel(attention, SMALL, dtypes, numels)
+    kernel = attention_kernel(attention, blocks, dtypes, numels)
     path = tmp_path / "kernel.py"
     path.write_text(f"{HEADER}\n\n{kernel.source}")
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))

@@ -10,12 +10,9 @@ from flambeau_inductor.codegen.triton.build import build
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.templates.attention import Attention, Blocks, Heads, Rows
 from flambeau_inductor.templates.flash import attention_kernel
-from flambeau_inductor.templates.flash_backward import (
-    Backward,
-    delta_kernel,
-    keys_kernel,
-    queries_kernel,
-)
+from flambeau_inductor.templates.flash_backward import Backward, delta_kernel
+from flambeau_inductor.templates.flash_keys import keys_kernel
+from flambeau_inductor.templates.flash_queries import queries_kernel
 
 Buffers = dict[str, torch.Tensor]
 
@@ -106,6 +103,9 @@ def exact(buffers: Buffers, scale: float, causal: bool, bias: bool) -> dict[str,
         ((2, 2, 40, 40, 24, 20), Blocks(16, 16, 4, 2)),
         ((1, 2, 32, 33, 16, 16), Blocks(32, 16, 4, 2)),
         ((1, 1, 50, 50, 16, 32), Blocks(16, 32, 4, 2)),
+        ((2, 2, 40, 40, 24, 20), Blocks(16, 16, 4, 2, held=True, ahead=True)),
+        ((1, 1, 20, 41, 16, 16), Blocks(16, 16, 4, 2, ahead=True)),
+        ((1, 1, 41, 20, 16, 16), Blocks(16, 16, 4, 2, ahead=True)),
     ],
 )
 def test_gradients(
@@ -126,8 +126,14 @@ def test_gradients(
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_described_operands_of_half_precision(causal: bool, tmp_path: Path) -> None:
-    blocks = Blocks(32, 16, 4, 2, described=True)
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        Blocks(32, 16, 4, 2, described=True),
+        Blocks(16, 16, 4, 2, described=True, held=True, ahead=True),
+    ],
+)
+def test_described_operands_of_half_precision(blocks: Blocks, causal: bool, tmp_path: Path) -> None:
     buffers = buffers_of((2, 2, 70, 70, 24, 40), torch.float16)
     backward = described(buffers, 0.2, causal, False)
     numels = {name: t.numel() for name, t in buffers.items()}

@@ -54,18 +54,24 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Queries of a program, keys of a step; `described` ones are read through descriptors."""
+    """Queries of a program, keys of a step; `described` ones are read through descriptors.
+
+    `held` operands, those that stay, are in registers instead of shared memory; `ahead`: the next
+    step's scores are asked for before this one's are used.
+    """
 
     queries: int
     keys: int
     warps: int
     stages: int
     described: bool = False
+    held: bool = False
+    ahead: bool = False
 
     @property
     def name(self) -> str:
         text = f"{self.queries}x{self.keys}w{self.warps}s{self.stages}"
-        return f"{text}d" if self.described else text
+        return text + "d" * self.described + "h" * self.held + "a" * self.ahead
 
 
 def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, ...]:
@@ -99,7 +105,8 @@ def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, .
 def fitting(
     attention: Attention, blocks: tuple[Blocks, ...], described: bool
 ) -> tuple[Blocks, ...]:
-    """The blocks that are not much longer than what they are taken of; at least one."""
+    """The blocks that are not much longer than what they are taken of; at least one. Scores that
+    are asked for ahead are masked before they are scaled, in one block of a causal walk."""
     *_, length, keys, _, _ = attention.sizes
     short = [
         b
@@ -107,6 +114,7 @@ def fitting(
         if b.queries <= max(32, 2 * length)
         and b.keys <= max(32, 2 * keys)
         and (described or not b.described)
+        and not (b.ahead and (attention.scale <= 0 or (attention.causal and b.queries != b.keys)))
     ]
     return tuple(short) or (Blocks(32, 32, 4, 2),)
 

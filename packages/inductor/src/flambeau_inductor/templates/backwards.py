@@ -34,12 +34,9 @@ from flambeau_inductor.templates.attentions import (
     scale_of,
     touching,
 )
-from flambeau_inductor.templates.flash_backward import (
-    Backward,
-    delta_kernel,
-    keys_kernel,
-    queries_kernel,
-)
+from flambeau_inductor.templates.flash_backward import Backward, delta_kernel
+from flambeau_inductor.templates.flash_keys import keys_kernel
+from flambeau_inductor.templates.flash_queries import queries_kernel
 from flambeau_inductor.templates.places import dtype_of
 
 WIDEST = 128

@@ -12,12 +12,13 @@ first, in a loop without masks; what follows is the diagonal, and what is left o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel
+from flambeau_inductor.templates.ahead import Walk, held
 from flambeau_inductor.templates.attention import LOG2_E, Attention, Blocks, padded
 from flambeau_inductor.templates.heads import Blocked, blocked
 
@@ -43,13 +44,13 @@ def attention_kernel(
         "total = tl.zeros([QBLOCK], tl.float32)",
         f"result = tl.zeros([QBLOCK, {padded(out)}], tl.float32)",
     ]
-    whole = keys // blocks.keys * blocks.keys
+    if blocks.held:
+        lines += held(("q",), "rows", length)
     last = f"tl.minimum({keys}, (tile + 1) * QBLOCK)" if a.causal else str(keys)
-    before = f"tl.minimum({whole}, tile * QBLOCK // KBLOCK * KBLOCK)" if a.causal else str(whole)
-    if whole or a.causal:
-        lines += [f"for start in range(0, {before}, KBLOCK):", *_step(text, a, blocks, False)]
-    if a.causal or whole != keys:
-        lines += [f"for start in range({before}, {last}, KBLOCK):", *_step(text, a, blocks, True)]
+    if blocks.ahead:
+        lines += _walk(text, a, blocks, last).lines()
+    else:
+        lines += walked_twice(a, blocks, last, lambda masked: _step(text, a, blocks, masked))
     masks = [f"(rows < {length})[:, None]"] if ragged else []
     masks += [f"(outer < {out})[None, :]"] if padded(out) != out else []
     lines += [
@@ -69,6 +70,21 @@ def attention_kernel(
             f"tl.store(sums_at, sums, rows < {a.sums.length})",
         ]
     return text.kernel(name, lines, blocks, tiles * heads * batch)
+
+
+def walked_twice(
+    attention: Attention, blocks: Blocks, last: str, step: Callable[[bool], Sequence[str]]
+) -> list[str]:
+    """Steps over the keys that all rows see, without masks, then over those that need them."""
+    keys, causal = attention.sizes[4], attention.causal
+    whole = keys // blocks.keys * blocks.keys
+    before = f"tl.minimum({whole}, tile * QBLOCK // KBLOCK * KBLOCK)" if causal else str(whole)
+    lines: list[str] = []
+    if whole or causal:
+        lines += [f"for start in range(0, {before}, KBLOCK):", *indented(step(False))]
+    if causal or whole != keys:
+        lines += [f"for start in range({before}, {last}, KBLOCK):", *indented(step(True))]
+    return lines
 
 
 def places(
@@ -95,11 +111,12 @@ def places(
 def scores(
     text: Blocked, attention: Attention, blocks: Blocks, masked: bool
 ) -> tuple[list[str], float]:
-    """Lines that make `scores` of `q` and `k` (turned), and what they are to be multiplied by."""
+    """Lines that add to `scores`, products of `q` and keys, what else there is, and what they are
+    to be multiplied by; the position of the keys is `columns`."""
     a = attention
     *_, length, keys, _, _ = a.sizes
     factor = a.scale * LOG2_E
-    lines = [f"scores = tl.dot(q, k, input_precision={precision(a)!r})"]
+    lines: list[str] = []
     if a.bias is not None or factor <= 0:
         lines.append(f"scores = scores * {factor!r}")
         factor = 1.0
@@ -112,11 +129,15 @@ def scores(
             f" + (columns * {a.bias.strides[3]})[None, :]{mask})",
             f"scores += bias.to(tl.float32) * {LOG2_E!r}",
         ]
-    if masked:
-        seen = [f"(columns < {keys})[None, :]"] if keys % blocks.keys else []
-        seen += ["(rows[:, None] >= columns[None, :])"] if a.causal else []
-        lines.append(f"scores = tl.where({' & '.join(seen)}, scores, float('-inf'))")
     return lines, factor
+
+
+def unseen(attention: Attention, blocks: Blocks) -> list[str]:
+    """Lines after which `scores` of keys that are not there, or not seen, are -inf."""
+    keys = attention.sizes[4]
+    seen = [f"(columns < {keys})[None, :]"] if keys % blocks.keys else []
+    seen += ["(rows[:, None] >= columns[None, :])"] if attention.causal else []
+    return [f"scores = tl.where({' & '.join(seen)}, scores, float('-inf'))"] if seen else []
 
 
 def precision(attention: Attention) -> str:
@@ -124,26 +145,65 @@ def precision(attention: Attention) -> str:
     return "ieee" if attention.dtype == torch.float32 else "tf32"
 
 
+def indented(lines: Sequence[str]) -> list[str]:
+    """The lines of a loop."""
+    return [f"    {line}" for line in lines]
+
+
 def _step(text: Blocked, attention: Attention, blocks: Blocks, masked: bool) -> list[str]:
     """One block of keys."""
+    return [
+        *_asked(text, attention, "scores", masked),
+        *_used(text, attention, blocks, "start", masked, unseen(attention, blocks) * masked),
+    ]
+
+
+def _walk(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> Walk:
+    """All of them, with the next scores asked for ahead; what is not seen is in the last."""
+    columns = "columns = before + tl.arange(0, KBLOCK)"
+    return Walk(
+        "KBLOCK",
+        "0",
+        last,
+        asked=lambda: _asked(text, attention, "following", ragged=True),
+        early=lambda masked: (),
+        used=lambda masked: [columns, *_used(text, attention, blocks, "before", masked, [])],
+        at_last=[columns, *unseen(attention, blocks)],
+    )
+
+
+def _asked(text: Blocked, attention: Attention, name: str, ragged: bool) -> list[str]:
+    """The products of `q` and the keys that begin at `start`."""
     a = attention
-    _, _, kept, _, keys, width, out = a.sizes
-    ragged = masked and keys % blocks.keys != 0
+    _, _, kept, _, keys, width, _ = a.sizes
+    ragged = ragged and keys % text.keys != 0
     at = ("kept", "start", "columns")
-    scored, factor = scores(text, a, blocks, masked)
-    by = "" if factor == 1 else f" * {factor!r}"
-    lines = [
+    return [
         "columns = start + tl.arange(0, KBLOCK)",
         *text.block("k", a.k, at, (kept, keys, width), turned=True, ragged=ragged),
+        f"{name} = tl.dot(q, k, input_precision={precision(a)!r})",
+    ]
+
+
+def _used(
+    text: Blocked, attention: Attention, blocks: Blocks, at: str, masked: bool, hidden: list[str]
+) -> list[str]:
+    """The softmax of `scores`, of the keys that begin `at` and whose positions are `columns`."""
+    a = attention
+    _, _, kept, _, keys, _, out = a.sizes
+    ragged = masked and keys % blocks.keys != 0
+    scored, factor = scores(text, a, blocks, masked)
+    by = "" if factor == 1 else f" * {factor!r}"
+    return [
         *scored,
+        *hidden,
         f"higher = tl.maximum(top, tl.max(scores, 1){by})",
         "shift = tl.where(higher == float('-inf'), 0.0, higher)",
         f"weights = tl.exp2(scores{by} - shift[:, None])",
         "again = tl.exp2(top - shift)",
         "total = total * again + tl.sum(weights, 1)",
-        *text.block("v", a.v, at, (kept, keys, out), ragged=ragged),
+        *text.block("v", a.v, ("kept", at, "columns"), (kept, keys, out), ragged=ragged),
         f"result = tl.dot(weights.to({register(a.dtype)}), v, result * again[:, None],"
         f" input_precision={precision(a)!r})",
         "top = higher",
     ]
-    return [f"    {line}" for line in lines]
