@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flambeau_inductor.ir.steps import looked_at
 from torch import fx
 
 
@@ -151,7 +152,7 @@ def _step(
         return None  # memory, and checks of indices
     origins = tuple(loop.origins if loop is not None else step.origins)
     reads, writes = reads_of(step), writes_of(step)
-    seen = _looked_at(loop, items) if loop is not None else {}
+    seen = looked_at(loop, items) if loop is not None else {}
     touched = [
         size if size is None else min(size, seen.get(name, size))
         for name in reads | writes
@@ -166,21 +167,6 @@ def _step(
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
     )
-
-
-def _looked_at(loop: Any, items: Mapping[str, int]) -> dict[str, int]:
-    """The most bytes of each buffer that a loop can read or write; nothing for open sizes."""
-    points = 1
-    for axis in (*loop.x, *loop.r):
-        if not isinstance(axis.size, int):
-            return {}
-        points *= axis.size
-    found: dict[str, int] = {}
-    for instruction in loop.body:
-        name = str(getattr(instruction, "buffer", ""))
-        if name in items:
-            found[name] = found.get(name, 0) + points * items[name]
-    return found
 
 
 def _memory(program: Any, sizes: Mapping[str, int | None]) -> MemoryFacts:

@@ -17,9 +17,11 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_inductor.compilation import Compilation
+from flambeau_inductor.compilation import Compilation, KernelText
+from flambeau_inductor.debug.alone import LIBRARY, LIBRARY_FACTS
 from flambeau_inductor.debug.bench import bench_script, kernel_facts
 from flambeau_inductor.debug.picture import picture
+from flambeau_inductor.runtime.artifact import Part
 from flambeau_inductor.runtime.report import Report
 
 
@@ -122,17 +124,36 @@ def _after_generate(work: Compilation) -> Mapping[str, str]:
 
 
 def _after_build(work: Compilation) -> Mapping[str, str | Path]:
-    for text, built in zip(work.kernels, work.built, strict=True):
-        if built.part is None or built.part.loader != "cpp":
-            continue
-        launches = {n: launch for t in work.kernels for n, launch in t.launches.items()}
-        facts = kernel_facts(work.scheduled(), launches)
-        return {
-            "6_kernels.json": json.dumps(facts, indent=1) + "\n",
-            "6_bench.py": bench_script(work.name, text.distinct),
-            "6_kernels.so": built.part.files["kernels.so"],
-        }
-    return {}
+    return {
+        name: made
+        for text, built in zip(work.kernels, work.built, strict=True)
+        if built.part is not None
+        for name, made in BENCHES[built.part.loader](work, text, built.part).items()
+    }
+
+
+def _library_bench(work: Compilation, text: KernelText, part: Part) -> Mapping[str, str | Path]:
+    facts = kernel_facts(work.scheduled(), text.launches)
+    return {
+        LIBRARY_FACTS: json.dumps(facts, indent=1) + "\n",
+        "6_bench.py": bench_script(work.name, text.distinct),
+        LIBRARY: part.files["kernels.so"],
+    }
+
+
+def _gpu_bench(work: Compilation, text: KernelText, part: Part) -> Mapping[str, str | Path]:
+    from flambeau_inductor.debug.gpu_scripts import gpu_scripts  # most programs have no such kernel
+    from flambeau_inductor.kernels import kernels_of
+
+    facts = kernel_facts(work.scheduled(), text.launches)
+    return gpu_scripts(work.name, kernels_of(part), facts)
+
+
+BENCHES: Mapping[str, Callable[[Compilation, KernelText, Part], Mapping[str, str | Path]]] = {
+    "cpp": _library_bench,
+    "triton": _gpu_bench,
+}
+"""Scripts that run kernels alone, by what loads them."""
 
 
 def _after_wrap(work: Compilation) -> Mapping[str, str]:

@@ -5,10 +5,11 @@ In: steps and layouts. Out: names of buffers, bytes. Invariant: a step touches n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from flambeau_inductor.indexing import plain
-from flambeau_inductor.ir.loops import Load, Store
+from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import (
     Argument,
     CheckIndex,
@@ -35,6 +36,29 @@ def touched(step: Compute) -> tuple[set[str], set[str]]:
     for argument in (*step.args, *(v for _, v in step.kwargs)):
         _references(argument, reads)
     return reads, {ref.buffer for ref in step.into}
+
+
+def bytes_touched(step: Compute, sizes: Mapping[str, int], items: Mapping[str, int]) -> int:
+    """Bytes of the buffers that a step touches, each once, and of one that a loop looks rows up in
+    no more than it can look at. In: bytes of every buffer, and of an element of each."""
+    reads, writes = touched(step)
+    seen = looked_at(step.loop, items) if isinstance(step, RunLoop) else {}
+    return sum(min(sizes[name], seen.get(name, sizes[name])) for name in reads | writes)
+
+
+def looked_at(loop: Loop, items: Mapping[str, int]) -> dict[str, int]:
+    """The most bytes of each buffer that a loop can read or write; nothing for open sizes."""
+    points = 1
+    for axis in (*loop.x, *loop.r):
+        if not isinstance(axis.size, int):
+            return {}
+        points *= axis.size
+    found: dict[str, int] = {}
+    for instruction in loop.body:
+        if isinstance(instruction, Load | Store):
+            at = instruction.buffer
+            found[at] = found.get(at, 0) + points * items[at]
+    return found
 
 
 def _references(argument: Argument, found: set[str]) -> None:

@@ -132,15 +132,15 @@ def _variant(function: Any, kernel: TritonKernel) -> Any:
             names = dict(kernel.constants)
             described = [Descriptor(*each) for each in kernel.descriptors]
             return lambda *tensors: function[(kernel.programs,)](
-                *tensors, *(_seen(tensors, each) for each in described), **names
+                *tensors, *(seen_by_triton(tensors, each) for each in described), **names
             )
         return _compile(function, kernel, aligned=aligned, target=None)
 
     return prepare
 
 
-def _seen(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
-    """The descriptor of an operand, for Triton's interpreter."""
+def seen_by_triton(tensors: Sequence[Any], descriptor: Descriptor) -> Any:
+    """The descriptor of an operand as Triton's own launcher and its interpreter take it."""
     from triton.tools.tensor_descriptor import TensorDescriptor  # triton is optional
 
     tensor, sizes, strides = tensors[descriptor.argument], descriptor.sizes, descriptor.strides
@@ -166,11 +166,16 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
         (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
     }
     source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-    options = {"num_warps": kernel.warps}
+    return triton.compile(source, target=target, options=options_of(kernel))
+
+
+def options_of(kernel: TritonKernel) -> dict[str, int | bool]:
+    """What Triton's compiler is told about a kernel, by Triton's names."""
+    options: dict[str, int | bool] = {"num_warps": kernel.warps}
     if "tl.device_assert(" in kernel.source:
         options |= {"debug": True, "sanitize_overflow": False}  # keeps assertions, adds none
     if kernel.stages is not None:
         options["num_stages"] = kernel.stages
     if kernel.registers is not None:
         options["maxnreg"] = kernel.registers
-    return triton.compile(source, target=target, options=options)
+    return options
