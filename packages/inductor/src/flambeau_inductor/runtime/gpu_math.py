@@ -146,17 +146,41 @@ def expm1(x):
 
 
 @triton.jit
+def with_sign(magnitude, x):
+    """`magnitude`, which is not negative, of float32 with the sign bit of `x`."""
+    sign = x.to(tl.int32, bitcast=True) & -0x80000000
+    return (magnitude.to(tl.int32, bitcast=True) | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def tanh(x):
-    """Hyperbolic tangent, about 2 ulp: a polynomial below 0.6, else 1 - 2 / (exp(2|x|) + 1)."""
+    """Hyperbolic tangent of float32, within 1.8 ulp where the exponential and the reciprocal are
+    exact (0.8 below 0.6), over all float32; the device's add as much as they are off themselves.
+
+    Below 0.6: a + a^3 * (a polynomial of a^2, fitted to the relative error); else
+    1 - 2 / (exp(2a) + 1).
+    """
     a = tl.abs(x)
     s = a * a
-    p = -5.863211382e-03 * s + 2.076358064e-02
-    p = p * s - 5.377184493e-02
-    p = p * s + 1.333172943e-01
-    p = p * s - 3.333328508e-01
-    p = p * s - 2.356789021e-09
+    p = -5.895150360e-03 * s + 2.079596370e-02
+    p = p * s - 5.378382653e-02
+    p = p * s + 1.333192438e-01
+    p = p * s - 3.333329856e-01
+    tail = 1.0 - 2.0 * inverse(1.0 + tl.exp2(a * 2.8853900817779268))
+    return with_sign(tl.where(a < 0.6, p * (s * a) + a, tail), x)
+
+
+@triton.jit
+def tanh_double(x):
+    """Hyperbolic tangent of float64, within 1e-14 of itself: its series below 0.02."""
+    a = tl.abs(x)
+    s = a * a
+    p = 0.021869488536155203 * s - 0.053968253968253971
+    p = p * s + 0.13333333333333333
+    p = p * s - 0.33333333333333333
     tail = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
-    return tl.where(x == 0, x, tl.where(a < 0.6, x * p + x, tl.where(x < 0, -tail, tail)))
+    value = tl.where(a < 0.02, p * s * a + a, tail)
+    return tl.where(x == 0, x, tl.where(x < 0, -value, value))
 
 
 @triton.jit

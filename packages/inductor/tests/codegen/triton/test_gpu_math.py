@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
+from .. import loops
 from ..accuracy import check_ulp
 from .run import poisoned, run_loop
 
@@ -28,3 +30,30 @@ RANGES = {
 @pytest.mark.parametrize("op", RANGES)
 def test_error_in_units_of_the_last_place(op: str, tmp_path: Path) -> None:
     check_ulp(op, RANGES[op], poisoned(1), lambda loop, buffers: run_loop(loop, buffers, tmp_path))
+
+
+def test_tanh_over_all_float32(tmp_path: Path) -> None:
+    """Every 9973th number of either sign, zeros, infinities and NaN."""
+    bits = torch.arange(0, 0x7F800001, 9973, dtype=torch.int64).to(torch.int32)
+    some = bits.view(torch.float32)
+    x = torch.cat((some, -some, torch.tensor([float("inf"), -float("inf"), float("nan")])))
+    loop = loops.pointwise("tanh", 1, len(x), torch.float32, torch.float32)
+    found = poisoned(len(x))
+    run_loop(loop, {"in0": x, "out": found}, tmp_path)
+    exact = torch.tanh(x.double())
+    ulp = torch.nextafter(exact.float().abs(), torch.tensor(2.0)) - exact.float().abs()
+    assert torch.equal(torch.signbit(found[:-1]), torch.signbit(x[:-1]))
+    assert found[-1].isnan()
+    assert float(((found.double() - exact).abs() / ulp)[:-1].max()) < 2.0
+    assert found[:-1].abs().max() == 1.0
+    assert len(some) * 2 > 400_000
+
+
+def test_tanh_of_double(tmp_path: Path) -> None:
+    x = torch.cat((torch.logspace(-300, 2, 5000, dtype=torch.float64), torch.zeros(1).double()))
+    x = torch.cat((x, -x))
+    found = poisoned(len(x), dtype=torch.float64)
+    loop = loops.pointwise("tanh", 1, len(x), torch.float64, torch.float64)
+    run_loop(loop, {"in0": x, "out": found}, tmp_path)
+    torch.testing.assert_close(found, torch.tanh(x), rtol=2e-14, atol=0)
+    assert torch.equal(torch.signbit(found), torch.signbit(x))

@@ -83,6 +83,7 @@ ROUNDED: dict[str, Spelling] = {
 
 DOUBLE: dict[str, Spelling] = FLOATING | {
     "sigmoid": "fm.sigmoid_double({0})",
+    "tanh": "fm.tanh_double({0})",
     "sqrt": "tl.sqrt({0})",
     "div": "{0} / {1}",
     "erf": "tl.erf({0})",

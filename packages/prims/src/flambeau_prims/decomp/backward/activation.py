@@ -128,12 +128,12 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
         return p.mul(g, p.add(cdf, p.mul(y, pdf)))
 
     def by_tanh(g: Tensor, y: Tensor) -> Tensor:
-        square = p.mul(y, y)
-        inner = e.mul(p.add(y, e.mul(p.mul(square, y), GELU_CUBE)), GELU_SCALE)
-        t = p.tanh(inner)
-        slope = e.mul(e.add(e.mul(square, 3.0 * GELU_CUBE), 1.0), GELU_SCALE)
-        curve = p.mul(p.mul(e.mul(y, 0.5), e.sub(1.0, p.mul(t, t))), slope)
-        return p.mul(g, p.add(e.mul(e.add(t, 1.0), 0.5), curve))
+        # (1 + tanh(u)) / 2 is sigmoid(2u), which keeps its digits where tanh is near -1
+        square, twice = p.mul(y, y), 2.0 * GELU_SCALE
+        inner = p.mul(y, e.add(e.mul(square, twice * GELU_CUBE), twice))
+        slope = p.mul(y, e.add(e.mul(square, 3.0 * twice * GELU_CUBE), twice))
+        s = p.sigmoid(inner)
+        return p.mul(g, p.add(s, p.mul(slope, p.sub(s, p.mul(s, s)))))
 
     return elementwise({"none": exact, "tanh": by_tanh}[approximate], (grad, x))
 
