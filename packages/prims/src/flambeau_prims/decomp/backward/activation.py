@@ -128,12 +128,13 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
         return p.mul(g, p.add(cdf, p.mul(y, pdf)))
 
     def by_tanh(g: Tensor, y: Tensor) -> Tensor:
-        # (1 + tanh(u)) / 2 is sigmoid(2u), which keeps its digits where tanh is near -1
+        # (1 + tanh(u)) / 2 is sigmoid(2u); below zero that keeps its digits, and so does its slope
         square, twice = p.mul(y, y), 2.0 * GELU_SCALE
         inner = p.mul(y, e.add(e.mul(square, twice * GELU_CUBE), twice))
         slope = p.mul(y, e.add(e.mul(square, 3.0 * twice * GELU_CUBE), twice))
-        s = p.sigmoid(inner)
-        return p.mul(g, p.add(s, p.mul(slope, p.sub(s, p.mul(s, s)))))
+        low = p.sigmoid(p.neg(p.abs(inner)))
+        whole = p.where(e.lt(inner, 0.0), low, e.sub(1.0, low))
+        return p.mul(g, p.add(whole, p.mul(slope, p.sub(low, p.mul(low, low)))))
 
     return elementwise({"none": exact, "tanh": by_tanh}[approximate], (grad, x))
 
