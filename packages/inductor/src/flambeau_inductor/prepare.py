@@ -12,6 +12,7 @@ from collections.abc import Callable
 from torch import fx
 
 from flambeau_inductor.options import Options
+from flambeau_inductor.passes.constant_masks import drop_constant_masks
 from flambeau_inductor.passes.convolution_bias import add_biases_apart
 from flambeau_inductor.passes.encoder_layer import open_encoder_layers
 from flambeau_inductor.passes.freezing import fold_batch_norms
@@ -24,6 +25,7 @@ DEFAULT = Options()
 PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
     ("keep_recurrent", keep_recurrent, None),
     ("open_encoder_layers", open_encoder_layers, None),
+    ("drop_constant_masks", drop_constant_masks, "not deterministic"),
     ("fuse_attention", fuse_attention, "not deterministic"),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
     ("channels_last", channels_last, "channels_last"),

@@ -215,3 +215,16 @@ def test_programs_for_a_gpu_that_need_not_be_there(dtype: torch.dtype) -> None:
                 on_a_gpu(dtype, 32)[0], options
             )
         assert fuse_attention(on_a_gpu(dtype, 20)[0]) == 0  # rows of 40 bytes
+
+
+def test_what_writes_an_operand_stays_in_the_graph() -> None:
+    def written(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        moved = q + 1
+        moved.add_(1)
+        return plain(moved, k, v)
+
+    inputs = operands(2, 3, 20, 16)
+    gm = captured(written, *inputs)
+    assert fuse_attention(gm, ("cpu",)) == 1
+    assert "add_" in [n.target for n in gm.graph.nodes]
+    torch.testing.assert_close(gm(*inputs), written(*inputs))

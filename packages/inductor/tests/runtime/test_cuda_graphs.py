@@ -10,7 +10,6 @@ import pytest
 import torch
 from flambeau_inductor.runtime import cuda_graphs
 from flambeau_inductor.runtime.cuda_graphs import (
-    MOST_JUDGEMENTS,
     MOST_RECORDINGS,
     PATIENCE,
     WARM_UP,
@@ -20,6 +19,7 @@ from flambeau_inductor.runtime.cuda_graphs import (
     Rules,
     rules_from,
 )
+from flambeau_inductor.runtime.launching import MEASURED_AT_ONCE
 from flambeau_inductor.runtime.lending import is_recorded
 
 from tests.recorder import Recorder
@@ -183,12 +183,12 @@ def test_unasked_it_records_where_launches_dominate() -> None:
 def test_unasked_it_does_not_record_where_the_device_takes_longer() -> None:
     recorded, recorder = _made(automatic=True)
     recorder.taken = (1.0, 2.0)
-    for _ in range(WARM_UP + MOST_JUDGEMENTS + 4):
+    for _ in range(WARM_UP + MEASURED_AT_ONCE + 4):
         _check(recorded, *_inputs())
     assert recorder.recordings == 0 and recorded.plain[cuda_graphs.BUSY] == 4
 
 
-def test_a_run_that_has_not_ended_is_measured_again() -> None:
+def test_a_run_that_ends_late_counts_all_the_same() -> None:
     recorded, recorder = _made(automatic=True)
     recorder.taken = None
     for _ in range(WARM_UP + 2):
@@ -196,6 +196,19 @@ def test_a_run_that_has_not_ended_is_measured_again() -> None:
     recorder.taken = (1.0, 1.0)
     _check(recorded, *_inputs())
     assert recorded.replays == 1 and recorded.plain[cuda_graphs.MEASURED] == 2
+
+
+def test_runs_that_others_slowed_down_do_not_decide_for_good() -> None:
+    recorded, recorder = _made(automatic=True)
+    recorder.taken = (1.0, 2.0)
+    for _ in range(WARM_UP + 6):
+        _check(recorded, *_inputs())
+    recorder.taken = (1.5, 1.2)
+    for _ in range(2):  # of which the eighth in all is measured
+        _check(recorded, *_inputs())
+        assert recorder.recordings == 0
+    _check(recorded, *_inputs())
+    assert recorder.recordings == 1 and recorded.replays == 1
 
 
 def test_a_refusal_of_the_process_holds() -> None:

@@ -28,6 +28,7 @@ from flambeau_inductor.passes.causal import (
     calls,
     infinite_above_diagonal,
 )
+from flambeau_inductor.passes.unused import erase_unused
 from flambeau_inductor.runtime.fused_attention import DTYPES, attended, takes
 
 LEAST_LENGTH = 16
@@ -51,7 +52,6 @@ def fuse_attention(gm: fx.GraphModule, devices: tuple[str, ...] = ("cuda",)) -> 
         return 0  # what is written down is not the dtype that is computed in
     fused = sum(_fused(gm.graph, node, devices) for node in list(gm.graph.nodes))
     if fused:
-        gm.graph.eliminate_dead_code()
         gm.recompile()
     return fused
 
@@ -92,6 +92,7 @@ def _fused(graph: fx.Graph, last: fx.Node, devices: tuple[str, ...]) -> bool:
     made.meta = dict(last.meta)
     last.replace_all_uses_with(made)
     graph.erase_node(last)
+    erase_unused(inside)
     return True
 
 

@@ -33,6 +33,7 @@ from typing import Any, Protocol
 import torch
 
 from flambeau_inductor._torch_compat import storage_handle, storage_users
+from flambeau_inductor.runtime.launching import Launching, Watch
 from flambeau_inductor.runtime.lending import (
     RECORDED,
     Loan,
@@ -55,9 +56,6 @@ SMALL_RESULT = 1 << 20
 would take that memory twice."""
 MOST_COPIED = 64 << 20
 """Bytes of inputs that move, above which nothing is recorded unasked."""
-MOST_JUDGEMENTS = 3
-DOMINATES = 0.6
-"""Share of a run's time on the device that launching it has to take."""
 
 
 class Recorder(Protocol):
@@ -114,18 +112,6 @@ class Made:
     pool: Any
     buffers: tuple[torch.Tensor, ...] = ()
     returned: frozenset[int] = frozenset()
-
-
-class Watch(Protocol):
-    """A measurement of one run."""
-
-    def stop(self) -> None:
-        """All of the run is queued."""
-        ...
-
-    def seconds(self) -> tuple[float, float] | None:
-        """What queueing took and what the device took, None while it has not finished."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -194,8 +180,7 @@ class Recorded:
         self.rules = rules
         self._call = call
         self._static = frozenset(rules.static)
-        self._watch: Watch | None = None
-        self._judged = 0
+        self._launching: Launching | None = None
         self._results: dict[int, int] = {}
         self._recorder = recorder
         self._recording: Recording | None = None
@@ -245,7 +230,7 @@ class Recorded:
     def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
         if self.plain["warming up"] < WARM_UP * (self._made + 1):
             return self._noted(self._run(args, "warming up"))
-        if self.rules.automatic and not self._made and self._judged >= 0:
+        if self.rules.automatic and not self._made:
             reason = self._judge()
             if reason is not None:
                 return self._watched(args, reason)
@@ -261,26 +246,21 @@ class Recorded:
         return self._replay(recording, args)
 
     def _judge(self) -> str | None:
-        """Why there is no recording yet, or None once launches were seen to dominate."""
-        if self._watch is None:
+        """Why there is no recording yet, or None where launches were seen to dominate."""
+        if self._launching is None:
             self._refusal = self._recorder.refusal(self.rules)
-            return self._refusal or MEASURED
-        self._judged += 1
-        taken = self._watch.seconds()
-        if taken is not None and taken[0] >= DOMINATES * taken[1]:
-            self._judged, self._watch = -1, None
-            return None
-        if self._judged < MOST_JUDGEMENTS:
-            return MEASURED
-        self._watch, self._refusal = None, BUSY
-        return BUSY
+            self._launching = Launching()
+        if self._refusal is not None or self._launching.dominates():
+            return self._refusal
+        return MEASURED if self._launching.undecided else BUSY
 
     def _watched(self, args: list[Any], reason: str) -> tuple[Any, ...]:
-        if self._refusal is not None:
+        if self._launching is None or self._refusal is not None or not self._launching.due():
             return self._run(args, reason)
-        self._watch = self._recorder.watch()
+        watch = self._recorder.watch()
         made = self._run(args, reason)
-        self._watch.stop()
+        watch.stop()
+        self._launching.measure(watch)
         return made
 
     def _noted(self, made: tuple[Any, ...]) -> tuple[Any, ...]:
