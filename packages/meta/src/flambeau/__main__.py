@@ -16,13 +16,18 @@ from flambeau.errors import FlambeauError
 
 def _report(arguments: Sequence[str]) -> int:
     """a trace's folder becomes one HTML page"""
-    from flambeau.page import write_report  # jinja2
+    from flambeau.page import kernel_report, write_report  # jinja2
 
     parser = argparse.ArgumentParser("python -m flambeau report", description=_report.__doc__)
     parser.add_argument("folder", type=Path, help="what FLAMBEAU_TRACE named")
     parser.add_argument("--out", type=Path, help="the page; FOLDER/report.html")
+    told = "print the N kernels that lose most time to a copy instead"
+    parser.add_argument("--kernels", type=int, metavar="N", help=told)
     chosen = parser.parse_args(arguments)
-    print(write_report(chosen.folder, chosen.out))
+    if chosen.kernels is None:
+        print(write_report(chosen.folder, chosen.out))
+    else:
+        print(kernel_report(chosen.folder, chosen.kernels))
     return 0
 
 

@@ -19,6 +19,7 @@ import torch
 from flambeau_inductor.debug.roof import CPU_SECONDS, best_seconds, copy_rate
 from flambeau_inductor.runtime.library import load_kernels
 
+DTYPES = {name: kind for name, kind in vars(torch).items() if isinstance(kind, torch.dtype)}
 LIBRARY, LIBRARY_FACTS = "6_kernels.so", "6_kernels.json"
 GPU_FACTS, GPU_SCRIPT = "6_gpu_kernels.json", "6_gpu_{name}.py"
 
@@ -146,6 +147,6 @@ def _row(kernel: Mapping[str, Any], seconds: float, roof: float) -> Timed:
 
 
 def _memory(elements: int, dtype: str, device: torch.device) -> torch.Tensor:
-    kind: torch.dtype = getattr(torch, dtype)
+    kind = DTYPES[dtype]
     made = torch.zeros(elements, dtype=kind, device=device)
     return made.uniform_(-1, 1) if kind.is_floating_point and kind.itemsize > 1 else made

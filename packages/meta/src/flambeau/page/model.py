@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from flambeau.page.costs import with_costs
 from flambeau.page.guards import GuardNode, guard_tree
+from flambeau.page.kernels import Kernel, by_time_lost
 from flambeau.page.load import Event, Part
 from flambeau.page.pictures import fused_picture, memory_picture
 
@@ -71,6 +72,7 @@ class ProcessView:
     cards: tuple[Card, ...]
     spans: tuple[Span, ...]
     tables: Mapping[str, tuple[Event, ...]]
+    kernels: tuple[Kernel, ...] = ()
     length: float = 0.0
     lanes: tuple[str, ...] = field(default=())
     ticks: tuple[float, ...] = field(default=())
@@ -112,6 +114,7 @@ def view(part: Part, number: int) -> ProcessView:
         cards=tuple(card for card, _ in cards),
         spans=spans,
         tables=tables,
+        kernels=by_time_lost(part.events),
         length=length,
         lanes=tuple(dict.fromkeys(span.lane for span in spans)),
         ticks=ticks(length),

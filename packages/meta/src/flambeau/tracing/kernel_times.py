@@ -7,18 +7,16 @@ Invariant: kernels run on memory of their own, never on the program's; what cann
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 import torch
+from flambeau_inductor.debug.roof import best_seconds, copy_rate
 
 from flambeau.products import nbytes
 
-REPEATS = 5
 MOST_BYTES = 1 << 30
-COPY_BYTES = 1 << 26
 
 
 def kernel_times(work: Any) -> dict[str, float]:
@@ -47,28 +45,10 @@ def _timed(function: Callable[..., Any], launch: Any, layouts: Any) -> float:
     given = [tensor.data_ptr() for tensor in tensors]
     if launch.queued:
         given.insert(0, torch.cuda.current_stream(device).cuda_stream)
-    return _best(lambda: function(*given), device)
-
-
-def _best(run: Callable[[], Any], device: torch.device) -> float:
-    best = float("inf")
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - started)
-    return best
+    return best_seconds(partial(function, *given), device)
 
 
 def roof(work: Any) -> float:
     """Bytes a second that a copy moves (read and written) on the device of a compilation."""
     devices = [buffer.layout.device for buffer in work.scheduled().buffers]
-    return _copy_bandwidth(str(devices[0]) if devices else "cpu", torch.get_num_threads())
-
-
-@lru_cache(maxsize=8)
-def _copy_bandwidth(device: str, threads: int) -> float:
-    source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * COPY_BYTES / _best(lambda: target.copy_(source), source.device)
+    return copy_rate(devices[0] if devices else torch.device("cpu"))
