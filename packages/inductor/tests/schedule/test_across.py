@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flambeau_inductor.ir.loops import Loop, Store
+from flambeau_inductor.ir.loops import Loop, Reduce, Store
 from torch import Tensor
 
 from tests.evaluated import Outcome, against_eager
@@ -55,7 +55,26 @@ def test_a_step_in_between_that_reads_the_rows_stays_after_them() -> None:
     assert not _totals(done)
 
 
-def test_rows_that_are_too_wide_stay_apart() -> None:
-    inputs = (*(torch.randn(ROWS, COLUMNS) for _ in "ab"), torch.randn(COLUMNS))
-    narrow = replace(JOINED, most_across=COLUMNS - 1)
-    assert not _totals(against_eager(norm_backward, *inputs, tolerance=1e-4, limits=narrow))
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("columns", [COLUMNS, 2500])
+def test_rows_too_long_for_a_program_are_reduced_first(name: str, columns: int) -> None:
+    inputs = (*(torch.randn(ROWS, columns) for _ in "ab"), torch.randn(columns))
+    limits = replace(JOINED, most_across=COLUMNS - 1)
+    done = against_eager(CASES[name], *inputs, tolerance=1e-3, limits=limits)
+    (whole,) = _totals(done)
+    assert not any(isinstance(i, Reduce) for i in whole.body)
+    assert any(isinstance(i, Store) and i.mode == "set" for i in whole.body)
+    first = next(loop for loop in done.loops if loop.name == f"{whole.name}_sums")
+    along = {axis.var for axis in first.r}
+    assert not any(i.index.vars & along for i in first.body if isinstance(i, Store))
+
+
+def test_what_the_sums_store_and_the_rows_reduce_is_not_read_too_early() -> None:
+    def both(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        gate = torch.sigmoid(x) * x
+        total = (gate * 3 + w).sum(0)
+        return gate, total, gate - gate.square().sum(-1, keepdim=True) * w
+
+    limits = replace(JOINED, most_across=COLUMNS - 1)
+    inputs = torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS)
+    against_eager(both, *inputs, tolerance=1e-3, limits=limits)

@@ -43,7 +43,7 @@ NewBuffer = Callable[[tuple[int, ...], torch.dtype], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Facts:
+class Facts:
     """Of each instruction: how many reductions deep it lies, and whether it varies along `r`."""
 
     level: tuple[int, ...]
@@ -55,7 +55,7 @@ def split_reductions(loop: Loop, limits: Limits, new_buffer: NewBuffer) -> tuple
     parts = _parts(loop, limits)
     if parts < 2:
         return (loop,)
-    facts = _facts(loop)
+    facts = facts_of(loop)
     first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce) and facts.level[p] == 1]
     kinds = {_reduce(loop, p).kind for p in first}
     atomic = any(isinstance(i, Store) and i.mode != "set" for i in loop.body)
@@ -73,7 +73,7 @@ def rows_of_parts(
 ) -> Loop:
     """What is left of `loop`, which reduces once, where `partials` holds the parts of its rows:
     by the position of a reduction and which of its results, a buffer of parts times rows."""
-    facts = _facts(loop)
+    facts = facts_of(loop)
     first = [p for p, i in enumerate(loop.body) if isinstance(i, Reduce)]
     made = _Peeling(loop, facts, first, parts, limits, new_buffer, dict(partials))
     return made.combined({})
@@ -125,7 +125,8 @@ def _contiguous(loop: Loop, axis: Axis) -> int:
     )
 
 
-def _facts(loop: Loop) -> _Facts:
+def facts_of(loop: Loop) -> Facts:
+    """What is known of a loop's instructions, by their positions."""
     reduced = {a.var for a in loop.r}
     level: list[int] = []
     element: list[bool] = []
@@ -139,7 +140,7 @@ def _facts(loop: Loop) -> _Facts:
             deep, varies = deep + 1, False
         level.append(deep)
         element.append(varies)
-    return _Facts(tuple(level), tuple(element))
+    return Facts(tuple(level), tuple(element))
 
 
 def _reduce(loop: Loop, position: ValueId) -> Reduce:
@@ -164,7 +165,7 @@ class _Peeling:
     """One loop whose reductions at the first level are split into `parts`."""
 
     loop: Loop
-    facts: _Facts
+    facts: Facts
     first: Sequence[ValueId]
     parts: int
     limits: Limits

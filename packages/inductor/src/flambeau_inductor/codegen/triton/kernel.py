@@ -184,10 +184,9 @@ class Writer:
             self._line(f"x_program = {program}")
         else:
             inner = grid[1]
-            columns = -(-inner.size // inner.block)
             self._line(f"program = {program}")
-            self._line(f"x_program = program % {columns}")
-            self._line(f"y_program = program // {columns}")
+            self._line(f"x_program = program % {inner.blocks}")
+            self._line(f"y_program = program // {inner.blocks}")
         for d in grid:
             block = f"{d.name.upper()}BLOCK"
             self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
@@ -240,13 +239,21 @@ class Writer:
             self._straight([*early, *others])
 
     def _walk(self, parts: Axis) -> None:
-        """A program's rows in turn, with sums down their columns kept in registers."""
+        """A program's rows, or its part of their columns, in turn, with sums down the columns kept
+        in registers."""
         body = self.loop.body
         totals = {i: s for i, s in enumerate(body) if isinstance(s, Store) and s.mode == "total"}
         wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        self._line(f"{parts.var} = tl.program_id(0)" + (".to(tl.int64)" if wide else ""))
+        program = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
         self.axes[parts.var] = parts.var
-        self._dimension_index(self._dimension("r"), "tl.arange(0, RBLOCK)")
+        r = self._dimension("r")
+        if r.blocks == 1:
+            self._line(f"{parts.var} = {program}")
+            self._dimension_index(r, "tl.arange(0, RBLOCK)")
+        else:
+            self._line(f"program = {program}")
+            self._line(f"{parts.var} = program // {r.blocks}")
+            self._dimension_index(r, f"program % {r.blocks} * RBLOCK + tl.arange(0, RBLOCK)")
         first = self._same_for_all_rows()
         self._straight(first)
         for i in totals:
@@ -377,7 +384,11 @@ class Writer:
 
     def _reads_again(self) -> bool:
         """Whether rows that are read again after a reduction are to stay in the cache."""
-        return bool(self.online) or (max(self.levels, default=0) > 0 and not self._across())
+        later = any(
+            level > 1 if isinstance(instr, Reduce) else level > 0 and "r" in dims
+            for instr, level, dims in zip(self.loop.body, self.levels, self.dims, strict=True)
+        )
+        return bool(self.online) or (later and not self._across())
 
     def _across(self) -> bool:
         return bool(self.loop.x) and reduces_across(self.loop)
