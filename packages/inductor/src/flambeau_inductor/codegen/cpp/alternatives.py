@@ -6,15 +6,11 @@ Invariant: each is a neighbour of what the rules chose, and gives another kernel
 
 from __future__ import annotations
 
+from flambeau_inductor.codegen.cpp.axes import blocked_axis
+from flambeau_inductor.codegen.cpp.columns import TILES, columns_at_once
 from flambeau_inductor.codegen.cpp.forms import MOST, NARROW, Form
-from flambeau_inductor.codegen.cpp.plan import (
-    TILES,
-    Plan,
-    blocked_axis,
-    columns_at_once,
-    in_order,
-    plan,
-)
+from flambeau_inductor.codegen.cpp.plan import Plan, plan
+from flambeau_inductor.codegen.cpp.vector_axis import in_order
 from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
 
 ACCUMULATORS = (8, 2)

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from flambeau_inductor.codegen.cpp.plan import Plan, blocked_axis, columns_at_once, shared_axis
+from flambeau_inductor.codegen.cpp.axes import blocked_axis, shared_axis
+from flambeau_inductor.codegen.cpp.columns import columns_at_once
+from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.indexing import Expr, Var, as_expr
 from flambeau_inductor.ir.loops import Load, Store
 

@@ -7,55 +7,34 @@ the results of `p` passes over the reduction axes.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from math import prod
 
-import torch
-
-from flambeau_inductor.codegen.cpp.dtypes import held
-from flambeau_inductor.codegen.cpp.errors import CppUnsupported
+from flambeau_inductor.codegen.cpp.apart import private_axes
 from flambeau_inductor.codegen.cpp.forms import RULES, Form
-from flambeau_inductor.codegen.cpp.lanes import lane_step
-from flambeau_inductor.codegen.cpp.points import COST, needs_error_flag
+from flambeau_inductor.codegen.cpp.instructions import Axes, cost, dependences, result_dtype
+from flambeau_inductor.codegen.cpp.points import needs_error_flag
 from flambeau_inductor.codegen.cpp.scratch import kept_values
+from flambeau_inductor.codegen.cpp.vector_axis import vector_axis
 from flambeau_inductor.indexing import Expr, Ranges, hint, is_open, symbols_in, to_c
 from flambeau_inductor.ir.loops import (
-    RANDOM,
     Axis,
     Check,
     IndexValue,
-    Instr,
     Load,
     Loop,
-    Part,
     Point,
-    Reduce,
     Scan,
     Store,
     ValueId,
 )
-from flambeau_inductor.ir.operands import operands
 
 # below this many operations on elements a second thread costs more than it brings
 THREAD_WORK = 65536
 # with fewer pieces of x than this the passes over r are split instead
 FEW_ROWS = 16
-# vectors of columns side by side: a row of 64 is a run of 4 KiB
-TILES = (64, 32, 16, 8, 4, 2)
-# as many pieces are to be left, or two for each processor where that is less
-COLUMN_PIECES = 16
-# bytes of what is held for the columns of a tile while their rows go by
-TILE_BYTES = 24 << 10
-# fewer rows than this are over before it matters where their accumulators are
-MANY_ROWS = 32
 # elements that an axis of an open size is planned for at least
 LIKELY = 1024
-
-# scans that take longer to compute than to read and store
-COSTLY = frozenset({"logsumexp"})
-
-Axes = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,17 +127,17 @@ def plan(loop: Loop, vector_bytes: int, form: Form = RULES) -> Plan:
     if form.turned:
         loop = turned(loop)
     sizes = {a.var: _likely(a) for a in (*loop.x, *loop.r)}
-    deps, level = _dependences(loop)
+    deps, level = dependences(loop)
     errors = any(
         isinstance(i, Check)
         or (isinstance(i, Point) and needs_error_flag(i.op, result_dtype(loop.body[i.args[-1]])))
         for i in loop.body
     )
-    private = _private(loop, sizes)
+    private = private_axes(loop, sizes)
     serial = bool(loop.x) and loop.x[0].var not in private
     vector, width = None, 1
     if not errors:
-        vector, width = _vector_axis(loop, sizes, deps, vector_bytes, form)
+        vector, width = vector_axis(loop, sizes, deps, vector_bytes, form)
     work = prod(sizes.values()) * sum(cost(i) for i in loop.body)
     rows = prod(sizes[a.var] for a in loop.x)
     if loop.x and vector == loop.x[-1].var:
@@ -183,200 +162,3 @@ def turned(loop: Loop) -> Loop:
 def _likely(axis: Axis) -> int:
     """What a loop is planned for: an open axis will be long some day, whatever it is now."""
     return axis.size if isinstance(axis.size, int) else max(hint(axis.size), LIKELY)
-
-
-def result_dtype(instr: Instr) -> torch.dtype:
-    """The dtype of an instruction's value."""
-    if isinstance(instr, Store):
-        raise CppUnsupported("a store has no value")
-    return instr.dtype
-
-
-def cost(instr: Instr) -> int:
-    """Relative cost of one element."""
-    if isinstance(instr, Point):
-        return COST.get(instr.op, 1)
-    return 1 if isinstance(instr, Load | Store | Reduce | Scan) else 0
-
-
-def _dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
-    axes = frozenset(a.var for a in (*loop.x, *loop.r))
-    outer = frozenset(a.var for a in loop.x)
-    deps: list[Axes] = []
-    level: list[int] = []
-    for instr in loop.body:
-        own: Axes = frozenset()
-        height = 0
-        if isinstance(instr, Load | Store | IndexValue):
-            own = instr.index.vars & axes
-        for value in operands(instr):
-            own |= deps[value]
-            height = max(height, level[value])
-        if isinstance(instr, Reduce):
-            # done in the pass of its argument, known to the next
-            own, height = outer, height + 1
-        elif isinstance(instr, Scan):
-            own |= axes - outer
-        deps.append(own)
-        level.append(height)
-    return tuple(deps), tuple(level)
-
-
-def _vector_axis(
-    loop: Loop, sizes: dict[str, int], deps: tuple[Axes, ...], vector_bytes: int, form: Form
-) -> tuple[str | None, int]:
-    """The innermost axis of r or of x, whichever moves memory in order; none where neither pays."""
-    best: tuple[float, str | None, int] = (0.0, None, 1)
-    scans = [i.kind for i in loop.body if isinstance(i, Scan)]
-    cheap = bool(scans) and not set(scans) & COSTLY
-    for kind, axes in (("r", () if scans else loop.r), ("x", loop.x)):
-        if not axes or form.lanes not in (None, kind):
-            continue
-        var = axes[-1].var
-        width = vector_bytes // _lane_size(loop, var, deps)
-        if width < 2 or sizes[var] < min(width, 4):
-            continue
-        if cheap and not in_order(loop, var):
-            continue  # one number after the other is read, added and stored sooner than apart
-        gain = _gain(loop, var, width, deps) * min(1.0, sizes[var] / width)
-        if gain > best[0]:
-            best = gain, var, width
-    return best[1], best[2]
-
-
-def in_order(loop: Loop, var: str) -> bool:
-    """Whether lanes along `var` find their numbers side by side, or one for all of them."""
-    accesses = [i.index for i in loop.body if isinstance(i, Load | Store)]
-    return all(index.coefficient(var) in (0, 1) for index in accesses)
-
-
-def _gain(loop: Loop, var: str, width: int, deps: tuple[Axes, ...]) -> float:
-    gain = 0.0
-    for instr, own in zip(loop.body, deps):
-        if var not in own:
-            # computed once for all the lanes
-            gain += cost(instr) if isinstance(instr, Point) else 0.5
-        elif isinstance(instr, Load | Store):
-            scattered = any(v.startswith("%") and var in deps[int(v[1:])] for v in instr.index.vars)
-            regular = lane_step(instr.index, var, width) in (0, 1) and not scattered
-            gain += 1.0 if regular else -1.0
-        else:
-            gain += 0.9 * cost(instr)
-    return gain
-
-
-def _lane_size(loop: Loop, var: str, deps: tuple[Axes, ...]) -> int:
-    """Bytes of the widest lane that is a vector along `var`."""
-    size = 4
-    counters = _counters(loop)
-    for position, (instr, own) in enumerate(zip(loop.body, deps)):
-        if isinstance(instr, Store | Part) or position in counters:
-            continue
-        if isinstance(instr, Reduce):
-            if instr.kind not in ("argmax", "argmin"):
-                size = max(size, held(instr.dtype).size)
-            elif var in own:
-                size = max(size, 8)
-        elif var in own:
-            size = max(size, held(instr.dtype).size)
-    return size
-
-
-def _private(loop: Loop, sizes: dict[str, int]) -> Axes:
-    """The axes of `x` along which no two points store to one element."""
-    found = frozenset(a.var for a in loop.x)
-    for instr in loop.body:
-        if isinstance(instr, Store) and instr.scattered:
-            apart: set[str] = set()
-            for index in instr.apart:
-                apart |= _told_apart(index, sizes)
-            found &= apart
-        elif isinstance(instr, Store) and instr.mode != "set":
-            return frozenset()
-    return found
-
-
-def _told_apart(index: Expr, sizes: dict[str, int]) -> set[str]:
-    """Axes of an expression that has another value at each of their points."""
-    if any(v.startswith("%") for v in index.vars):
-        return set()
-    terms = [(index.coefficient(v), v) for v in index.vars if v in sizes]
-    steps = [(c, v) for c, v in terms if isinstance(c, int) and c > 0]
-    if len(steps) < len(terms):
-        return set()
-    reach = 0
-    for step, var in sorted(steps):
-        if step <= reach:
-            return set()
-        reach += step * (sizes[var] - 1)
-    return {var for _, var in steps}
-
-
-def _counters(loop: Loop) -> set[ValueId]:
-    """Positions that only random numbers are made of: those are given the first lane's alone."""
-    found: set[ValueId] = set()
-    for instr in loop.body:
-        if isinstance(instr, Point) and instr.op in RANDOM:
-            found.add(instr.args[1])
-    for instr in loop.body:
-        other = operands(instr)
-        if isinstance(instr, Point) and instr.op in RANDOM:
-            other = instr.args[:1]
-        found.difference_update(other)
-    return {v for v in found if isinstance(loop.body[v], IndexValue)}
-
-
-def columns_at_once(plan: Plan) -> int:
-    """How many vectors of columns a reduction over rows takes side by side."""
-    loop = plan.loop
-    if not loop.r or not loop.x or plan.vector != loop.x[-1].var or plan.split_rows:
-        return 1
-    vectors = plan.sizes[plan.vector] // plan.width
-    if plan.form.columns is not None:
-        return max(1, min(plan.form.columns, vectors))
-    others = prod(plan.sizes[a.var] for a in loop.x[:-1])
-    pieces = min(COLUMN_PIECES, 2 * (os.cpu_count() or 1))
-    most = vectors if prod(plan.sizes[a.var] for a in loop.r) >= MANY_ROWS else 4
-    if _held(plan) * TILES[0] > TILE_BYTES:
-        most = min(most, max(TILE_BYTES // _held(plan), COLUMN_PIECES))
-    for tile in TILES:
-        if tile <= min(most, vectors) and others * vectors // tile >= pieces:
-            return tile
-    return 1
-
-
-def _held(plan: Plan) -> int:
-    """Bytes of accumulators, and of values of columns that elements are made with, a vector."""
-    body = plan.loop.body
-    used = {v for p, i in enumerate(body) if plan.is_element(p) for v in operands(i)}
-    held_back = sum(plan.is_vector(v) and not plan.is_element(v) for v in used)
-    reduced = sum(isinstance(i, Reduce | Scan) for i in body)
-    return (2 * reduced + held_back) * plan.width * 8
-
-
-def shared_axis(plan: Plan) -> str | None:
-    """An inner axis whose parts threads may take, each with all points of the axes around it.
-
-    Rows that are added where others may be: a thread adds its columns of all of them, in order.
-    """
-    if not plan.serial or plan.loop.r:
-        return None
-    wide = [a.var for a in plan.loop.x[1:] if a.var in plan.private and plan.sizes[a.var] >= 32]
-    return wide[-1] if wide else None
-
-
-def blocked_axis(plan: Plan) -> str | None:
-    """The outer axis along which memory is contiguous for an access that the lanes cross.
-
-    A transposition reads along one axis and writes along another: blocks of both stay in cache.
-    """
-    loop = plan.loop
-    if loop.r or plan.vector is None or len(loop.x) < 2:
-        return None
-    for instr in loop.body:
-        if not isinstance(instr, Load | Store) or instr.index.coefficient(plan.vector) in (0, 1):
-            continue
-        for axis in reversed(loop.x[:-1]):
-            if instr.index.coefficient(axis.var) == 1 and plan.sizes[axis.var] >= 16:
-                return axis.var
-    return None

@@ -16,8 +16,10 @@ from math import prod
 
 import torch
 
+from flambeau_inductor.codegen.cpp.axes import blocked_axis
+from flambeau_inductor.codegen.cpp.instructions import cost
 from flambeau_inductor.codegen.cpp.lanes import lane_step
-from flambeau_inductor.codegen.cpp.plan import Plan, blocked_axis, cost
+from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.ir.loops import Load, Reduce, Store, ValueId
 from flambeau_inductor.ir.operands import operands
 

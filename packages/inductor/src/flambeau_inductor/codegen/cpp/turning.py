@@ -18,6 +18,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.columns import SHORT_BODY
 from flambeau_inductor.codegen.cpp.lanes import lane_step
+from flambeau_inductor.codegen.cpp.loads import fetch_at, turn, turn_tile
 from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.traffic import fetched_squares
@@ -94,7 +95,7 @@ def emit_squares(
         count = str(width) if whole else f"{rest} < {width} ? {rest} : {width}"
         text(f"const long count = {count};")
         for value in turned:
-            values.turn(value, var)
+            turn(values, value, var)
         if whole and len(plan.loop.body) <= SHORT_BODY:
             text(f"#pragma GCC unroll {width}")
         with text.block(f"for (long {var} = {var}_t; {var} < {var}_t + count; ++{var})"):
@@ -122,7 +123,7 @@ def emit_turned_tile(
             _lanes(plan, text, "count", var, f"{var}_t")
             _lanes(plan, text, "n", lanes, lanes)
             for value in tile.loads:
-                values.turn_tile(value, var, tile.columns)
+                turn_tile(values, value, var, tile.columns)
             text(f"#pragma GCC unroll {width}")
             with text.block(f"for (long k = 0; k < {width}; ++k)"):
                 _fetch_beside(text, values, tile, var, width)
@@ -147,7 +148,7 @@ def _fetch_beside(text: Text, values: Values, tile: Tile, var: str, width: int) 
     text(f"const unsigned long at = ({square}) * {width} + k;")
     text(f"const long row = {var}_b + at / {across};")
     text(f"const long column = {lanes}_b + at % {across} * {width};")
-    values.fetch_at(tile.others, {var: Var("row"), lanes: Var("column")})
+    fetch_at(values, tile.others, {var: Var("row"), lanes: Var("column")})
 
 
 def _fetch_next(text: Text, values: Values, tile: Tile, var: str, width: int) -> None:
@@ -158,7 +159,7 @@ def _fetch_next(text: Text, values: Values, tile: Tile, var: str, width: int) ->
     text(f"const unsigned long at = ({var} - {var}_b) * {across} + vector;")
     text(f"const long row = {var}_b + at % {down} * {width};")
     text(f"const long column = {lanes}_b + {tile.columns} + at / {down};")
-    values.fetch_at(tile.loads, {var: Var("row"), lanes: Var("column")})
+    fetch_at(values, tile.loads, {var: Var("row"), lanes: Var("column")})
 
 
 def _lanes(plan: Plan, text: Text, name: str, axis: str, at: str) -> None:
