@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from flambeau_inductor.codegen import cpp
 from flambeau_inductor.kernels import LAUNCH
+from flambeau_inductor.runtime.gpu_context import attach
 from flambeau_inductor.runtime.gpu_launch import Launcher, Library, load_library, parameters_of
 
 UINT, POINTER = ctypes.c_uint, ctypes.c_void_p
 DRIVER = ctypes.CFUNCTYPE(
     ctypes.c_int, POINTER, *(UINT,) * 7, POINTER, ctypes.POINTER(POINTER), POINTER
 )
+NO_CONTEXT = 201
 PTX = """
 .visible .entry kernel(
     .param .u64 .ptr .global .align 16 kernel_param_0,
@@ -62,6 +64,7 @@ class Driver:
     def __init__(self, status: int = 0) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.status = status
+        self.attached = 0
         self._entry = DRIVER(self._launch)
 
     def _launch(self, function: int, *rest: Any) -> int:
@@ -69,6 +72,11 @@ class Driver:
         values = [ctypes.cast(parameters[k], ctypes.POINTER(ctypes.c_uint64))[0] for k in range(4)]
         self.calls.append((function, tuple(numbers), stream, tuple(values), extra))
         return self.status
+
+    def attach(self) -> None:
+        self.attached += 1
+        if self.status == NO_CONTEXT:
+            self.status = 0
 
     def __call__(self) -> int:
         return ctypes.cast(self._entry, POINTER).value or 0
@@ -78,7 +86,8 @@ def _launcher(
     library: Library | None, driver: Driver, programs: int = 10
 ) -> tuple[Launcher, dict[bool, Kernel]]:
     kernels = {True: Kernel(), False: Kernel()}
-    made = Launcher("kernel", programs, 2, (64,), kernels.__getitem__, library, driver)
+    prepare = kernels.__getitem__
+    made = Launcher("kernel", programs, 2, (64,), prepare, library, driver, context=driver.attach)
     return made, kernels
 
 
@@ -112,6 +121,55 @@ def test_a_refused_launch_is_an_error(library: Library) -> None:
     launcher, _ = _launcher(library, Driver(status=9))
     with pytest.raises(RuntimeError, match=r"refused a launch \(error 9\)"):
         launcher.queue(0, 16, 16)
+
+
+def test_a_thread_that_has_no_context_gets_one(library: Library) -> None:
+    driver = Driver(status=NO_CONTEXT)
+    launcher, _ = _launcher(library, driver)
+    launcher.queue(0x99, 16, 16)
+    assert driver.attached == 1 and len(driver.calls) == 2
+    assert driver.calls[0] == driver.calls[1]
+    launcher.queue(0x99, 16, 16)
+    assert driver.attached == 1
+
+
+def test_a_context_that_cannot_be_had_is_an_error(library: Library) -> None:
+    class Stubborn(Driver):
+        def attach(self) -> None:
+            raise OSError("cuDeviceGet failed")
+
+    launcher, _ = _launcher(library, Stubborn(status=NO_CONTEXT))
+    with pytest.raises(OSError, match="cuDeviceGet"):
+        launcher.queue(0, 16, 16)
+
+
+class Contexts:
+    """The driver's calls about contexts, in a thread that has `current`."""
+
+    def __init__(self, current: int) -> None:
+        self.current = current
+        self.called: list[str] = []
+
+    def cuCtxGetCurrent(self, place: Any) -> int:  # noqa: N802 - the driver's names
+        place._obj.value = self.current
+        return 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*given: Any) -> int:
+            self.called.append(name)
+            return 0
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("current", "called"),
+    [(0x55, []), (0, ["cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"])],
+)
+def test_a_context_that_is_current_stays(current: int, called: list[str]) -> None:
+    driver = Contexts(current)
+    attach(1, driver)
+    assert driver.called == called
 
 
 def test_an_empty_grid_launches_nothing(library: Library) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from flambeau_inductor.runtime.artifact import CannotLoad, Loaded, Part
+from flambeau_inductor.runtime.gpu_context import attach
 from flambeau_inductor.runtime.gpu_descriptors import Descriptor, cuda_encode
 from flambeau_inductor.runtime.gpu_launch import Launcher, cuda_launch, load_library
 
@@ -65,12 +66,7 @@ class CudaDriver:
 
     def attach(self, gpu: int) -> None:
         """Give this thread the context that torch uses on a GPU, if it has none yet."""
-        context, device = _POINTER(), ctypes.c_int()
-        self._call("cuCtxGetCurrent", ctypes.byref(context))
-        if not context.value:
-            self._call("cuDeviceGet", ctypes.byref(device), gpu)
-            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-            self._call("cuCtxSetCurrent", context)
+        attach(gpu, self._library)
 
     def load(self, image: bytes, name: str, shared: int) -> int:
         """See `Driver`. The binary stays loaded, and its image there, as long as the process."""
@@ -89,6 +85,7 @@ class CudaDriver:
         values = [ctypes.c_uint64(each) for each in given]
         places = (_POINTER * len(values))(*(ctypes.addressof(each) for each in values))
         numbers = [ctypes.c_uint(n) for n in (grid, 1, 1, block, 1, 1, shared)]
+        attach(library=self._library)
         self._call("cuLaunchKernel", _POINTER(function), *numbers, _POINTER(stream), places, None)
 
     def entry(self) -> int:

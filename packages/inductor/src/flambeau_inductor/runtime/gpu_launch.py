@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_inductor._torch_compat import current_raw_stream
+from flambeau_inductor.runtime.gpu_context import attach
 from flambeau_inductor.runtime.gpu_descriptors import (
     Descriptor,
     Tiled,
@@ -36,6 +37,7 @@ class Site(ctypes.Structure):
         ("driver", ctypes.c_void_p),
         ("function", ctypes.c_void_p),
         ("unaligned", ctypes.py_object),
+        ("attach", ctypes.py_object),
         ("programs", ctypes.c_uint),
         ("threads", ctypes.c_uint),
         ("shared", ctypes.c_uint),
@@ -81,6 +83,7 @@ class Launcher:
         *,
         descriptors: tuple[Descriptor, ...] = (),
         encoder: Callable[[], int] = cuda_encode,
+        context: Callable[[], None] = attach,
     ) -> None:
         self.name = name
         self._programs = programs
@@ -91,6 +94,7 @@ class Launcher:
         self._driver = driver
         self._descriptors = descriptors
         self._encoder = encoder
+        self._attach = context
         self._variants: dict[bool, Any] = {}
         self._sites: list[Site] = []
         self._queues: dict[bool, Queue] = {}
@@ -137,6 +141,7 @@ class Launcher:
             driver=self._driver(),
             function=kernel.function,
             unaligned=self._unaligned,
+            attach=self._attach,
             programs=self._programs,
             threads=32 * kernel.metadata.num_warps,
             shared=kernel.metadata.shared,

@@ -64,9 +64,9 @@ WALKED_STAGES, WALKED_SHARED = 3, 90 << 10
 """How many of its blocks are on their way from memory at once, and the bytes of shared memory that
 all but one of them may take: less than a program has on any device that copies to it."""
 ACROSS_ROWS, ACROSS_WARPS = 4, 4
-"""Rows at a time, and warps, of a program that has a part of their columns: with three such blocks on
-their way, 392 us in either dtype for three passes over 512 MiB (H200); a row at a time of 4096 columns
-403, two rows 395."""
+"""Rows at a time, and warps, of a program that has a part of their columns: with three such blocks
+on their way, 392 us in either dtype for three passes over 512 MiB (H200); a row at a time of 4096
+columns 403, two rows of 1024 395."""
 HELD_ROW = 4096
 """Elements of a row of 16 bits each with such reductions that stays in registers as it was read."""
 

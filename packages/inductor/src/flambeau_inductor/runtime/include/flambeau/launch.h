@@ -17,6 +17,7 @@ typedef int (*Encode)(void*, int, unsigned, void*, const unsigned long long*,
                       int);
 
 enum { most_parameters = 256, most_rank = 5, most_descriptors = 8, cache_lines_of_128 = 2 };
+enum { invalid_context = 201 };  // the driver's: a thread that has none is told so
 
 // What a descriptor of the tensor memory accelerator says of the memory behind one address:
 // sizes and strides in elements, the innermost dimension first. See runtime/gpu_descriptors.py.
@@ -31,12 +32,13 @@ struct alignas(64) Map {
 };
 
 // One kernel on one grid. `unaligned` is called with the same arguments where an address is no
-// multiple of 16. Behind the addresses come the descriptors, each with its sizes and strides as
+// multiple of 16; `attach`, without any, gives a thread its context. Behind the addresses come the descriptors, each with its sizes and strides as
 // Triton passes them (outermost first), then `nulls` null pointers.
 struct Site {
   Driver driver;
   void* function;
   PyObject* unaligned;
+  PyObject* attach;
   unsigned programs, threads, shared, addresses, nulls, descriptors;
   const Tiled* tiled;
   Encode encode;
@@ -67,6 +69,15 @@ static int describe(const Site* site, const Tiled& told, unsigned long long addr
   for (unsigned d = 0; d < rank; d++) parameter[count++] = &made.stride[d];
   return site->encode(&made.map, (int)told.type, rank, (void*)(address + told.offset), told.size,
                       bytes, told.box, step, 0, (int)told.swizzle, cache_lines_of_128, 0);
+}
+
+// Returns the driver's status.
+static int launch(const Site* site, void* stream, void** parameter) {
+  void* state = PyEval_SaveThread();
+  const int status = site->driver(site->function, site->programs, 1, 1, site->threads, 1, 1,
+                                  site->shared, stream, parameter, nullptr);
+  PyEval_RestoreThread(state);
+  return status;
 }
 
 // Arguments from Python: the stream's handle, then the addresses.
@@ -108,10 +119,15 @@ static PyObject* queue(PyObject* self, PyObject* const* argument, long count) {
   }
   unsigned long long null = 0;
   for (unsigned k = 0; k < site->nulls; k++) parameter[total++] = &null;
-  void* state = PyEval_SaveThread();
-  const int status = site->driver(site->function, site->programs, 1, 1, site->threads, 1, 1,
-                                  site->shared, stream, parameter, nullptr);
-  PyEval_RestoreThread(state);
+  int status = launch(site, stream, parameter);
+  if (status == invalid_context) {
+    PyObject* none = PyTuple_New(0);
+    PyObject* done = none == nullptr ? nullptr : PyObject_Call(site->attach, none, nullptr);
+    if (none != nullptr) Py_DecRef(none);
+    if (done == nullptr) return nullptr;
+    Py_DecRef(done);
+    status = launch(site, stream, parameter);
+  }
   if (status) {
     return PyErr_Format(PyExc_RuntimeError, "the CUDA driver refused a launch (error %d)", status);
   }
