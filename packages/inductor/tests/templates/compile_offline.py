@@ -23,12 +23,9 @@ from flambeau_inductor.templates import Product, Tile, epilogue_of, product_kern
 from flambeau_inductor.templates.attention import Attention, Blocks, Heads, Rows, blocks_for
 from flambeau_inductor.templates.depthwise import tiles_for
 from flambeau_inductor.templates.flash import attention_kernel
-from flambeau_inductor.templates.flash_backward import (
-    Backward,
-    backward_blocks,
-    keys_kernel,
-    queries_kernel,
-)
+from flambeau_inductor.templates.flash_backward import Backward, backward_blocks
+from flambeau_inductor.templates.flash_keys import keys_kernel
+from flambeau_inductor.templates.flash_queries import queries_kernel
 from flambeau_inductor.templates.matmul import partial_kernel
 from flambeau_inductor.templates.product import Groups, Matrix, Window
 

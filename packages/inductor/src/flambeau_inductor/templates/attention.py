@@ -56,8 +56,8 @@ class Attention:
 class Blocks:
     """Queries of a program, keys of a step; `described` ones are read through descriptors.
 
-    `held` operands, those that stay, are in registers instead of shared memory; `ahead`: the next
-    step's scores are asked for before this one's are used.
+    `held`: queries are in registers instead of shared memory; `ahead`: the next step's scores are
+    asked for before this one's are used. Gradients take neither.
     """
 
     queries: int
@@ -87,17 +87,18 @@ def blocks_for(attention: Attention, described: bool = False) -> tuple[Blocks, .
         found = (Blocks(64, 32, 4, 2), Blocks(128, 32, 8, 2), Blocks(64, 32, 4, 2, True))
     elif max(width, out) > 64:
         found = (
-            Blocks(64, 64, 4, 3, True),
-            Blocks(128, 64, 8, 3, True),
+            Blocks(64, 64, 4, 3, described=True, held=True, ahead=True),
+            Blocks(64, 64, 4, 3, described=True, held=True),
+            Blocks(64, 64, 4, 3, described=True),
             Blocks(64, 64, 4, 3),
             Blocks(128, 64, 8, 3),
         )
     else:
         found = (
             Blocks(64, 64, 4, 3),
-            Blocks(64, 64, 4, 3, True),
+            Blocks(64, 64, 4, 3, described=True),
+            Blocks(64, 64, 4, 3, described=True, held=True),
             Blocks(128, 64, 8, 3),
-            Blocks(128, 64, 4, 3),
         )
     return fitting(attention, found, described)
 

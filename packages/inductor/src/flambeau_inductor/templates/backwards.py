@@ -34,7 +34,7 @@ from flambeau_inductor.templates.attentions import (
     scale_of,
     touching,
 )
-from flambeau_inductor.templates.flash_backward import Backward, delta_kernel
+from flambeau_inductor.templates.flash_backward import Backward
 from flambeau_inductor.templates.flash_keys import keys_kernel
 from flambeau_inductor.templates.flash_queries import queries_kernel
 from flambeau_inductor.templates.places import dtype_of
@@ -80,25 +80,23 @@ class FoundBackward:
         dtypes: Mapping[str, torch.dtype],
         numels: Mapping[str, int],
         name: str,
-    ) -> tuple[TritonKernel, TritonKernel, TritonKernel]:
+    ) -> tuple[TritonKernel, TritonKernel]:
         """The kernels, in the order to run them in."""
         delta = self.backward.delta.buffer
         dtypes = {**dtypes, delta: torch.float32}
         return (
-            delta_kernel(self.backward, dtypes, numels, f"{name}_delta"),
-            keys_kernel(self.backward, pair[0], dtypes, numels, f"{name}_keys"),
             queries_kernel(self.backward, pair[1], dtypes, numels, f"{name}_queries"),
+            keys_kernel(self.backward, pair[0], dtypes, numels, f"{name}_keys"),
         )
 
     def told(self, kernels: Sequence[TritonKernel]) -> tuple[Loop, ...]:
         """Loops that say which buffers the kernels touch."""
         a = self.backward.forward
-        stored = {self.memory.name, *(grad.buffer for grad in self.backward.grads)}
-        delta, keys, queries = kernels
-        grads = stored - {self.memory.name}
+        grads = {grad.buffer for grad in self.backward.grads}
+        queries, keys = kernels
         batch, heads, _, length, _, width, _ = a.sizes
         made = []
-        for kernel, own in ((delta, {self.memory.name}), (keys, grads), (queries, grads)):
+        for kernel, own in ((queries, grads | {self.memory.name}), (keys, grads)):
             read = [b for b in kernel.arguments if b not in own]
             written = [b for b in kernel.arguments if b in own]
             points = batch * heads * length * width

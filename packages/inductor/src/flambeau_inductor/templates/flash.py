@@ -18,7 +18,7 @@ import torch
 
 from flambeau_inductor.codegen.triton.dtypes import register
 from flambeau_inductor.codegen.triton.kernel import INT32_LIMIT, TritonKernel
-from flambeau_inductor.templates.ahead import Walk, held
+from flambeau_inductor.templates.ahead import ahead, held
 from flambeau_inductor.templates.attention import LOG2_E, Attention, Blocks, padded
 from flambeau_inductor.templates.heads import Blocked, blocked
 
@@ -45,10 +45,10 @@ def attention_kernel(
         f"result = tl.zeros([QBLOCK, {padded(out)}], tl.float32)",
     ]
     if blocks.held:
-        lines += held(("q",), "rows", length)
+        lines.append(held("q", "rows", length))
     last = f"tl.minimum({keys}, (tile + 1) * QBLOCK)" if a.causal else str(keys)
     if blocks.ahead:
-        lines += _walk(text, a, blocks, last).lines()
+        lines += _ahead(text, a, blocks, last)
     else:
         lines += walked_twice(a, blocks, last, lambda masked: _step(text, a, blocks, masked))
     masks = [f"(rows < {length})[:, None]"] if ragged else []
@@ -158,17 +158,15 @@ def _step(text: Blocked, attention: Attention, blocks: Blocks, masked: bool) -> 
     ]
 
 
-def _walk(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> Walk:
+def _ahead(text: Blocked, attention: Attention, blocks: Blocks, last: str) -> list[str]:
     """All of them, with the next scores asked for ahead; what is not seen is in the last."""
     columns = "columns = before + tl.arange(0, KBLOCK)"
-    return Walk(
+    return ahead(
         "KBLOCK",
-        "0",
         last,
         asked=lambda: _asked(text, attention, "following", ragged=True),
-        early=lambda masked: (),
-        used=lambda masked: [columns, *_used(text, attention, blocks, "before", masked, [])],
-        at_last=[columns, *unseen(attention, blocks)],
+        used=lambda final: [columns, *_used(text, attention, blocks, "before", final, [])],
+        hidden=[columns, *unseen(attention, blocks)],
     )
 
 

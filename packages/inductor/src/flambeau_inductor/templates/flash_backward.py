@@ -1,10 +1,10 @@
-"""Attention backward as three Triton kernels: neither scores nor their gradients are in memory.
+"""Attention backward as two Triton kernels: neither scores nor their gradients are in memory.
 
-In: a `Backward` and `Blocks`. Out: `TritonKernel`s, run in this order: `delta` (for each query the
-product of its result and its gradient), `keys` (gradients of keys and values, a program for
-each block of keys: `flash_keys`), `queries` (gradient of queries: `flash_queries`). Invariant: each
-gradient is summed in float32 by one program, in the same order every time; a row whose logarithm is
-+inf has no weights.
+In: an `Attention`, the gradient of its result. Out: `Backward`, and lines of both kernels, which
+run in this order: `flash_queries` (the gradient of queries, and `delta`: for each query the product
+of its result and its gradient), `flash_keys` (gradients of keys and values, a program for each
+block of keys). Invariant: each gradient is summed in float32 by one program, in the same order
+every time; a row whose logarithm is +inf has no weights.
 
 Weights are computed again from the scores and the logarithms of the rows' sums (T. Dao et al.:
 FlashAttention, 2022). With w the weights and g the gradient of the result, that of the scores is
@@ -13,13 +13,11 @@ w * (g v^T - delta).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from flambeau_inductor.codegen.triton.dtypes import register
-from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.templates.attention import (
     LOG2_E,
     Attention,
@@ -29,8 +27,7 @@ from flambeau_inductor.templates.attention import (
     fitting,
     padded,
 )
-from flambeau_inductor.templates.flash import places
-from flambeau_inductor.templates.heads import Blocked, blocked
+from flambeau_inductor.templates.heads import Blocked
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,42 +72,21 @@ def backward_blocks(attention: Attention, described: bool) -> tuple[tuple[Blocks
     return tuple(fit) or (small,)
 
 
-def delta_kernel(
-    backward: Backward,
-    dtypes: Mapping[str, torch.dtype],
-    numels: Mapping[str, int],
-    name: str = "delta",
-) -> TritonKernel:
-    """For each query the sum over its row of result times gradient."""
-    a, delta = backward.forward, backward.delta
-    batch, heads, _, length, _, _, out = a.sizes
-    blocks = Blocks(32, 32, 4, 2)
-    text = blocked(a, blocks, (a.out, backward.grad, delta), dtypes)
-    tiles = -(-length // blocks.queries)
-    at, sizes = ("head", "tile * QBLOCK", "rows"), (heads, length, out)
-    lines = [
-        *places(a, tiles, "QBLOCK", numels),
-        *text.block("result", a.out, at, sizes, ragged=True),
-        *text.block("grad", backward.grad, at, sizes, ragged=True),
-        "delta = tl.sum(result.to(tl.float32) * grad.to(tl.float32), 1)",
-        f"delta_at = {text.base(delta, 'head')} + rows * {delta.strides[2]}",
-        f"tl.store(delta_at, delta, rows < {length})",
-    ]
-    return text.kernel(name, lines, blocks, tiles * heads * batch)
-
-
-def of_rows(text: Blocked, backward: Backward, ragged: bool) -> list[str]:
-    """`sums`, in powers of two, and `delta` of the rows; behind the last one nothing has weight."""
-    sums, delta = backward.forward.sums, backward.delta
+def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
+    """`sums` of the rows, in powers of two; behind the last one nothing has weight."""
+    sums = backward.forward.sums
     assert sums is not None
     length = backward.forward.sizes[3]
-    nothing = f", rows < {length}, other=float('inf')" if ragged else ""
-    zero = f", rows < {length}, other=0" if ragged else ""
-    return [
-        f"sums = tl.load({text.base(sums, 'head')} + rows * {sums.strides[2]}{nothing})",
-        f"sums = sums * {LOG2_E!r}",
-        f"delta = tl.load({text.base(delta, 'head')} + rows * {delta.strides[2]}{zero})",
-    ]
+    mask = f", rows < {length}, other=float('inf')" if ragged else ""
+    at = f"{text.base(sums, 'head')} + rows * {sums.strides[2]}"
+    return f"sums = tl.load({at}{mask}) * {LOG2_E!r}"
+
+
+def delta_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
+    """`delta` of the rows."""
+    delta = backward.delta
+    mask = f", rows < {backward.forward.sizes[3]}, other=0" if ragged else ""
+    return f"delta = tl.load({text.base(delta, 'head')} + rows * {delta.strides[2]}{mask})"
 
 
 def stored(
