@@ -15,6 +15,7 @@ from flambeau_inductor.compilation import Compilation
 from flambeau_inductor.kernels import launch_library
 from flambeau_inductor.templates import defaults, described, known
 from flambeau_inductor.templates.select import Selected, select
+from flambeau_inductor.templates.summed_rows import sum_rows
 
 MAKING = 2.0
 """Seconds that compiling the kernels of a race may take, as long as none was: with less than that
@@ -23,7 +24,8 @@ left, none is begun, and defaults are taken."""
 
 def select_kernels(work: Compilation) -> None:
     """Race templates and tilings on the device that the program runs on; without
-    `max_autotune`, take the templates that are known to be faster."""
+    `max_autotune`, take the templates that are known to be faster. Rows are added by kernels in
+    any case."""
     program = work.scheduled()
     devices = {b.layout.device for b in program.buffers if b.layout.device.type == "cuda"}
     if len(devices) != 1 or interpreting() or work.options.kernels == "cpp":
@@ -39,7 +41,8 @@ def select_kernels(work: Compilation) -> None:
     elif capability == known.CAPABILITY:  # others have less shared memory, or better kernels
         made = defaults.select_by_model(program)
     else:
-        return
+        made = Selected(program)
+    sum_rows(made)
     work.program, work.chosen_kernels, work.choices = made.program, made.kernels, made.chosen
 
 
