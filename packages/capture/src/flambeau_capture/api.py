@@ -12,14 +12,13 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 import torch
 
 from flambeau_capture import backends, logs
-from flambeau_capture._native import FrameCache, active, compiled, disabled, set_active
+from flambeau_capture._native import FrameCache, compiled, disabled
 from flambeau_capture.converter import Converter
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.marks import DISABLED, MARK
@@ -250,18 +249,3 @@ def reset() -> None:
     with _CACHES_LOCK:
         for compiler in list(_CACHES):
             compiler.reset()
-
-
-@contextmanager
-def without_hook() -> Iterator[None]:
-    """Run a block with the frame hook off."""
-    before = set_active(None)
-    try:
-        yield
-    finally:
-        set_active(before)
-
-
-def is_active() -> bool:
-    """Whether a compiled callable is running on this thread."""
-    return active() is not None

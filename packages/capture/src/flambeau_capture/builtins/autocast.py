@@ -19,8 +19,8 @@ from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import breaks, handles
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.containers import met_before
 from flambeau_capture.values.contexts import AutocastValue, autocast_arguments, autocast_settings
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.registry import wraps_type
 
 OLDER = {torch.cuda.amp.autocast: "cuda", compat.CPU_AUTOCAST: "cpu"}

@@ -49,9 +49,9 @@ from flambeau_capture.values.lists import DequeValue, ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.objects import ObjectValue
+from flambeau_capture.values.partials import PartialValue
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.tuples import TupleValue, make_tuple
-from flambeau_capture.values.wrap import PartialValue
 
 
 def instantiate(

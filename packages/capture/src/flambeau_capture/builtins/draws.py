@@ -19,7 +19,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.containers import met_before
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.graph_calls import REWRITES, graph_argument, graph_call, run_call
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if

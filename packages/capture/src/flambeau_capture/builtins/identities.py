@@ -14,7 +14,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.opaque import OpaqueValue
-from flambeau_capture.values.wrap import PartialValue
+from flambeau_capture.values.partials import PartialValue
 
 
 def compares_by_identity(value: Value) -> bool:

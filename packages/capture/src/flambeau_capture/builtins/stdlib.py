@@ -34,7 +34,6 @@ from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.methods import MethodValue
-from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -118,7 +117,7 @@ def _getenv(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(functools.wraps)
 def _wraps(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    from flambeau_capture.values.wrap import PartialValue
+    from flambeau_capture.values.partials import PartialValue
 
     update = tx.wrap(functools.update_wrapper, Held(functools.update_wrapper, "update_wrapper"))
     named = {"wrapped": args[0], **kwargs}
@@ -284,8 +283,3 @@ def _isfunction(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(inspect.ismethod)
 def _ismethod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(isinstance(args[0], MethodValue))
-
-
-def is_plain_object(value: Value) -> bool:
-    """An instance without a built-in part."""
-    return isinstance(value, ObjectValue) and value.payload is None

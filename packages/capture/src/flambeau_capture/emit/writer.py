@@ -228,10 +228,6 @@ class Writer:
     def load_null(self) -> None:
         self.body += spelling.push_null()
 
-    def test_top(self) -> None:
-        """Replace the top of the stack by its truth value."""
-        self.call_top(bool)
-
     def store_global(self, scope: Any, name: str) -> None:
         """Pop a value into a global variable."""
         if scope.own:

@@ -54,12 +54,12 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.combined_iterators import iterated_by
-from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.exceptions import new_exception
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.generators import GeneratorValue
 from flambeau_capture.values.module_globals import GlobalsScope
-from flambeau_capture.values.wrap import wrap_new, wrap_object
+from flambeau_capture.values.registry import wrap_object
+from flambeau_capture.values.wrap import wrap_new
 
 _GENERATOR = inspect.CO_GENERATOR
 _OF_THE_OBJECT_ITSELF = frozenset(
@@ -465,7 +465,3 @@ class _Equals:
 
     def __call__(self, other: Any) -> bool:
         return bool(type(self.value)(other) == self.value)
-
-
-def constant_none() -> Constant:
-    return Constant(None)

@@ -17,6 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Called, Held, Source
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue
@@ -207,10 +208,8 @@ def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
 
 
 def _wrap_array(tx: Tracer, obj: Any, source: Source) -> Value:
-    known: Value | None = tx.heap.find(obj)
+    known = met_before(tx, obj, source)
     if known is not None:
-        if known.source is not None and known.source != source:
-            tx.guard_alias(source, known.source)
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     made: Value

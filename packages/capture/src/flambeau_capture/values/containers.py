@@ -19,6 +19,7 @@ from flambeau_capture.values.attributes import layout_of
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
 from flambeau_capture.values.lists import DequeValue, ExistingList, ListValue
 from flambeau_capture.values.opaque import OpaqueValue
@@ -27,14 +28,6 @@ from flambeau_capture.values.sequences import Pending, existing_sequence
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tuples import TupleValue
-
-
-def met_before(tx: Tracer, obj: Any, source: Source) -> Value | None:
-    """The value of an object that was met by another name; that it still is the same is guarded."""
-    known: Value | None = tx.heap.find(obj)
-    if known is not None and known.source is not None:
-        tx.guard_alias(source, known.source)
-    return known
 
 
 @wraps_type(list)

@@ -13,6 +13,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.registry import wraps_if
 
@@ -235,10 +236,8 @@ _STATE = ("__cause__", "__context__", "__traceback__", "__suppress_context__", "
 
 @wraps_if(lambda obj: isinstance(obj, BaseException), 30)
 def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
-    known: Value | None = tx.heap.find(obj)
+    known = met_before(tx, obj, source)
     if known is not None:
-        if known.source is not None and known.source != source:
-            tx.guard_alias(source, known.source)
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     made = ExistingException(obj, source, tx)

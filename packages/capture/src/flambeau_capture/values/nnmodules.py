@@ -7,7 +7,6 @@ called the way `nn.Module.__call__` would, hooks included.
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 import torch
@@ -234,8 +233,3 @@ def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     if original is not obj:
         tx.heap.know(obj, known)
     return known
-
-
-def is_module_method(fn: Any, name: str) -> bool:
-    """Whether a function is nn.Module's own method of a name."""
-    return isinstance(fn, types.FunctionType) and getattr(torch.nn.Module, name, None) is fn

@@ -31,6 +31,7 @@ from flambeau_capture.values.base import (
     Value,
 )
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.instancedict import InstanceDict
 from flambeau_capture.values.rebuilding import (
     fill_payload,
@@ -446,12 +447,9 @@ def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
     """Whatever no other kind takes: an instance of a class."""
     from flambeau_capture.values.opaque import OpaqueValue
 
-    known = tx.heap.find(obj)
+    known = met_before(tx, obj, source)
     if known is not None:
-        found: Value = known
-        if found.source is not None:
-            tx.guard_alias(source, found.source)
-        return found
+        return known
     tx.guard(source, "TYPE_MATCH", type(obj))
     assume_special_methods(tx, type(obj))
     made: Value

@@ -16,7 +16,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import evaluate
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_name
@@ -167,8 +167,3 @@ def wrap_module(tx: Tracer, obj: Any, source: Source) -> Value:
         tx.heap.know(obj, known)
     found: Value = known
     return found
-
-
-def constant_or_none(value: Value) -> Any:
-    """A constant's object, or None."""
-    return value.value if isinstance(value, Constant) else None

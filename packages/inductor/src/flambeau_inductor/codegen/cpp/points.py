@@ -89,8 +89,6 @@ NEIGHBOURS = frozenset(
     ["uniform_f32", "uniform_f64", "uniform_f16", "uniform_bf16", "normal_f32", "bits_i32"]
 )
 
-Render = Callable[[Sequence[str]], str]
-
 
 def random_name(op: str, dtype: torch.dtype) -> str:
     """The function of `philox.h` for a random primitive."""
