@@ -3,8 +3,11 @@
 import pytest
 import torch
 from flambeau_inductor.indexing import Var
-from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Store
-from flambeau_inductor.schedule.memory import _same_elements
+from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.schedule.memory import LONG_ROW, _in_long_rows, _same_elements
+
+from tests.codegen import loops
 
 X0 = Var("x0")
 EARLY = (Load("b", X0, torch.float32), Point("neg", (0,), torch.float32), Store("out", X0, 1))
@@ -29,3 +32,30 @@ def test_what_is_still_read_keeps_its_memory(body, new, may):
 def test_another_element_keeps_its_memory():
     body = (Load("b", X0 + 1, torch.float32), Store("out", X0, 0))
     assert not _same_elements(Loop("shift", (Axis("x0", 50),), (), body), "b", "out")
+
+
+def _rows(columns: int, device: str = "cuda") -> Layout:
+    return Layout((8, columns), (columns, 1), torch.float32, torch.device(device), 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "device", "may"),
+    [(LONG_ROW, "cuda", True), (LONG_ROW - 1, "cuda", False), (LONG_ROW, "cpu", False)],
+)
+def test_long_rows_of_a_gpu_are_written_where_they_were_read(columns, device, may):
+    loop = loops.softmax(8, columns)
+    assert _in_long_rows(loop, "out", _rows(columns, device)) is may
+    assert _same_elements(loop, "in0", "out")
+
+
+def test_a_row_that_is_gone_through_once_more_stays():
+    softmax = loops.softmax(8, LONG_ROW)
+    twice = (
+        *softmax.body,
+        Reduce("max", 6, torch.float32),
+        Point("sub", (6, 9), torch.float32),
+        Store("less", softmax.body[8].index, 10),
+    )
+    loop = Loop("twice", softmax.x, softmax.r, twice)
+    assert not _in_long_rows(loop, "out", _rows(LONG_ROW))
+    assert _in_long_rows(loop, "less", _rows(LONG_ROW))

@@ -336,3 +336,11 @@ def test_unknown_dtype_is_refused_by_name() -> None:
     dtypes = dict.fromkeys(["in0", "in1", "out"], torch.complex64)
     with pytest.raises(TritonUnsupported, match="complex64"):
         generate(loop, dtypes, dict.fromkeys(dtypes, 8))
+
+
+@pytest.mark.parametrize("columns", [5000, 40000])
+def test_rows_may_be_written_where_they_were_read(columns: int, tmp_path: Path) -> None:
+    there = torch.randn(2, columns)
+    expected = torch.softmax(there, 1)
+    run_loop(loops.softmax(2, columns), {"in0": there, "out": there}, tmp_path)
+    torch.testing.assert_close(there, expected)
