@@ -5,13 +5,12 @@ bash tools/gpu.sh python3 tools/gpu_attention.py --json OUT.json
 
 from __future__ import annotations
 
-import argparse
+import re
 import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import flambeau_inductor
 import flambeau_prims
@@ -19,12 +18,14 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune.clocks import CUDA_FLUSH
-from gpu_products import finished
+from flambeau_inductor.templates.select import LIBRARY
+from gpu_races import parser, raced
 from torch import Tensor, fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BF16 = torch.bfloat16
 AHEAD = 100
+BLOCKS = re.compile(r"^def \w+?_(\d+x\d+w\d+s\w+)", re.MULTILINE)
 CASES: tuple[tuple[int, int, int, int, bool, bool], ...] = (
     # batch, heads, positions, width, causal, bias
     (8, 16, 2048, 64, False, False), (8, 16, 2048, 64, True, False),
@@ -126,7 +127,9 @@ def measure(case: tuple[int, int, int, int, bool, bool], queue: Queue) -> Row:
 
 
 def _choice(compiled: flambeau_inductor.CompiledGraph) -> str:
-    return "template" if "tl.dot" in compiled.report.sources.get("kernels.py", "") else "library"
+    """The blocks of the template's kernels, by which they are named, or the library."""
+    source = compiled.report.sources.get("kernels.py", "")
+    return " ".join(BLOCKS.findall(source)) if "tl.dot" in source else LIBRARY
 
 
 def measure_backward(case: tuple[int, int, int, int, bool, bool], queue: Queue) -> Row:
@@ -179,21 +182,20 @@ def measure_backward(case: tuple[int, int, int, int, bool, bool], queue: Queue) 
     return Row("backward", case, flops / own / 1e12, flops / min(times) / 1e12, choice, error)
 
 
+def told(row: Row) -> str:
+    """A line of the table."""
+    return (
+        f"{row.way} {row.case}: {row.own:.0f} TF by {row.choice or 'template'}, best of the library"
+        f" {row.best:.0f} TF ({row.own / row.best:.0%}), error {row.error:.1e}"
+    )
+
+
 def main() -> int:
-    """Measure all cases; the exit status is 1 where one is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    queue, rows = Queue(), []
-    for way, case in [(way, case) for way in (measure, measure_backward) for case in CASES]:
-        row = way(case, queue)
-        rows.append(row)
-        print(
-            f"{row.way} {case}: {row.own:.0f} TF by {row.choice}, best of the library"
-            f" {row.best:.0f} TF ({row.own / row.best:.0%}), error {row.error:.1e}",
-            flush=True,
-        )
-    return finished(rows, given.json)
+    """Measure all cases, forth and then back; the exit status is 1 where one is wrong."""
+    given = parser(__doc__).parse_args()
+    queue = Queue()
+    ways = [(way, case) for way in (measure, measure_backward) for case in CASES]
+    return raced(given, ways, lambda each: each[0](each[1], queue), told)
 
 
 if __name__ == "__main__":

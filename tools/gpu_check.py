@@ -3,9 +3,11 @@
 Runs the other `gpu_*` tools and the prims' conformance kit, each within its share of the time, and
 writes one page of tables after each of them: what only checks runs side by side, what times runs
 alone, and what runs under compute-sanitizer does so after the other checks, for beside processes
-that keep the GPU busy it waits for it at every launch. A part that did not end is named as such
-with what it had said, and all of its processes are ended. The exit status is 1 where something is
-wrong; a goal that is missed is listed with what the figures say of it.
+that keep the GPU busy it waits for it at every launch. What races templates runs beside the checks
+once before, with less right to the processors, so that Triton has its kernels when it is timed;
+what that run says is not used. A part that did not end is named as such with what it had said, and
+all of its processes are ended. The exit status is 1 where something is wrong; at the end every goal
+is listed, met or missed, with its figure (`gpu_goals.py`).
 
     bash tools/gpu.sh python3 tools/gpu_check.py --out FOLDER
 """
@@ -29,19 +31,27 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
+from gpu_goals import NOTHING, goals
+
 ROOT = Path(__file__).parents[1]
 UNENDED, UNRUN = 1000, 1001
 """In the place of an exit status; those of the system are smaller."""
+EARLY = (("products", 3), ("attention", 1), ("grouped", 2), ("convolutions", 2))
+"""What is compiled early, in how many processes each."""
+MOST_CASES = 40
+"""Of what is compiled early."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A command, the seconds that it may take, and what it is for."""
+    """A command, the seconds that it may take, and what it is for. What an `early` one says, and
+    whether it ends, is of no account: it has what it compiles compiled."""
 
     name: str
     title: str
     command: tuple[str, ...]
     seconds: int
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,21 +71,28 @@ def stages(out: Path) -> list[list[Part]]:
     def own(name: str, *more: str) -> tuple[str, ...]:
         return (python, str(tools / f"gpu_{name}.py"), *more)
 
-    def kept(name: str) -> tuple[str, ...]:
-        return own(name, "--json", str(out / f"{name}.json"))
+    def kept(name: str, *more: str) -> tuple[str, ...]:
+        return own(name, "--json", str(out / f"{name}.json"), *more)
+
+    def early(name: str, number: int, of: int) -> Part:
+        cases = [str(each) for each in range(MOST_CASES) if each % of == number]
+        command = ("nice", "-n", "10", *own(name, "--cases", *cases))
+        return Part(name, f"{name}, compiled early", command, 110, early=True)
 
     models = own(
         "models", "--seconds", "0.2", "--patience", "110", "--json", str(out / "models.json")
     )
     found = [
         [
-            Part("conformance", "The prims' conformance kit", kept("kit"), 110),
+            Part("conformance", "The prims' conformance kit", kept("kit", "--seconds", "140"), 150),
             Part("classes", "Kernel classes against float64", kept("classes"), 90),
             Part("two", "Two devices in one process", own("two"), 60),
+            *(early(name, number, of) for name, of in EARLY for number in range(of)),
         ],
         [Part("kernels", "Memory-bound kernels: who is how fast", kept("kernels"), 90)],
         [Part("attention", "Attention: library and template", kept("attention"), 60)],
         [Part("products", "Matrix products: library and template", kept("products"), 90)],
+        [Part("grouped", "Grouped products: library and template", kept("grouped"), 70)],
         [Part("convolutions", "Convolutions: library and template", kept("convolutions"), 60)],
         [Part("models", "Models in bfloat16", models, 320)],
     ]
@@ -120,7 +137,13 @@ def run(part: Part, environment: dict[str, str], seconds: float) -> Done:
     if seconds < 1:
         return Done("", UNRUN, 0.0)
     begun = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        tempfile.TemporaryFile("w+") as complained,
+        tempfile.TemporaryDirectory() as caches,
+    ):
+        if part.early:  # what it measures among others is no measurement: it is not kept
+            environment = environment | {"FLAMBEAU_CACHE_DIR": caches}
         process = subprocess.Popen(
             part.command, env=environment, stdout=said, stderr=complained, start_new_session=True
         )
@@ -146,6 +169,7 @@ class Page:
     lines: list[str]
     versions: dict[str, str]
     wrong: list[str] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, part: Part, done: Done) -> None:
@@ -153,6 +177,10 @@ class Page:
         seconds, status = done.seconds, done.status
         ends = {0: "right", UNENDED: f"DID NOT END in {seconds:.0f} s", UNRUN: "no time was left"}
         state = ends.get(status, f"WRONG (exit status {status})")
+        if part.early:
+            print(f"=== {part.title}: {seconds:.0f} s", flush=True)
+            return
+        self.states[part.name] = NOTHING if NOTHING in done.text else state
         if status:
             self.wrong.append(part.name)
         text = done.text.strip()
@@ -164,8 +192,16 @@ class Page:
         """Everything that is known, with the time that it took."""
         took = f"All of it took {self.seconds():.0f} s."
         (self.out / "gpu.md").write_text("\n".join([*self.lines, took]) + "\n")
-        result = {"wrong": self.wrong, "seconds": self.seconds(), **self.versions}
-        (self.out / "gpu.json").write_text(json.dumps(result, indent=1))
+        result = {"wrong": self.wrong, "states": self.states, "seconds": self.seconds()}
+        (self.out / "gpu.json").write_text(json.dumps(result | self.versions, indent=1))
+
+    def sum_up(self) -> None:
+        """Every goal, behind all else."""
+        self.write()
+        lines = [goal.line for goal in goals(self.out)]
+        self.lines += ["## Goals", "", *(f"- {line}" for line in lines), ""]
+        print("=== goals", *lines, sep="\n", flush=True)
+        self.write()
 
     def seconds(self) -> float:
         """Since the beginning."""
@@ -200,6 +236,7 @@ def main() -> int:
         chosen = [part for part in stage if not given.parts or part.name in given.parts]
         if chosen:
             run_stage(chosen, page, environment, given.seconds - page.seconds())
+    page.sum_up()
     return 1 if page.wrong else 0
 
 

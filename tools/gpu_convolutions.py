@@ -5,10 +5,9 @@ bash tools/gpu.sh python3 tools/gpu_convolutions.py --json OUT.json
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import flambeau_inductor
 import flambeau_prims
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.templates.select import LIBRARY
-from gpu_products import best, failures, finished, first, outcome
+from gpu_races import best, failures, first, outcome, parser, raced
 from torch import Tensor, fx
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
@@ -101,29 +100,24 @@ def _image(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype).contiguous(memory_format=LAST)
 
 
+def told(row: Row) -> str:
+    """A line of the table."""
+    return (
+        f"{'x'.join(map(str, row.case)):28s} library {row.library:4.0f} us, template"
+        f" {row.template:4.0f} us = {row.share:.0%} ({row.tile};"
+        f" {row.first:.0%} with the model's first), with more {row.fused:4.0f} us"
+        f" = {row.fused_share:.0%} of library and loop ({row.fused_tile};"
+        f" {row.fused_first:.0%}),"
+        f" error {row.error:.1e}" + failures(row.failed)
+    )
+
+
 def main() -> int:
-    """Measure all cases; the exit status is 1 where one is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--cases", type=int, nargs="*", help="positions in CASES")
-    parser.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
-    given = parser.parse_args()
-    rows: list[Row] = []
-    for number, case in enumerate(CASES):
-        if given.cases and number not in given.cases:
-            continue
-        row = measure(case, DTYPES[given.dtype])
-        rows.append(row)
-        print(
-            f"{'x'.join(map(str, case)):28s} library {row.library:4.0f} us, template"
-            f" {row.template:4.0f} us = {row.share:.0%} ({row.tile};"
-            f" {row.first:.0%} with the model's first), with more {row.fused:4.0f} us"
-            f" = {row.fused_share:.0%} of library and loop ({row.fused_tile};"
-            f" {row.fused_first:.0%}),"
-            f" error {row.error:.1e}" + failures(row.failed),
-            flush=True,
-        )
-    return finished(rows, given.json)
+    """Measure the cases in a dtype; the exit status is 1 where one is wrong."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--dtype", choices=sorted(DTYPES), default="bfloat16")
+    given = arguments.parse_args()
+    return raced(given, CASES, partial(measure, dtype=DTYPES[given.dtype]), told)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ bash tools/gpu.sh python3 tools/gpu_grouped.py --json OUT.json
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import flambeau_inductor
@@ -20,7 +18,7 @@ import torch.nn.functional as F
 from flambeau_inductor import Options
 from flambeau_inductor.autotune import CudaClock
 from flambeau_inductor.templates.select import LIBRARY
-from gpu_products import best, failures, finished, first, outcome
+from gpu_races import best, failures, first, outcome, parser, raced
 from torch import Tensor, fx
 
 BF16 = torch.bfloat16
@@ -161,29 +159,17 @@ def times(runs: list[Callable[[], Any]]) -> tuple[float, float, float]:
     return a, b, c
 
 
-def main() -> int:
-    """Measure all cases; the exit status is 1 where one is wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--cases", type=int, nargs="*", help="positions in CASES")
-    given = parser.parse_args()
-    rows: list[Row] = []
-    for number, case in enumerate(CASES):
-        if given.cases and number not in given.cases:
-            continue
-        row = measure(case)
-        rows.append(row)
-        print(
-            f"{' '.join(map(str, case)):28s} library {row.library:5.0f} us, template"
-            f" {row.template:5.0f} us = {row.share:.0%} ({row.tile}; {row.first:.0%} with the"
-            f" model's first), with silu {row.fused_share:.0%} of library and loop"
-            f" ({row.fused_first:.0%}); uneven:"
-            f" library, loop, compiled {' '.join(f'{us:.0f}' for us in row.uneven)} us,"
-            f" error {row.error:.1e}" + failures(row.failed),
-            flush=True,
-        )
-    return finished(rows, given.json)
+def told(row: Row) -> str:
+    """A line of the table."""
+    return (
+        f"{' '.join(map(str, row.case)):28s} library {row.library:5.0f} us, template"
+        f" {row.template:5.0f} us = {row.share:.0%} ({row.tile}; {row.first:.0%} with the"
+        f" model's first), with silu {row.fused_share:.0%} of library and loop"
+        f" ({row.fused_first:.0%}); uneven:"
+        f" library, loop, compiled {' '.join(f'{us:.0f}' for us in row.uneven)} us,"
+        f" error {row.error:.1e}" + failures(row.failed)
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(raced(parser(__doc__).parse_args(), CASES, measure, told))
