@@ -106,6 +106,10 @@ def lower_graph(
     graph.donated = frozenset(
         k for k, made in enumerate(graph.inputs) if _given_at(made) in reusable
     )
+    places = {_given_at(made): k for k, made in enumerate(graph.inputs)}
+    graph.updates = {
+        output: places[given] for output, given in getattr(info, "updates", ()) if given in places
+    }
     return graph
 
 

@@ -12,6 +12,7 @@ import torch
 from flambeau_inductor.ir.tensors import Node
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
+from flambeau_inductor.lowering.rows import narrowed
 from flambeau_inductor.lowering.scan import in_half
 
 SAME_DTYPE = (
@@ -76,8 +77,9 @@ def cast(ctx: Context, a: Node, *, dtype: torch.dtype) -> Node:
     _no_complex("cast", (a,))
     if dtype.is_complex:
         raise LoweringError("complex numbers have no kernels")
-    if (scanned := in_half(ctx, a, dtype)) is not None:
-        return scanned
+    for in_dtype in (in_half, narrowed):
+        if (made := in_dtype(ctx, a, dtype)) is not None:
+            return made
     return ctx.point("cast", (a,), dtype)
 
 

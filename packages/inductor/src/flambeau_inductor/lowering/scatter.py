@@ -3,7 +3,8 @@
 In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
 and for sums of rows on a GPU; library calls elsewhere. Invariant: where several values meet on a
 CPU they are combined in row-major order by one thread, as in eager, so that sums have the same
-bits; on a GPU they are added in float32 in whatever order, unless an order was asked for.
+bits; on a GPU they are added in float32 in whatever order, unless an order was asked for: by atomic
+additions, or to large tables row by row (`rows.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import addressed, single, whole
 from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rows import added_in_order
 
 MODES = {
     "scatter": ("set", "aten.scatter.src", ()),
@@ -77,7 +79,7 @@ def _library_put(
     rows = indices[0]
     by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
     if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
-        return _added(ctx, a, rows, values)
+        return added_in_order(ctx, a, rows, values) or _added(ctx, a, rows, values)
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
 
 

@@ -15,6 +15,7 @@ import torch
 from flambeau_inductor._torch_compat import overload_of
 from flambeau_inductor.runtime.draws import BERNOULLI, bernoulli
 from flambeau_inductor.runtime.packed import PackedConvolution, PackedLinear, PackedOneDnn
+from flambeau_inductor.runtime.rows_added import ROWS_ADDED, rows_added
 
 FOR_BACKWARD: Mapping[str, int] = {"aten.mkldnn_rnn_layer.default": 3}
 """Operators that make what their backward needs, the result at this position, only where gradients
@@ -109,7 +110,7 @@ PACKED: Mapping[str, Callable[[], Callable[..., Any]]] = {
 """Operators of which there is a form that keeps the weight, its second argument, packed."""
 
 
-OWN: Mapping[str, Callable[..., Any]] = {BERNOULLI: bernoulli}
+OWN: Mapping[str, Callable[..., Any]] = {BERNOULLI: bernoulli, ROWS_ADDED: rows_added}
 """Calls that are no operators of torch. They give one result."""
 
 

@@ -275,6 +275,8 @@ class _Text:
             f"inside = place < {f.length}",
             f"row = tl.load({at['positions']} + place.to(tl.int64) * {f.positions.strides[0]},"
             " inside, other=0)",
+            f"known = (row >= -{f.count}) & (row < {f.count})",
+            f"row = tl.where(row < 0, row + {f.count}, row)",
         ]
 
     def _count(self, at: Mapping[str, str]) -> list[str]:
@@ -282,9 +284,8 @@ class _Text:
         message = f"index of a GPU tensor is out of bounds for dimension 0 with size {f.count}"
         return [
             *self._read_positions(at),
-            f"tl.device_assert((row >= -{f.count}) & (row < {f.count}), {message!r})",
-            f"row = tl.where(row < 0, row + {f.count}, row)",
-            f"rank = tl.atomic_add({at['counts']} + row, 1, inside, sem='relaxed')",
+            f"tl.device_assert(known, {message!r})",
+            f"rank = tl.atomic_add({at['counts']} + row, 1, inside & known, sem='relaxed')",
             f"tl.store({at['ranks']} + place, rank, inside)",
         ]
 
@@ -299,10 +300,9 @@ class _Text:
         ]
 
     def _place(self, at: Mapping[str, str]) -> list[str]:
-        f = self.found
         return [
             *self._read_positions(at),
-            f"row = tl.where(row < 0, row + {f.count}, row)",
+            "inside = inside & known",
             f"rank = tl.load({at['ranks']} + place, inside, other=0)",
             f"start = tl.load({at['starts']} + row, inside, other=0)",
             f"tl.store({at['order']} + start + rank, place, inside)",
@@ -321,21 +321,25 @@ class _Text:
         masks = [*more, *([f"(columns < {self.found.width})"] if ragged else [])]
         return f", {' & '.join(masks)}" if masks else ""
 
-    def _add(self, at: Mapping[str, str], first: str, end: str | None) -> list[str]:
-        """Lines that add `depth` rows from position `first` of `order` on, up to `end`."""
+    def _add(self, at: Mapping[str, str], end: str, *, whole: bool = False) -> list[str]:
+        """Lines that add rows, `depth` at a time, from position `at` of `order` on, up to `end`;
+        `whole` says that so many are there each time."""
         row, column = self.found.values.strides
         step = f" * {column}" if column != 1 else ""
         lines = []
         for k in range(self.tile.depth):
-            masks = [f"({first} + {k} < {end})"] if end is not None else []
-            inside = f", {masks[0]}, other=0" if masks else ""
+            # a block: under Triton's interpreter comparing two numbers gives one of 32 bits
+            masks = [] if whole else [f"(tl.full([XBLOCK], {k}, tl.int32) + at < {end})"]
+            inside = "" if whole else f", at + {k} < {end}, other=0"
             mask = self._mask(*masks)
             lines += [
-                f"place{k} = tl.load({at['order']} + {first} + {k}{inside}).to(tl.int64)",
+                f"place{k} = tl.load({at['order']} + at + {k}{inside}).to(tl.int64)",
                 f"value{k} = tl.load({at['values']} + place{k} * {row} + columns{step}{mask}"
                 f"{', other=0' if mask else ''})",
             ]
-        return lines + [f"total += value{k}.to(tl.float32)" for k in range(self.tile.depth)]
+        lines += [f"total += value{k}.to(tl.float32)" for k in range(self.tile.depth)]
+        lines.append(f"at += {self.tile.depth}")
+        return [f"while at < {end}:", *(f"    {line}" for line in lines)]
 
     def _parts(self, at: Mapping[str, str]) -> list[str]:
         f = self.found
@@ -352,8 +356,9 @@ class _Text:
             *lines,
             "if one == other:",
             "    total = tl.zeros([XBLOCK], tl.float32)",
-            f"    for at in range(chunk * {CHUNK}, chunk * {CHUNK} + {CHUNK}, {self.tile.depth}):",
-            *(f"        {line}" for line in self._add(at, "at", None)),
+            f"    at = chunk * {CHUNK}",
+            f"    end = at + {CHUNK}",
+            *(f"    {line}" for line in self._add(at, "end", whole=True)),
             f"    tl.store({at['sums']} + chunk.to(tl.int64) * {f.width} + columns,"
             f" total{self._mask()})",
         ]
@@ -367,23 +372,21 @@ class _Text:
             *self._start(at),
         ]
         if "sums" not in self.held:
-            lines += [
-                f"for at in range(first, end, {self.tile.depth}):",
-                *(f"    {line}" for line in self._add(at, "at", "end")),
-            ]
+            lines += ["at = first", *self._add(at, "end")]
         else:
             lines += [
                 f"chunk = (first + {CHUNK - 1}) // {CHUNK}",
                 f"last = tl.maximum(end // {CHUNK}, chunk)",
                 f"until = tl.where(last > chunk, chunk * {CHUNK}, end)",
-                f"for at in range(first, until, {self.tile.depth}):",
-                *(f"    {line}" for line in self._add(at, "at", "until")),
+                "at = first",
+                *self._add(at, "until"),
                 "if last > chunk:",
-                "    for each in range(chunk, last):",
-                f"        total += tl.load({at['sums']} + each.to(tl.int64) * {f.width} + columns"
+                "    while chunk < last:",
+                f"        total += tl.load({at['sums']} + chunk.to(tl.int64) * {f.width} + columns"
                 f"{self._mask()}{', other=0' if self._mask() else ''})",
-                f"    for at in range(last * {CHUNK}, end, {self.tile.depth}):",
-                *(f"        {line}" for line in self._add(at, "at", "end")),
+                "        chunk += 1",
+                f"    at = last * {CHUNK}",
+                *(f"    {line}" for line in self._add(at, "end")),
             ]
         rounded = f"total.to({register(f.out.dtype)})"
         place = f"{at['out']} + row.to(tl.int64) * {f.width} + columns"
