@@ -225,6 +225,9 @@ class Conversion:
         raise Restart(ended.chain[-2].step, ended.report) from error
 
     def _entry(self, session: Session, code: CodeType) -> Entry:
+        forgotten = session.forgotten() if code is not self.code else None
+        if forgotten is not None:
+            raise SkipFrame(f"{forgotten.describe()} waits where no generated code would end it")
         _guard_aliases(session)
         session.shapes.add_guards(session.guards)
         guards = session.guards.finish()

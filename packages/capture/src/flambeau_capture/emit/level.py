@@ -62,14 +62,11 @@ class Level:
         return self.kept(live_at(self.body, self.instruction, self.bound()))
 
     def kept(self, live: tuple[str, ...]) -> tuple[str, ...]:
-        """These variables, and those whose end would be noticed: of a generator that waits."""
+        """These variables, and those whose end would be noticed: a generator waits in them."""
         more = [
             name
             for name, value in self.variables.items()
-            if isinstance(value, IteratorValue)
-            and value.cls is types.GeneratorType
-            and name not in live
-            and not name.startswith("___")
+            if name not in live and not name.startswith("___") and _holds_generator(value)
         ]
         return (*live, *sorted(more))
 
@@ -80,6 +77,15 @@ class Level:
     def region(self) -> Region | None:
         """What catches the instruction's exceptions."""
         return covering(self.body).get(self.instruction)
+
+
+def _holds_generator(value: Value | None, depth: int = 4) -> bool:
+    """Whether a value is a generator, or a container that the program has made and filled so."""
+    if isinstance(value, IteratorValue) and value.cls is types.GeneratorType:
+        return True
+    if value is None or not depth or getattr(value, "source", None) is not None:
+        return False
+    return any(_holds_generator(item, depth - 1) for item in value.holds())
 
 
 def waits(level: Level, names: Names) -> tuple[Body, Instruction]:

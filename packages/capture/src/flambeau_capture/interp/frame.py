@@ -182,8 +182,10 @@ class Frame:
                 tx.begin(self)
                 try:
                     self.step()
-                    if self.finished and tx.generators:
-                        tx.close_generators(self)
+                    if tx.has_generators:
+                        if self.finished:
+                            self.let_go()
+                        tx.end_unheld(self)
                 except UserError as error:
                     if not error.lines:
                         error.step, error.lines = error.step or tx.step(), tx.user_lines()
@@ -192,8 +194,7 @@ class Frame:
                             error.value.raised_while(tx.error)
                     if self.finished or not self.unwind(error):
                         self.finished = True
-                        if tx.generators:
-                            self._let_go(0)
+                        self._leave_by(error)
                         raise
                 except Break as error:
                     tx.locate(error)
@@ -208,20 +209,29 @@ class Frame:
             return False
         step = error.step or 0
         self.tx.raised_at = step if step > self.tx.own_from else None
-        if self.tx.generators:
-            self._let_go(region.depth)
         del self.stack[region.depth :]
+        if self.tx.has_generators:
+            self.tx.end_unheld(self)
         if region.lasti:
             self.push(Lasti(self.current.offset))
         self.push(error.value)
         self.jump(region.handler)
         return True
 
-    def _let_go(self, depth: int) -> None:
-        """Drop what an exception takes from the stack: a loop's generator ends with the loop."""
-        dropped = self.stack[depth:]
-        del self.stack[depth:]
-        self.tx.close_dropped(dropped)
+    def let_go(self) -> None:
+        """Hold nothing any more: the frame has come to its end."""
+        self.variables.clear()
+        self.cells.clear()
+        self.stack.clear()
+
+    def _leave_by(self, error: UserError) -> None:
+        """An exception that leaves the frame holds its variables, as a traceback does."""
+        if not self.tx.has_generators:
+            return
+        if isinstance(error.value, ExceptionValue):
+            error.value.frames.append((dict(self.variables), dict(self.cells)))
+        self.let_go()
+        self.tx.end_unheld(self)
 
     # -- generators -----------------------------------------------------------------------------
 
@@ -235,11 +245,22 @@ class Frame:
         """Raise an exception where a generator's frame waits."""
         raised = UserError(error, self.tx.step())
         self.push(Constant(None))
-        if not self.unwind(raised):
-            self.finished = True
-            self._let_go(0)
-            raise raised
+        try:
+            if not self.unwind(raised):
+                self.finished = True
+                self._leave_by(raised)
+                raise raised
+        finally:
+            del raised  # an error that its own traceback holds would hold this frame for long
         return self._next_item()
+
+    def ends_with_code(self) -> bool:
+        """Whether code would run if it ended where it waits: handlers are around the `yield`."""
+        region = self.prepared.regions.get(self.current)
+        while region is not None and region.handler.opname == "CLEANUP_THROW":
+            region = self.prepared.regions.get(region.handler)  # what is around `yield from`
+        # every generator of 3.12 is inside the handler that makes RuntimeError of StopIteration
+        return region is not None and region.handler.opname != "CALL_INTRINSIC_1"
 
     def _next_item(self) -> Value | None:
         self.yielded = None

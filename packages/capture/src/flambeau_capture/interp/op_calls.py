@@ -40,9 +40,6 @@ def call(frame: Frame, instruction: Instruction) -> None:
     fn, first = _callable(frame)
     kwargs = dict(zip(names, args[len(args) - len(names) :]))
     frame.push(invoke(frame, fn, [*first, *args[: len(args) - len(names)]], kwargs))
-    if frame.tx.generators:
-        kwargs.clear()
-        frame.tx.close_dropped(args)
 
 
 @opcode("CALL_KW", since=(3, 13))

@@ -28,10 +28,7 @@ def nothing(frame: Frame, instruction: Instruction) -> None:
 
 @opcode("POP_TOP")
 def pop_top(frame: Frame, instruction: Instruction) -> None:
-    if frame.tx.generators:
-        frame.tx.close_dropped([frame.pop()])
-    else:
-        frame.pop()
+    frame.pop()
 
 
 @opcode("END_FOR", since=(3, 12), until=(3, 12))

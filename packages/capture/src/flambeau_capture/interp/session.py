@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import sys
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any, NoReturn
+from weakref import WeakSet
 
 import torch
 
@@ -45,7 +45,6 @@ from flambeau_capture.values.attributes import assume_special_methods, lacks
 from flambeau_capture.values.base import (
     Args,
     Caller,
-    IteratorValue,
     Kwargs,
     Tracer,
     UserError,
@@ -53,7 +52,6 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.combined_iterators import iterated_by
 from flambeau_capture.values.exceptions import new_exception
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.generators import GeneratorValue
@@ -65,8 +63,6 @@ _GENERATOR = inspect.CO_GENERATOR
 _OF_THE_OBJECT_ITSELF = frozenset(
     {"ID_MATCH", "FUNCTION_MATCH", "TYPE_MATCH", "CONSTANT_MATCH", "NONE_MATCH", "BOOL_MATCH"}
 )
-_HELD_BY_US = 3  # `generators`, the variable, the question itself
-_DROPPED_BY_US = 2  # the variable, the question itself
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
@@ -108,7 +104,9 @@ class Session(Tracer):
         self.entered: list[Any] = []
         self.indexing = 0
         self.as_plain = int(compat.torch_function_state() > 0)
-        self.generators: list[GeneratorValue] = []  # in the order in which they were made
+        self.has_generators = False  # whether the program has made any
+        self.unheld: list[GeneratorValue] = []
+        self._generators: WeakSet[GeneratorValue] = WeakSet()
         self._names = names
         self._bodies = bodies
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
@@ -244,49 +242,36 @@ class Session(Tracer):
     def forget(self) -> None:
         """Let go of the program's objects: they may have to end with the program's frames."""
         self.heap.forget()
-        self.generators.clear()
+        self.has_generators = False
+        self.unheld.clear()
         self._scopes.clear()
         self.entered.clear()
         self.error = None
 
-    def close_generators(self, frame: Frame) -> None:
-        """Close what a frame leaves behind in its variables and nobody else holds.
+    def end_unheld(self, frame: Frame) -> None:
+        """End the generators that nothing holds any more, in the order in which they were let go.
 
-        CPython does so when the last reference goes: a generator's `finally` runs then. The same
-        count of references is asked here, of the values that stand for the objects.
+        CPython does so when the last reference goes: their `finally` runs then. The values that
+        stand for objects hold each other as those do, so the last reference to a value goes where
+        that to its object would.
         """
-        own = {id(v) for v in frame.variables.values() if isinstance(v, GeneratorValue)}
-        dying = [made for made in self.generators if id(made) in own and made.waits()]
-        if not dying:
-            return
-        frame.variables.clear()
-        frame.before = Before(frame.before.step, (), 0, 0, None)
-        frame.stack.clear()
-        while dying:
-            made = dying.pop(0)
-            if sys.getrefcount(made) <= _HELD_BY_US + self._noted(made) and made.waits():
+        frame.before = Before(frame.before.step, (), -1, -1, None)  # it holds what is on the stack
+        self._end(self.unheld)
+
+    def _end(self, unheld: list[GeneratorValue]) -> None:
+        while unheld:
+            made = unheld.pop(0)
+            inner = self.unheld = []
+            try:
                 made.call_method(self, "close", [], {})
+            except UserError as error:
+                raise Break("FB0021", f"{error.value.describe()} in {made.describe()}") from None
+            self._end(inner)  # what only that one held goes with it
 
-    def close_dropped(self, values: list[Value]) -> None:
-        """Close the generators among values that a frame has let go of, the last first, if nothing
-        else holds them: directly, or behind `enumerate`, `zip` and their like. Empties the list."""
-        while values:
-            value = values.pop()
-            if not isinstance(value, IteratorValue):
-                continue
-            held = _DROPPED_BY_US + self._noted(value)
-            if isinstance(value, GeneratorValue):
-                if value.waits() and sys.getrefcount(value) <= held + 1:
-                    value.call_method(self, "close", [], {})
-            elif sys.getrefcount(value) <= held:
-                for inner in iterated_by(value):
-                    waiting = isinstance(inner, GeneratorValue) and inner.waits()
-                    if waiting and sys.getrefcount(inner) <= _HELD_BY_US + 2 + self._noted(inner):
-                        inner.call_method(self, "close", [], {})
-
-    def _noted(self, value: Value) -> int:
-        """How often frames have noted a value among what they may have to begin again with."""
-        return sum(one is value for frame in self.frames for one in frame.before.stack)
+    def forgotten(self) -> GeneratorValue | None:
+        """A generator that waits, and that the generated code has not: nothing would end it."""
+        waiting = (made for made in self._generators if made.waits() and not made.rebuilt)
+        return next(waiting, None)
 
     def caller(self, level: int) -> Caller | None:
         """The frame that many levels up, the one that is calling being the first."""
@@ -441,8 +426,9 @@ class Session(Tracer):
         make_cells(frame)
         if code.co_flags & _GENERATOR:
             frame.linked = False
+            self.has_generators = True
             made = GeneratorValue(frame, self.step())
-            self.generators.append(made)
+            self._generators.add(made)
             return made
         return frame.run()
 

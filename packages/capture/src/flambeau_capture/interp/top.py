@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import ref
 
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.interp.frame import Frame, Suspended
@@ -102,6 +103,13 @@ class TopFrame(Frame):
             )
             self.cells[name] = cell
             session.heap.know(real, cell)
+
+    def let_go(self) -> None:
+        """Hold nothing but the cells that something else holds: those may outlive the frame."""
+        held = {name: ref(cell) for name, cell in self.cells.items()}
+        super().let_go()
+        for name, still in held.items():
+            self.cells[name] = still() or CellValue(name=name, own=True, tx=self.tx)
 
     def execute(self, stop_at: int | None, reason: BreakReport | None) -> Finished | Stopped:
         """Interpret; `stop_at` and `reason` come from a `Restart`."""

@@ -8,7 +8,7 @@ program exactly if they are the same `Value` (constants excepted).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
@@ -190,6 +190,10 @@ class Value:
     def place(self) -> Source | None:
         """Where the program's own object is, for guards that compare objects."""
         return self.source
+
+    def holds(self) -> Iterable[Value]:
+        """The values that it keeps alive, of those that capture knows."""
+        return ()
 
     def truth(self, tx: Tracer) -> bool:
         self.unknown("truth")

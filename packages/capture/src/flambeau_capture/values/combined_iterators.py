@@ -7,6 +7,7 @@ it when it is asked for one, and not before.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from flambeau_capture.values.base import (
@@ -21,6 +22,9 @@ class ZipIterator(IteratorValue):
     def __init__(self, sources: list[IteratorValue], strict: bool = False) -> None:
         self.sources = sources
         self.strict = strict
+
+    def holds(self) -> Iterable[Value]:
+        return self.sources
 
     @property
     def cls(self) -> type:
@@ -64,6 +68,9 @@ class EnumerateIterator(IteratorValue):
         self.source_iterator = source
         self.next = start
 
+    def holds(self) -> Iterable[Value]:
+        return [self.source_iterator]
+
     @property
     def cls(self) -> type:
         return enumerate
@@ -85,6 +92,9 @@ class MapIterator(IteratorValue):
     def __init__(self, fn: Value, sources: list[IteratorValue]) -> None:
         self.fn = fn
         self.sources = sources
+
+    def holds(self) -> Iterable[Value]:
+        return [self.fn, *self.sources]
 
     @property
     def cls(self) -> type:
@@ -108,6 +118,9 @@ class FilterIterator(IteratorValue):
         self.fn = fn
         self.source_iterator = source
 
+    def holds(self) -> Iterable[Value]:
+        return [self.fn, self.source_iterator]
+
     @property
     def cls(self) -> type:
         return filter
@@ -129,6 +142,9 @@ class ChainIterator(IteratorValue):
     def __init__(self, sources: list[Value]) -> None:
         self.sources = sources
         self.current: IteratorValue | None = None
+
+    def holds(self) -> Iterable[Value]:
+        return self.sources if self.current is None else [self.current, *self.sources]
 
     @property
     def cls(self) -> type:
@@ -181,12 +197,3 @@ class CountIterator(IteratorValue):
             writer.call(itertools.repeat, [self.value])
         else:
             writer.call(itertools.repeat, [self.value, Constant(self.times)])
-
-
-def iterated_by(value: Value) -> list[Value]:
-    """The iterators that an iterator takes its items from, in a new list."""
-    if isinstance(value, ZipIterator | MapIterator):
-        return list(value.sources)
-    if isinstance(value, EnumerateIterator | FilterIterator):
-        return [value.source_iterator]
-    return []

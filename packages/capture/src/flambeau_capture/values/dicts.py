@@ -74,6 +74,9 @@ class DictValue(Value):
     def parts(self) -> list[Value]:
         return self.values()
 
+    def holds(self) -> Iterable[Value]:
+        return [value for _, value in self._entries.values() if not isinstance(value, Pending)]
+
     def keys(self) -> list[Value]:
         return [key for key, _ in self._entries.values()]
 

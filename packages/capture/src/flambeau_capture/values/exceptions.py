@@ -26,6 +26,7 @@ class ExceptionValue(Value):
         self.args = args
         self.attributes: dict[str, Value] = {}
         self.raised = False
+        self.frames: list[Any] = []  # what its traceback holds
 
     @property
     def cls(self) -> type:

@@ -35,6 +35,7 @@ class GeneratorValue(IteratorValue):
         self.frame = frame
         self.step = step
         self.started = False
+        self.rebuilt = False  # whether generated code makes one that waits at the same place
         self.finished = False
         self.returned: Value = Constant(None)
 
@@ -42,12 +43,18 @@ class GeneratorValue(IteratorValue):
     def cls(self) -> type:
         return types.GeneratorType
 
+    def __del__(self) -> None:
+        """Nothing holds it any more: the session ends it, once the instruction is done."""
+        if self.waits() and self.frame.tx.has_generators:
+            self.frame.tx.unheld.append(self)
+
     def describe(self) -> str:
         return f"generator {self.frame.code.co_name}"
 
     def waits(self) -> bool:
         """Whether there is code left that closing it would run."""
-        return self.started and not self.finished and not self.frame.finished
+        inside = self.started and not self.finished and not self.frame.finished
+        return inside and bool(self.frame.ends_with_code())
 
     def advance(self, tx: Tracer) -> Value | None:
         return self.send(tx, Constant(None))
@@ -135,13 +142,14 @@ class GeneratorValue(IteratorValue):
             if not self.finished:
                 tx.raise_error(RuntimeError, "generator ignored GeneratorExit")
         self.finished = True
-        self.frame.tx.close_generators(self.frame)  # what it iterated over
+        self.frame.let_go()
 
     def reconstruct(self, writer: Any) -> None:
         if self.finished or self.frame.finished:
             writer.call(_exhausted, [])
         else:
             writer.load_generator(self, self.frame, self.started)
+            self.rebuilt = True
 
 
 def _nothing() -> Iterator[Any]:

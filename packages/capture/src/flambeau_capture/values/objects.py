@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flambeau_capture.breaks import Break
@@ -84,6 +84,9 @@ class ObjectValue(SpecialMethods):
         if self.payload is None:
             raise Break("FB0015", self.describe())
         return graph_argument(self.payload)
+
+    def holds(self) -> Iterable[Value]:
+        return [value for value in (self.payload, *self.written.values()) if value is not None]
 
     def parts(self) -> list[Value]:
         """The tensors of a container subclass, for graph arguments."""

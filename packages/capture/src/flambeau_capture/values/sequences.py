@@ -48,6 +48,9 @@ class SequenceValue(Value):
         self._tx = tx
         self.source = source
 
+    def holds(self) -> Iterable[Value]:
+        return [item for item in self._items if not isinstance(item, Pending)]
+
     def item(self, index: int) -> Value:
         item = self._items[index]
         if isinstance(item, Pending):
