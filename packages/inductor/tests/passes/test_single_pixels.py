@@ -63,8 +63,8 @@ def test_on_a_gpu_only_and_images_may_still_be_reordered() -> None:
     gm = captured(excited, *inputs)
     assert flambeau_inductor.prepare(gm, Options())["multiply_single_pixels"] == 0
 
-    def beside(x: Tensor, w: Tensor, *more: Tensor) -> Tensor:
-        return excited(torch.conv2d(x, w, None, 1, 0, 1, 12), *more).mean()
+    def beside(x: Tensor, w: Tensor, w1: Tensor, b1: Tensor, w2: Tensor) -> Tensor:
+        return excited(torch.conv2d(x, w, None, 1, 0, 1, 12), w1, b1, w2).mean()
 
     gm = captured(beside, inputs[0], torch.randn(12, 1, 1, 1), *inputs[1:])
     gm.graph.find_nodes(op="placeholder")[0].meta["val"] = inputs[0].detach()

@@ -28,7 +28,7 @@ from flambeau_inductor.passes.unused import erase_unused
 MOST_ELEMENTS = 1 << 26
 """Larger constants are not computed."""
 
-LIKE = frozenset("full_like new_full new_ones new_zeros ones_like zeros_like".split())
+LIKE = frozenset({"full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like"})
 """Makers that look at their first operand's shape, dtype and device alone."""
 
 MAKERS = "arange full ones tensor zeros"

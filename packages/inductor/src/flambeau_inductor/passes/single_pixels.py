@@ -78,6 +78,5 @@ def _fits(node: fx.Node, devices: tuple[str, ...]) -> bool:
         return False
     settings = _settings(node)
     one = tuple(image.shape[2:]) == tuple(weight.shape[2:]) == tuple(made.shape[2:]) == (1, 1)
-    padding = settings["padding"]
-    unpadded = padding in (0, "valid") or tuple(padding) in ((0,), (0, 0))
+    unpadded = settings["padding"] in (0, "valid", (0,), (0, 0), [0], [0, 0])
     return one and settings["groups"] == 1 and unpadded and set(settings) == set(NAMES)
