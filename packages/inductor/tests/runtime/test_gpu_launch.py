@@ -150,7 +150,7 @@ class Contexts:
         self.current = current
         self.called: list[str] = []
 
-    def cuCtxGetCurrent(self, place: Any) -> int:  # noqa: N802 - the driver's names
+    def cuCtxGetCurrent(self, place: Any) -> int:
         place._obj.value = self.current
         return 0
 

@@ -1,7 +1,7 @@
 """The CUDA context of a thread that has not used its device yet.
 
-In: nothing, or a device's number. Out: nothing; the calling thread has a current context. Invariant:
-a context that is current stays so.
+In: nothing, or a device's number. Out: nothing; the calling thread has a current context.
+Invariant: a context that is current stays so.
 
 torch makes a device's context current with the first call of the CUDA runtime that a thread makes.
 A launch goes to the driver, past the runtime: in a thread of autograd whose first work is one of

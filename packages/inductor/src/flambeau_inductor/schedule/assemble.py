@@ -6,6 +6,7 @@ In: a `Plan` and its fused steps. Out: the program. Invariant: buffer names are 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
@@ -43,7 +44,9 @@ from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
+from flambeau_inductor.schedule.rowwise import with_numbers_inside
 from flambeau_inductor.schedule.split import NewBuffer, split_reductions
+from flambeau_inductor.schedule.updates import in_place
 
 DEFAULT = Limits()
 
@@ -133,7 +136,8 @@ def assemble(
     given |= {name for name, _ in scalars}
     bare = frozenset(made.name_of(n) for n in made.bare)
     donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
-    owned = Owned(given | bare, kept, frozenset(made.shared), donated)
+    updates = in_place(made.steps, _updates(plan, outputs), made.buffers, kept | made.shared)
+    owned = Owned(given | bare, kept, frozenset(made.shared), donated, updates)
     steps_in_time: Sequence[Step] = with_lifetimes(made.steps, made.buffers, owned)
     if limits.share_memory:
         steps_in_time = share_dead(steps_in_time, made.buffers, owned)
@@ -150,6 +154,18 @@ def assemble(
     )
 
 
+def _updates(plan: Plan, outputs: Sequence[Ref | Scalar | None]) -> dict[str, str]:
+    """Buffers that are returned whole, once, as the new value of an input, and that input's."""
+    often = Counter(o.buffer for o in outputs if isinstance(o, Ref))
+    return {
+        output.buffer: f"in{given}"
+        for position, given in plan.graph.updates.items()
+        if isinstance(output := outputs[position], Ref)
+        and often[output.buffer] == 1
+        and output.layout is None
+    }
+
+
 def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Compute]:
     """The steps with the loops of a GPU joined, and long rows shared out over it."""
 
@@ -160,7 +176,8 @@ def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Comp
         return lambda shape, dtype: made.scratch(shape, dtype, device)
 
     found: list[Compute] = []
-    for step in joined(made.steps, layout_of, limits, new_buffer, kept):
+    steps = joined(made.steps, layout_of, limits, new_buffer, kept)
+    for step in with_numbers_inside(steps, layout_of, limits, kept):
         if isinstance(step, RunLoop):
             found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
         else:

@@ -154,6 +154,22 @@ class Writer:
         )
         self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
+        self.vector = self._vector()
+
+    def _vector(self) -> int:
+        """How many neighbours a thread takes of elements of one byte beside wider ones, in a row;
+        0 where there are no wider ones.
+
+        Triton gives a thread 16 neighbours of the narrowest, and changes between layouts through
+        shared memory for what is stored: 36 barriers a row of 4096 float32 with a mask.
+        """
+        elements = [
+            dtype_of(self.loop.body[i.value]) if isinstance(i, Store) else i.dtype
+            for i in self.loop.body
+            if isinstance(i, Load | Store) and self._access_dims(i) == {"x", "r"}
+        ]
+        widest = max((dtype.itemsize for dtype in elements), default=1)
+        return 16 // widest if widest > 1 and self.tiling.parts is not None else 0
 
     def _classify(self) -> None:
         self.online = online.online_sums(self.loop) if self.tiling.looped else {}
@@ -493,6 +509,9 @@ class Writer:
         if load.mask is not None:
             masks.append(f"({self.ready[load.mask]})")
         address = f"{self.names[load.buffer]} + ({self._index(load.index)})"
+        if self.vector and load.dtype.itemsize == 1 and self.dims[i] == {"x", "r"}:
+            offset = self._index(load.index)
+            address = f"{self.names[load.buffer]} + tl.max_contiguous({offset}, [1, {self.vector}])"
         eviction = self.eviction if "r" in self.dims[i] else ""
         if not load.index.vars and load.mask is None:
             text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"

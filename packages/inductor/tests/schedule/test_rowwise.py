@@ -1,0 +1,102 @@
+"""Numbers of rows that the loops along the rows compute themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from flambeau_inductor.ir.evaluate import run_loop
+from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.program import Extern, Layout, Ref, RunLoop
+from flambeau_inductor.ir.steps import Compute
+from flambeau_inductor.schedule import Limits
+from flambeau_inductor.schedule.rowwise import MOST_READERS, with_numbers_inside
+from torch import Tensor
+
+from tests.codegen import loops
+
+PARTS, ROWS, COLUMNS = 3, 4, 10
+F32 = torch.float32
+LIMITS = Limits(split_on=("cpu",))
+NUMBERS = loops.loop(
+    "numbers",
+    (PARTS * ROWS,),
+    (),
+    [
+        Load("variance", loops.x(), F32),
+        Const(1e-5, F32),
+        Point("add", (0, 1), F32),
+        Point("rsqrt", (2,), F32),
+        Store("scale", loops.x(), 3),
+    ],
+)
+BACKWARD = loops.norm_backward(PARTS, ROWS, COLUMNS)
+
+
+def _inside(
+    *all_loops: Loop, kept: Sequence[str] = (), between: Sequence[Compute] = ()
+) -> list[Compute]:
+    layout = Layout((PARTS * ROWS,), (1,), F32, torch.device("cpu"))
+    first, *others = (RunLoop(loop) for loop in all_loops)
+    return with_numbers_inside([first, *between, *others], lambda _: layout, LIMITS, kept)
+
+
+def _buffers() -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    elements, rows = PARTS * ROWS * COLUMNS, PARTS * ROWS
+    made = {name: torch.randn(elements) for name in ("grad", "unit", "out")}
+    made |= {name: torch.randn(PARTS * COLUMNS) for name in ("weights", "biases")}
+    return made | {
+        "weight": torch.randn(COLUMNS), "variance": torch.rand(rows), "scale": torch.randn(rows)
+    }  # fmt: skip
+
+
+def test_a_row_s_scale_is_computed_where_the_row_is() -> None:
+    (made,) = _inside(NUMBERS, BACKWARD)
+    assert isinstance(made, RunLoop)
+    assert not any(isinstance(i, Load) and i.buffer == "scale" for i in made.loop.body)
+    one, two = _buffers(), _buffers()
+    run_loop(made.loop, one)
+    run_loop(NUMBERS, two)
+    run_loop(BACKWARD, two)
+    for name in ("out", "weights", "biases"):
+        assert torch.equal(one[name], two[name])
+
+
+def test_several_readers_compute_it() -> None:
+    readers = [replace(BACKWARD, name=f"loop{k}") for k in range(MOST_READERS + 1)]
+    assert len(_inside(NUMBERS, *readers[:-1])) == MOST_READERS
+    assert len(_inside(NUMBERS, *readers)) == MOST_READERS + 2
+
+
+def test_what_is_returned_stays() -> None:
+    assert len(_inside(NUMBERS, BACKWARD, kept=("scale",))) == 2
+
+
+def test_what_a_library_reads_or_overwrites_stays() -> None:
+    reads = Extern("aten.sum.default", (Ref("scale"),), (), (), ("other",))
+    assert len(_inside(NUMBERS, BACKWARD, between=(reads,))) == 3
+    writes = Extern("aten.sum.default", (Ref("unit"),), (), (Ref("variance"),))
+    assert len(_inside(NUMBERS, BACKWARD, between=(writes,))) == 3
+
+
+def test_a_cpu_keeps_its_loops() -> None:
+    layout = Layout((PARTS * ROWS,), (1,), F32, torch.device("cpu"))
+    steps = [RunLoop(NUMBERS), RunLoop(BACKWARD)]
+    assert with_numbers_inside(steps, lambda _: layout, Limits(), ()) == steps
+
+
+ELEMENTWISE: list[Instr] = [Load("scale", loops.x(), F32), Store("out", loops.x(), 0)]
+DOWN: list[Instr] = [
+    Load("scale", loops.r(), F32), Reduce("sum", 0, F32), Store("out", loops.x(), 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "columns"), [(ELEMENTWISE, ()), (DOWN, (PARTS * ROWS,))])
+def test_loops_that_have_no_row_in_work_read_it(
+    body: list[Instr], columns: tuple[int, ...]
+) -> None:
+    reader = loops.loop("reader", (PARTS * ROWS,), columns, body)
+    assert len(_inside(NUMBERS, reader)) == 2
