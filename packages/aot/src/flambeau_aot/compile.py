@@ -302,5 +302,6 @@ def _compiled(
         differentiable=info.kind == "forward",
         strides=info.kind != "backward",
         roots=roots,
+        updates=info.updates,
     )
     return checked

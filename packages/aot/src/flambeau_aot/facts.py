@@ -6,6 +6,7 @@ Invariant: everything here is read off the graphs; nothing is decided.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from torch import fx
@@ -17,6 +18,7 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
+from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
 from flambeau_aot.sizes import has_symbols, sized
@@ -29,6 +31,26 @@ def inference_info(joint: Joint, options: Options) -> GraphInfo:
         name=options.name,
         static_inputs=tuple(range(len(joint.static))),
         mutated_outputs=tuple(item.output for item in joint.plan.updates),
+        updates=updates_in_place(joint.plan),
+    )
+
+
+def updates_in_place(plan: Plan) -> tuple[tuple[int, int], ...]:
+    """(output, input) of the updates that a graph compiler may write where the input is: of inputs
+    that each call finds to share memory with no other, values that are nothing else's."""
+    if plan.inputs.merged:
+        return ()
+    often = Counter(item.output for item in plan.updates)
+    targets = Counter(item.primal for item in plan.updates)
+    return tuple(
+        sorted(
+            (item.output, item.primal)
+            for item in plan.updates
+            if plan.inputs.static <= item.primal < plan.inputs.bound
+            and not item.differentiable
+            and often[item.output] == targets[item.primal] == 1
+            and item.output not in plan.handed
+        )
     )
 
 

@@ -20,12 +20,15 @@ Boxed = Callable[[list[Any]], Sequence[Any]]
 
 @dataclass(frozen=True)
 class GraphInfo:
-    """Facts about one graph; every tuple holds positions, in increasing order.
+    """Facts about one graph; tuples hold positions, in increasing order.
 
     static_inputs: parameters and buffers, whose addresses stay the same from call to call.
     saved_outputs: outputs kept alive for the backward graph only.
     reusable_inputs: inputs that nobody reads after this graph; the callee may overwrite them.
     mutated_outputs: outputs that are copied into an input after the call.
+    updates: (output, input): of these outputs, those that the callee may write into the input's own
+    memory instead, and return that very tensor: the caller sees neither the output nor the old
+    value, and no other input shares the memory.
     """
 
     kind: Kind
@@ -34,6 +37,7 @@ class GraphInfo:
     saved_outputs: tuple[int, ...] = ()
     reusable_inputs: tuple[int, ...] = ()
     mutated_outputs: tuple[int, ...] = ()
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 GraphCompiler = Callable[[fx.GraphModule, list[Any], GraphInfo], Boxed]

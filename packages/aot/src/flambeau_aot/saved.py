@@ -40,6 +40,7 @@ class Contract:
     differentiable: bool
     strides: bool
     roots: frozenset[int]
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ def contract_of(checked: Checked) -> Contract:
         checked.differentiable,
         checked.strides,
         checked.roots,
+        checked.updates,
     )
 
 
@@ -148,6 +150,7 @@ def _held(call: Boxed, contract: Contract) -> Checked:
         differentiable=contract.differentiable,
         strides=contract.strides,
         roots=contract.roots,
+        updates=contract.updates,
     )
 
 

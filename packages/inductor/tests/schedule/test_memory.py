@@ -5,7 +5,8 @@ import torch
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Axis, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.program import Layout
-from flambeau_inductor.schedule.memory import LONG_ROW, _in_long_rows, _same_elements
+from flambeau_inductor.schedule.memory import LONG_ROW, _in_long_rows
+from flambeau_inductor.schedule.updates import same_elements
 
 from tests.codegen import loops
 
@@ -26,12 +27,12 @@ LATE = (
 )
 def test_what_is_still_read_keeps_its_memory(body, new, may):
     loop = Loop("both", (Axis("x0", 50),), (), body)
-    assert _same_elements(loop, "b", new) is may
+    assert same_elements(loop, "b", new) is may
 
 
 def test_another_element_keeps_its_memory():
     body = (Load("b", X0 + 1, torch.float32), Store("out", X0, 0))
-    assert not _same_elements(Loop("shift", (Axis("x0", 50),), (), body), "b", "out")
+    assert not same_elements(Loop("shift", (Axis("x0", 50),), (), body), "b", "out")
 
 
 def _rows(columns: int, device: str = "cuda") -> Layout:
@@ -45,7 +46,7 @@ def _rows(columns: int, device: str = "cuda") -> Layout:
 def test_long_rows_of_a_gpu_are_written_where_they_were_read(columns, device, may):
     loop = loops.softmax(8, columns)
     assert _in_long_rows(loop, "out", _rows(columns, device)) is may
-    assert _same_elements(loop, "in0", "out")
+    assert same_elements(loop, "in0", "out")
 
 
 def test_a_row_that_is_gone_through_once_more_stays():

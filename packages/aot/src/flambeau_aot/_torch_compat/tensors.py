@@ -89,6 +89,11 @@ def raise_version(tensor: torch.Tensor) -> None:
         torch.autograd.graph.increment_version(tensor)
 
 
+def raise_versions(tensors: Sequence[torch.Tensor]) -> None:
+    """The same of several, in one call; inference tensors have no such count."""
+    torch.autograd.graph.increment_version(tensors)
+
+
 def made_without_grad(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view made with grad disabled."""
     if not tensor._is_view():

@@ -38,12 +38,13 @@ class Checked:
         differentiable: bool = False,
         strides: bool = True,
         roots: frozenset[int] = frozenset(),
+        updates: tuple[tuple[int, int], ...] = (),
     ) -> None:
         """`gm`: None where nothing is compared; `fresh`: the first so many outputs must own their
         memory; `shareable`: inputs that an output may be a view of all the same;
         `differentiable`: the outputs are those of an autograd function; `strides`: whether these
         matter, as those of gradients do not; `roots`: outputs that the caller gets together with
-        views of them."""
+        views of them; `updates`: outputs that may be an input itself, with its new value."""
         self.call = call
         self.name = name
         self.nodes = [] if gm is None else _outputs(gm)
@@ -54,6 +55,7 @@ class Checked:
         self.differentiable = differentiable
         self.strides = strides
         self.roots = frozenset(range(fresh)) if differentiable else roots
+        self.updates = updates
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
 
@@ -82,6 +84,7 @@ class Checked:
             if isinstance(value, torch.Tensor) and place not in self.shareable
         ]
         given = [value for value in args if isinstance(value, torch.Tensor)]
+        updated = {output: args[place] for output, place in self.updates}
         layouts = self.layouts(args) if self.layouts is not None else []
         returned = self.call(args)
         if not isinstance(returned, (list, tuple)):
@@ -94,6 +97,8 @@ class Checked:
             self._check(outputs, layouts)
         copies: list[int] = []
         for index in range(min(self.fresh, len(outputs))):
+            if index in updated and outputs[index] is updated[index]:
+                continue
             own = extent(outputs[index])
             # Empty tensors share no memory, and may be one object all the same.
             twice = any(outputs[index] is other for other in (*given, *outputs[:index]))

@@ -1,8 +1,9 @@
 """Updated values into the inputs they belong to, in few calls.
 
 What comes in: which output is copied into which input. What goes out: a callable that copies.
-Invariant: every update is copied exactly once a call, whatever the groups; the groups are made at
-the first call, of tensors of one device and dtype, for which the copies can be one launch.
+Invariant: every update is copied exactly once a call, whatever the groups, unless the graph wrote
+it where it belongs and returned that input; the groups are made at the first call, of tensors of
+one device and dtype, for which the copies can be one launch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import copy_all_
+from flambeau_aot._torch_compat import copy_all_, raise_versions
 from flambeau_aot.plan import InputUpdate
 
 Pairs = list[tuple[int, int]]
@@ -33,10 +34,14 @@ def copies(
             groups.extend(grouped(updates, primals, outputs))
         with torch.no_grad():
             for pairs in groups:
-                targets = [primals[to] for to, _ in pairs]
+                apart = [(to, of) for to, of in pairs if outputs[of] is not primals[to]]
+                targets = [primals[to] for to, _ in apart]
                 if unseen:
                     targets = [target.data for target in targets]
-                copy_all_(targets, [outputs[of] for _, of in pairs])
+                if apart:
+                    copy_all_(targets, [outputs[of] for _, of in apart])
+                if not unseen and len(apart) < len(pairs):
+                    raise_versions([primals[to] for to, of in pairs if outputs[of] is primals[to]])
 
     return copy
 

@@ -9,6 +9,7 @@ program writes to shares memory with those it did then; else `AliasingChanged` i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -119,10 +120,11 @@ def _no_overlap(written: tuple[int, ...], primals: list[torch.Tensor]) -> None:
         storage_key(tensor) if isinstance(tensor, torch.Tensor) and tensor.numel() else 0
         for tensor in primals
     ]
+    often = Counter(keys)
     for index in written:
         if not primals[index].numel():
             continue
-        if keys.count(keys[index]) > 1:
+        if often[keys[index]] > 1:
             raise AliasingChanged(
                 f"input {index} is written to and shares memory with another input"
             )

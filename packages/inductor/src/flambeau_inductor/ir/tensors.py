@@ -269,7 +269,8 @@ class Fallback:
 class TensorGraph:
     """A lowered graph. `order` lists nodes and calls as the program had them; `lowered`, the
     primitive and the node of each operation that a rule lowered, views left out; `absorbed`, calls
-    of the library and the last operation behind them that they do besides."""
+    of the library and the last operation behind them that they do besides; `donated`, inputs that
+    may be overwritten; `updates`, outputs that may be written where an input is, and the input."""
 
     name: str
     inputs: list[Node] = field(default_factory=list)
@@ -283,6 +284,7 @@ class TensorGraph:
     strides: dict[Node, Shape] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     donated: frozenset[int] = frozenset()
+    updates: dict[int, int] = field(default_factory=dict)
     symbols: tuple[tuple[str, SymbolSource], ...] = ()
     scalars: list[Number] = field(default_factory=list)
 

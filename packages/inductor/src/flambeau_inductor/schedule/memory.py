@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flambeau_inductor.indexing import same
-from flambeau_inductor.ir.loops import Load, Loop, Reduce, Scan, Store
+from flambeau_inductor.ir.loops import Loop, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import Alloc, Buffer, Extern, Free, Layout, Reuse, RunLoop, Step
 from flambeau_inductor.ir.steps import Compute, storage_bytes, touched
-
+from flambeau_inductor.schedule.updates import copies, same_elements
 
 LONG_ROW = 1024
 """Elements of a row that may be written over what is read of it: at least one for each thread of a
@@ -27,12 +27,14 @@ program. Gradients of logits lie where the logits were, 31 MiB of 109 in a small
 class Owned:
     """Buffers by what may be done with them: `given` exist already (inputs, constants), `kept` are
     returned, `shared` may share memory with another tensor, `donated` are inputs that nobody else
-    reads and that may be overwritten."""
+    reads and that may be overwritten, `updated` those that are given their new value where they
+    are, by the buffer that holds it."""
 
     given: frozenset[str]
     kept: frozenset[str]
     shared: frozenset[str]
     donated: frozenset[str] = frozenset()
+    updated: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_lifetimes(
@@ -46,15 +48,19 @@ def with_lifetimes(
         for name in (*reads, *writes, *made):
             last[name] = position
     result: list[Step] = []
-    unused = [n for n in owned.given if n not in last and n not in owned.kept]
+    stay = owned.kept.union(owned.updated.values())
+    unused = [n for n in owned.given if n not in last and _may_die(n, stay)]
     result.extend(Free(n) for n in sorted(unused) if n.startswith("in"))
     exists = set(owned.given)
+    moved = owned.updated.keys()
     for position, step in enumerate(steps):
         reads, writes = touched(step)
-        dying = {n for n in reads if last[n] == position and _may_die(n, owned)}
+        dying = {n for n in reads if last[n] == position and _may_die(n, stay)}
         taken: set[str] = set()
         for name in sorted(writes - exists, key=_natural):
-            old = _replaceable(step, name, dying - taken, buffers, owned)
+            old = owned.updated.get(name)
+            if old is None:
+                old = _replaceable(step, name, dying - taken, buffers, owned)
             if old is None:
                 result.append(Alloc(name))
             else:
@@ -62,15 +68,16 @@ def with_lifetimes(
                 taken.add(old)
             exists.add(name)
         exists.update(_results(step))
-        result.append(step)
+        if not any(copies(step, owned.updated[name], name) for name in writes & moved):
+            result.append(step)
         ended = {n for n in (*reads, *writes, *_results(step)) if last[n] == position}
-        gone = sorted((n for n in ended - taken if _may_die(n, owned)), key=_natural)
+        gone = sorted((n for n in ended - taken if _may_die(n, stay)), key=_natural)
         result.extend(Free(n) for n in gone)
     return result
 
 
-def _may_die(name: str, owned: Owned) -> bool:
-    return name not in owned.kept and not name.startswith("const")
+def _may_die(name: str, stay: frozenset[str]) -> bool:
+    return name not in stay and not name.startswith("const")
 
 
 def _results(step: Compute) -> list[str]:
@@ -95,7 +102,7 @@ def _replaceable(
         if layout.device != new.device or layout.dtype.itemsize != new.dtype.itemsize:
             continue
         fits = same(storage_bytes(layout), storage_bytes(new))
-        if fits and _same_elements(step.loop, old, name):
+        if fits and same_elements(step.loop, old, name):
             return old
     return None
 
@@ -123,19 +130,6 @@ def _in_long_rows(loop: Loop, new: str, layout: Layout) -> bool:
         if isinstance(instr, Store) and instr.buffer == new:
             stored = turn
     return stored == last
-
-
-def _same_elements(loop: Loop, old: str, new: str) -> bool:
-    """Whether `old` is only read at the element at which `new` is stored, before that store and
-    unconditionally: instructions run in the order of the body."""
-    loads = [(k, i) for k, i in enumerate(loop.body) if isinstance(i, Load) and i.buffer == old]
-    stores = [(k, i) for k, i in enumerate(loop.body) if isinstance(i, Store) and i.buffer == new]
-    if len(stores) != 1:
-        return False
-    ((place, store),) = stores
-    if store.mode != "set" or any(v.startswith("%") for v in store.index.vars):
-        return False
-    return all(k < place and i.index == store.index and i.mask is None for k, i in loads)
 
 
 def _natural(name: str) -> tuple[str, int]:
