@@ -59,24 +59,21 @@ def _settings(node: fx.Node) -> dict[str, Any]:
 
 
 def _fits(node: fx.Node, devices: tuple[str, ...]) -> bool:
-    image, weight, made = (
-        part.meta.get("val") if isinstance(part, fx.Node) else None
-        for part in (*node.args[:2], node)
-    )
-    if not all(isinstance(t, Tensor) and t.dim() == 4 for t in (image, weight, made)):
+    parts = (*node.args[:2], node)
+    values = [part.meta.get("val") if isinstance(part, fx.Node) else None for part in parts]
+    tensors = [value for value in values if isinstance(value, Tensor) and value.dim() == 4]
+    if len(tensors) != len(parts):
         return False
-    bias = _settings(node)["bias"]
-    tensors = [image, weight, made]
-    if isinstance(bias, fx.Node):
-        tensors.append(bias.meta["val"])
-    if made.device.type not in devices or len({t.dtype for t in tensors}) != 1:
-        return False  # casts stay where they are
-    if made.stride() != (made.shape[1], 1, 1, 1):
-        return False
-    sizes = (*image.shape, *weight.shape, *made.shape)
+    sizes = [size for tensor in tensors for size in tensor.shape]
     if not all(isinstance(size, int) for size in sizes) or 0 in sizes:
         return False
-    settings = _settings(node)
-    one = tuple(image.shape[2:]) == tuple(weight.shape[2:]) == tuple(made.shape[2:]) == (1, 1)
+    made, settings = tensors[-1], _settings(node)
+    if made.device.type not in devices or made.stride() != (made.shape[1], 1, 1, 1):
+        return False
+    if isinstance(settings["bias"], fx.Node):
+        tensors.append(settings["bias"].meta["val"])
+    if len({tensor.dtype for tensor in tensors}) != 1:
+        return False  # casts stay where they are
+    one = all(tuple(tensor.shape[2:]) == (1, 1) for tensor in tensors[: len(parts)])
     unpadded = settings["padding"] in (0, "valid", (0,), (0, 0), [0], [0, 0])
     return one and settings["groups"] == 1 and unpadded and set(settings) == set(NAMES)
