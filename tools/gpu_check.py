@@ -36,7 +36,7 @@ from gpu_goals import NOTHING, goals
 ROOT = Path(__file__).parents[1]
 UNENDED, UNRUN = 1000, 1001
 """In the place of an exit status; those of the system are smaller."""
-EARLY = (("products", 3), ("attention", 1), ("grouped", 2), ("convolutions", 2))
+EARLY = (("products", 3), ("attention", 2), ("grouped", 2), ("convolutions", 2))
 """What is compiled early, in how many processes each."""
 MOST_CASES = 40
 """Of what is compiled early."""

@@ -1,8 +1,8 @@
 """Attention forward as one Triton kernel: scores are never in memory.
 
 In: an `Attention` and `Blocks`. Out: a `TritonKernel`. Invariant: the softmax of a row is summed in
-float32 whatever the order of blocks; a row in which every score is -inf gives zeros, as the
-library's fused kernels do, and the logarithm of its sum is +inf, which makes its weights zeros.
+float32 whatever the order of blocks; a row in which a bias makes every score -inf gives zeros, as
+the library's fused kernels do, and the logarithm of its sum is +inf, which makes its weights zeros.
 
 The rows' maxima and sums are carried from block to block of keys (M. Milakov and N. Gimelshein:
 Online normalizer calculation for softmax, 2018; T. Dao et al.: FlashAttention, 2022), in powers of
@@ -192,11 +192,13 @@ def _used(
     ragged = masked and keys % blocks.keys != 0
     scored, factor = scores(text, a, blocks, masked)
     by = "" if factor == 1 else f" * {factor!r}"
+    # without a bias every row sees a key in the first block: its maximum is a number
+    shift = "higher" if a.bias is None else "tl.where(higher == float('-inf'), 0.0, higher)"
     return [
         *scored,
         *hidden,
         f"higher = tl.maximum(top, tl.max(scores, 1){by})",
-        "shift = tl.where(higher == float('-inf'), 0.0, higher)",
+        f"shift = {shift}",
         f"weights = tl.exp2(scores{by} - shift[:, None])",
         "again = tl.exp2(top - shift)",
         "total = total * again + tl.sum(weights, 1)",
