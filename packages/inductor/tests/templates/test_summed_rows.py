@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 pytest.importorskip("triton", reason="triton is not installed")
 GPU = torch.device("cuda")
+PACKAGE = Path(__file__).parents[2]
 
 
 def program_of(
@@ -176,6 +181,30 @@ def test_rows_added_to_a_given_table() -> None:
     assert found.base is not None and found.base.buffer == "in0"
 
 
+def test_rows_scattered_whole() -> None:
+    """What graphs of messages between nodes do: a place for each row, the same in all columns."""
+
+    def fn(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
+        return x.scatter_add(0, index.unsqueeze(1).expand(source.shape), source)
+
+    table, rows = ((100, 256), torch.float32), ((90000, 256), torch.float32)
+    program = scheduled(fn, table, ((90000,), torch.int64), rows)
+    assert steps_of(program) == ["loop", ROWS_ADDED]
+    given = [torch.randn(100, 256), torch.randint(0, 100, (90000,)), torch.randn(90000, 256)]
+    (found,) = run_program(program, given)
+    assert isinstance(found, Tensor)
+    torch.testing.assert_close(found, fn(*given), rtol=1e-4, atol=1e-4)
+    given[1][7] = -1
+    with pytest.raises(IndexError, match="out of bounds"):
+        run_program(program, given)
+
+    def of_elements(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
+        return x.scatter_add(0, index, source)
+
+    program = scheduled(of_elements, table, ((90000, 256), torch.int64), rows)
+    assert ROWS_ADDED not in steps_of(program)
+
+
 def test_the_call_by_its_meaning() -> None:
     grad, positions = torch.randn(3, 40, 768).bfloat16(), torch.randint(0, 50257, (3, 40))
     positions[1] = 0
@@ -185,3 +214,20 @@ def test_the_call_by_its_meaning() -> None:
     (found,) = run_program(program, [grad, positions])
     assert isinstance(found, Tensor)
     torch.testing.assert_close(found, backward(grad, positions), rtol=2**-8, atol=0)
+
+
+def test_the_kernels_compile_without_a_gpu() -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
+    command = [sys.executable, "-m", "tests.templates.compile_rows", "80", "90"]
+    done = subprocess.run(
+        command, env=environment, cwd=PACKAGE, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert len(report) == 12
+    for row in report:
+        # four rows of 16 elements a thread are on their way, in as many loads of 16 bytes
+        assert row["registers"] <= 80, row
+        assert (row["wide"] >= 8) == (row["kernel"] in ("parts", "rows")), row
+        assert bool(row["asserts"]) == (row["kernel"] == "count"), row

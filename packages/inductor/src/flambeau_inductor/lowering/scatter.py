@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 
 from flambeau_inductor.indexing import Expr, as_expr
-from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, dims_of
+from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import addressed, single, whole
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -45,6 +45,8 @@ def _stored(
 def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) -> Lowered:
     mode, target, more = MODES[name]
     if a.device.type != "cpu" or not a.shape:
+        if mode == "add" and (made := _whole_rows(ctx, a, dim, index, src)) is not None:
+            return made
         return single(ctx.call(target, (a, dim, index, src, *more)))
     if index.numel == 0:
         return ctx.point("clone", (a,))
@@ -56,6 +58,26 @@ def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) 
     part = ctx.view(src, index.shape, d)
     lookup = Lookup(index, d, size, False)
     return _stored(ctx, a, part, (*d[:dim], lookup, *d[dim + 1 :]), mode)
+
+
+def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node | None:
+    """The sums where each row of `src` goes into one row of `a`, for its place is the same in all
+    columns; None where it is not, or where the library is as fast."""
+    shape, define = index.shape, index.define
+    fits = dim == 0 and len(a.shape) == len(shape) == 2 and shape[1] == a.shape[1]
+    if not fits or index.dtype != torch.int64 or not isinstance(define, View):
+        return None
+    row, column = dims_of(2)
+    if any(column.vars & e.vars for e in define.index):
+        return None
+    (d0,) = dims_of(1)
+    rows, values = ctx.view(index, shape[:1], (d0, as_expr(0))), ctx.view(src, shape, (row, column))
+    if not _adds_by_atomics(ctx, a, rows, values):
+        return None
+    # a negative place, which elsewhere counts from the end, is none here
+    negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
+    placed = ctx.point("where", (negative, ctx.like(a.shape[0], rows), rows), torch.int64)
+    return added_in_order(ctx, a, placed, values)
 
 
 @rule("index_put")
