@@ -129,8 +129,8 @@ def _abandoned(graph: torch.cuda.CUDAGraph) -> None:
 
 
 class CudaWatch:
-    """Two events around a run, and what the thread that queues it computes meanwhile: other threads
-    and processes that take the processor do not count, nor does waiting for a full queue."""
+    """Two events around a run, and the clock on the wall for the thread that queues it: what that
+    thread computes is less than the device waits for it where processors are shared."""
 
     def __init__(self, device: int) -> None:
         stream = torch.cuda.current_stream(device)
@@ -140,12 +140,12 @@ class CudaWatch:
         )
         self._stream = stream
         self._before.record(stream)
-        self._started = time.thread_time()
+        self._started = time.perf_counter()
         self._taken = 0.0
 
     def stop(self) -> None:
         """All is queued."""
-        self._taken = time.thread_time() - self._started
+        self._taken = time.perf_counter() - self._started
         self._after.record(self._stream)
 
     def seconds(self) -> tuple[float, float] | None:
