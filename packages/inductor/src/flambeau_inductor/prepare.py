@@ -19,7 +19,6 @@ from flambeau_inductor.passes.freezing import fold_batch_norms
 from flambeau_inductor.passes.fused_attention import fuse_attention
 from flambeau_inductor.passes.image_layout import channels_last
 from flambeau_inductor.passes.recurrent import keep_recurrent
-from flambeau_inductor.passes.single_pixels import multiply_single_pixels
 
 DEFAULT = Options()
 
@@ -29,7 +28,6 @@ PREPARATIONS: tuple[tuple[str, Callable[..., int], str | None], ...] = (
     ("drop_constant_masks", drop_constant_masks, "not deterministic"),
     ("fuse_attention", fuse_attention, "not deterministic"),
     ("fold_batch_norms", fold_batch_norms, "freezing"),
-    ("multiply_single_pixels", multiply_single_pixels, None),
     ("channels_last", channels_last, "channels_last"),
     ("add_biases_apart", add_biases_apart, None),
 )
