@@ -4,6 +4,7 @@
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 
+import pytest
 import torch
 
 Point = namedtuple("Point", ["x", "y"])
@@ -257,3 +258,29 @@ def test_match(check):
     check(fn, x(), {"op": "add", "value": 3})
     check(fn, x(), [2, 3])
     check(fn, x(), Point(1, 2))
+
+
+def refused(call):
+    try:
+        return call()
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: OrderedDict().popitem(),
+        lambda: OrderedDict([1, 2]),
+        lambda: OrderedDict([(1, 2, 3)]),
+        lambda: OrderedDict([(1,)]),
+        lambda: OrderedDict([()]),
+        lambda: OrderedDict(a=1).update([(1, 2), "abc"]),
+        lambda: OrderedDict(a=1) | 3,
+        lambda: OrderedDict(a=1) < OrderedDict(a=1),
+        lambda: OrderedDict(a=1) + deque([1]),
+        lambda: defaultdict(list) - 1,
+    ],
+)
+def test_an_ordered_dict_refuses_in_words_of_its_own(check, call):
+    check(lambda value, call: (value + 1, refused(call)), x(), call)

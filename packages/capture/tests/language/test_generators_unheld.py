@@ -1,4 +1,4 @@
-# ruff: noqa: B007, C417, F841 - variables that are left, and loops, are the subject
+# ruff: noqa: B007, F841 - variables that are left, and loops, are the subject
 """A generator that nothing holds any more ends there and then, whatever held it: a variable that is
 bound again or deleted, a container, an instance, a closure, an exception with its traceback."""
 

@@ -213,3 +213,16 @@ def test_a_scripted_function(agree):
 
     scripted = torch.jit.script(scaled)
     agree(lambda value: scripted(value, 3) + 1, x())
+
+
+def test_tensors_can_be_swapped_after_a_call(capture):
+    """Nothing refers weakly to a tensor that was captured: torch refuses to swap such a one."""
+    module, value = nn.Linear(4, 4), x()
+    compiled = capture(lambda given: module(given) + given)
+    compiled(value)
+    torch.utils.swap_tensors(module.weight, nn.Parameter(torch.zeros(4, 4)))
+    torch.utils.swap_tensors(value, torch.ones(2, 4))
+    assert torch.equal(compiled(value), module.bias.expand(2, 4) + 1)
+    torch.utils.swap_tensors(module.weight, nn.Parameter(torch.zeros(4, 4, dtype=torch.double)))
+    torch.utils.swap_tensors(module.bias, nn.Parameter(torch.zeros(4, dtype=torch.double)))
+    assert torch.equal(compiled(value.double()), torch.ones(2, 4, dtype=torch.double))

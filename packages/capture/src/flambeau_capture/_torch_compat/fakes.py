@@ -51,6 +51,14 @@ def to_fake(mode: Any, tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
+def forget_tensors(mode: Any) -> None:
+    """Let a mode forget which real tensors it has made fake ones of: it refers to them weakly, and
+    `torch.utils.swap_tensors` refuses a tensor that is referred to so."""
+    described = mode.fake_tensor_converter.meta_converter.describer
+    described.lookup_tensor.clear()
+    described.lookup_storage.clear()
+
+
 @functools.cache
 def data_dependent_errors() -> tuple[type[Exception], ...]:
     """What the fake mode raises where a result depends on data."""

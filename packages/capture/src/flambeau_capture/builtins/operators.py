@@ -21,7 +21,7 @@ from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPE
 from flambeau_capture.builtins.tensor_operators import by_tensors, tensor_operator
 from flambeau_capture.values import arrays
 from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import find_in_class
+from flambeau_capture.values.attributes import find_in_class, name_in_errors
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dict_views import DictView
@@ -88,7 +88,7 @@ def _is_text(value: Value) -> bool:
 
 def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> NoReturn:
     """Neither side knows the operator: Python's own words."""
-    one, other = left.cls.__name__, right.cls.__name__
+    one, other = name_in_errors(left.cls), name_in_errors(right.cls)
     if symbol in COMPARISONS:
         text = f"'{symbol}' not supported between instances of '{one}' and '{other}'"
     else:

@@ -242,6 +242,7 @@ class Session(Tracer):
     def forget(self) -> None:
         """Let go of the program's objects: they may have to end with the program's frames."""
         self.heap.forget()
+        compat.forget_tensors(self.graph.fake_mode)
         self.has_generators = False
         self.unheld.clear()
         self._scopes.clear()

@@ -101,9 +101,13 @@ def lacks(value: Value, name: str) -> str | None:
         return None
     if find_in_class(kind, name) is not None:
         return None
+    return f"'{name_in_errors(kind)}' object has no attribute '{name}'"
+
+
+def name_in_errors(kind: type) -> str:
+    """A class as Python's own errors name it: one that is written in C with its module."""
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    shown = f"{module}{kind.__name__}" if _is_known(kind) else kind.__name__
-    return f"'{shown}' object has no attribute '{name}'"
+    return f"{module}{kind.__name__}" if _is_known(kind) else kind.__name__
 
 
 def property_lacks(python_class: type, name: str, part: str) -> str:

@@ -19,7 +19,7 @@ from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.iterators import SequenceIterator
-from flambeau_capture.values.keys import raise_key_error
+from flambeau_capture.values.keys import raise_key_error, raise_ordered_key_error
 from flambeau_capture.values.sequences import tx_equal
 from flambeau_capture.values.tuples import TupleValue
 
@@ -41,12 +41,15 @@ def _pop(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return args[1]
     if "default" in kwargs:
         return kwargs["default"]
+    if self.cls is collections.OrderedDict:
+        raise_ordered_key_error(tx, args[0])
     raise_key_error(tx, args[0])
 
 
 def _popitem(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not self.truth(tx):
-        tx.raise_error(KeyError, "popitem(): dictionary is empty")
+        ordered = self.cls is collections.OrderedDict
+        tx.raise_error(KeyError, ("" if ordered else "popitem(): ") + "dictionary is empty")
     last = args[0] if args else kwargs.get("last")
     entries = self.entries()
     key, value = entries[-1 if last is None or last.truth(tx) else 0]
@@ -64,7 +67,7 @@ def _setdefault(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Valu
 
 def _update(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     for given in args:
-        for key, value in pairs_of(tx, given):
+        for key, value in pairs_of(tx, given, ordered=self.cls is collections.OrderedDict):
             self.store(tx, key, value)
     for name, value in kwargs.items():
         self.store(tx, Constant(name), value)
@@ -114,7 +117,7 @@ def _del_item(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _move_to_end(self: DictValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     last = args[1] if len(args) > 1 else kwargs.get("last", Constant(True))
     if not self.contains(tx, args[0]):
-        raise_key_error(tx, args[0])
+        raise_ordered_key_error(tx, args[0])
     self.move(tx, args[0], last.truth(tx))
     return Constant(None)
 

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from flambeau_capture.source import Attr, Source
+from flambeau_capture.values.attributes import name_in_errors
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -173,7 +174,7 @@ class DictValue(Value):
         if not hasattr(self._class, name):
             if self._class is collections.OrderedDict and self.source is not None:
                 tx.guard(self.source, "NOT_HASATTR", name)
-            shown = "collections." * (self._class is not dict) + self._class.__name__
+            shown = name_in_errors(self._class)
             tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
         return BoundMethod(self, name)
 
@@ -233,8 +234,35 @@ def _refill(target: Any, entries: dict[Any, Any]) -> None:
         kind.__setitem__(target, key, value)
 
 
-def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
-    """Key and value pairs of a mapping or of an iterable of pairs."""
+def _pair(tx: Tracer, index: int, pair: Value) -> list[Value]:
+    """Two values, in the words of dict."""
+    if isinstance(pair, Constant) and not hasattr(pair.cls, "__iter__"):
+        tx.raise_error(
+            TypeError,
+            f"cannot convert dictionary update sequence element #{index} to a sequence",
+        )
+    parts = unpack(tx, pair)
+    if len(parts) != 2:
+        tx.raise_error(
+            ValueError,
+            f"dictionary update sequence element #{index} has length {len(parts)}; 2 is required",
+        )
+    return parts
+
+
+def _ordered_pair(tx: Tracer, pair: Value) -> list[Value]:
+    """Two values, in the words of OrderedDict."""
+    parts = unpack(tx, pair)
+    if len(parts) < 2:
+        had = "1 value" if parts else "0 values"
+        tx.raise_error(ValueError, f"need more than {had} to unpack")
+    if len(parts) > 2:
+        tx.raise_error(ValueError, "too many values to unpack (expected 2)")
+    return parts
+
+
+def pairs_of(tx: Tracer, given: Value, ordered: bool = False) -> list[tuple[Value, Value]]:
+    """Key and value pairs of a mapping or of an iterable of pairs; `ordered`: for OrderedDict."""
     payload = getattr(given, "payload", None)
     if isinstance(payload, DictValue) and getattr(given.cls, "__iter__", None) in _PLAIN_ITERS:
         return payload.entries()
@@ -245,18 +273,7 @@ def pairs_of(tx: Tracer, given: Value) -> list[tuple[Value, Value]]:
         return [(key, given.get_item(tx, key)) for key in keys]
     found = []
     for index, pair in enumerate(unpack(tx, given)):
-        if isinstance(pair, Constant) and not hasattr(pair.cls, "__iter__"):
-            tx.raise_error(
-                TypeError,
-                f"cannot convert dictionary update sequence element #{index} to a sequence",
-            )
-        parts = unpack(tx, pair)
-        if len(parts) != 2:
-            tx.raise_error(
-                ValueError,
-                f"dictionary update sequence element #{index} has length {len(parts)}; "
-                "2 is required",
-            )
+        parts = _ordered_pair(tx, pair) if ordered else _pair(tx, index, pair)
         found.append((parts[0], parts[1]))
     return found
 

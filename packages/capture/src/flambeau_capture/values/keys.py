@@ -18,7 +18,7 @@ from flambeau_capture.values.base import (
     UserError,
     Value,
 )
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.sequences import tx_equal
 from flambeau_capture.values.tuples import TupleValue
 
@@ -88,6 +88,15 @@ def _hashable(tx: Tracer, key: Any) -> Hashable:
 
 
 def raise_key_error(tx: Tracer, key: Value) -> NoReturn:
+    """As a dict raises it: the key is the error's argument."""
     from flambeau_capture.values.exceptions import new_exception
 
     raise UserError(new_exception(KeyError, [key]))
+
+
+def raise_ordered_key_error(tx: Tracer, key: Value) -> NoReturn:
+    """As methods of OrderedDict raise it: of None nothing is told, a tuple is all its arguments."""
+    from flambeau_capture.values.exceptions import new_exception
+
+    given = key.parts() if isinstance(key, TupleValue) else [] if is_none(key) else [key]
+    raise UserError(new_exception(KeyError, given))
