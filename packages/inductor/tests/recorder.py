@@ -79,15 +79,20 @@ class Recorder:
         for position, buffer in zip(copied, buffers, strict=True):
             given[position] = seen_through(self.alias(buffer, None), buffer)
         inside = OwnInputs(call, copied)
+        at_first = [(each, each.clone()) for each in args]
+        updated = {each.data_ptr() for k, each in enumerate(args) if k not in copied}
         outputs = inside(args)
+        for each, value in at_first:
+            each.copy_(value)  # nothing is computed while recording
+        made_here = [k for k, each in enumerate(outputs) if each.data_ptr() not in updated]
         pool = [] if pool is None else pool
         earlier = self.made.setdefault(id(pool), []) if pool != "shared" else []
         free = [memory for memory in earlier if not self._held(memory)]
-        own = [seen_through(self.alias(each, None), each) for each in outputs]
-        memory = [self.alias(each, None) for each in outputs]
+        own = {k: seen_through(self.alias(outputs[k], None), outputs[k]) for k in made_here}
+        memory = [self.alias(outputs[k], None) for k in made_here]
         earlier.extend(memory)
-        for each in own:
-            each.fill_(SPOILT)  # nothing is computed while recording
+        for each in own.values():
+            each.fill_(SPOILT)
 
         def replay() -> None:
             made = call(list(given))
@@ -96,8 +101,8 @@ class Recorder:
             spoilt = later if earlier[0] is memory[0] else free
             for each in spoilt:
                 each.fill_(0xC0)
-            for output, value in zip(own, made, strict=True):
-                output.copy_(value)
+            for k, output in own.items():
+                output.copy_(made[k])
             for buffer in buffers:
                 buffer.fill_(SPOILT)
 

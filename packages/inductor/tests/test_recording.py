@@ -55,6 +55,16 @@ def test_products_on_one_gpu_are_recorded_unasked() -> None:
     assert backward is not None and not backward.copies
 
 
+@pytest.mark.parametrize(("capability", "recorded"), [((9, 0), True), ((8, 0), False)])
+def test_grouped_products_are_recorded_where_torch_reads_their_ends_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], recorded: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    why = why_not(_program(_calls(5, "aten._grouped_mm.default")))
+    assert (why is None) == recorded and (recorded or "may wait" in str(why))
+
+
 @pytest.mark.parametrize(
     ("program", "reason"),
     [

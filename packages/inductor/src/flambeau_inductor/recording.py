@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from flambeau_inductor.ir.program import (
     Alloc,
     CheckIndex,
@@ -70,6 +72,9 @@ QUEUE_ONLY = frozenset(
 """Library calls that read and write the device's memory in the order of the stream alone. Random
 numbers are among them: a recording draws where the generator is at each replay."""
 
+QUEUE_ONLY_FROM = {"aten._grouped_mm.default": (9, 0)}
+"""The same from a compute capability on: below, torch brings the ends of groups to the host."""
+
 PRODUCTS = frozenset({"aten.addmm.out", "aten.baddbmm.out", "aten.bmm.out", "aten.mm.out"})
 """Calls for which the library keeps a workspace a stream."""
 
@@ -94,6 +99,7 @@ def rules_of(program: Program, info: Any, asked: bool | None) -> Rules | None:
         size=most_held(program),
         reusable=tuple(getattr(info, "reusable_inputs", ())),
         products=any(isinstance(s, Extern) and s.target in PRODUCTS for s in program.steps),
+        updates=tuple(getattr(info, "updates", ())),
     )
 
 
@@ -111,9 +117,16 @@ def why_not(program: Program) -> str | None:
     for step in program.steps:
         if isinstance(step, CheckIndex):
             return "the host looks at an index"
-        if isinstance(step, Extern) and step.target not in QUEUE_ONLY:
+        if isinstance(step, Extern) and not _only_queues(step.target):
             return f"{step.target} may wait for the device"
     return None
+
+
+def _only_queues(target: str) -> bool:
+    since = QUEUE_ONLY_FROM.get(target)
+    if since is None:
+        return target in QUEUE_ONLY
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() >= since
 
 
 def most_held(program: Program) -> int:

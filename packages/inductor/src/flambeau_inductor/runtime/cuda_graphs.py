@@ -5,8 +5,8 @@ the same results. Invariant: what a caller still holds is never overwritten, and
 an address other than the one it has now; whatever does not fit the recording runs as it would
 without one, and is counted with its reason.
 
-The rules: an input with a stable address (a parameter, or the output of another recording) is read
-where it is, and its address is checked at each call; any other input is copied into the recording's
+The rules: an input with a stable address (a parameter, the output of another recording, what an
+optimizer updates) is read, and written, where it is, and its address is checked at each call; any other input is copied into the recording's
 memory, which is free for the recording's own values once the input was read for the last time.
 Outputs are handed out as they are: the next replay first makes sure that nobody holds their memory
 any more. One that callers keep holding (a loss in a list) is copied out by the next recording.
@@ -27,7 +27,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -43,6 +43,7 @@ from flambeau_inductor.runtime.lending import (
     lendable,
     seen_through,
 )
+from flambeau_inductor.runtime.places import Steady
 
 Call = Callable[[list[Any]], tuple[Any, ...]]
 
@@ -121,7 +122,8 @@ class Rules:
     static: inputs that keep their addresses. inside: outputs that no caller sees (saved for a
     backward graph, or copied into an input afterwards). automatic: only where launches dominate.
     copies: small results that callers see are copied out. size: bytes that a recording holds.
-    reusable: inputs that nobody reads afterwards. products: it multiplies matrices.
+    reusable: inputs that nobody reads afterwards. products: it multiplies matrices. updates:
+    (output, input): outputs that may be that input, written where it is.
     """
 
     static: tuple[int, ...] = ()
@@ -131,6 +133,7 @@ class Rules:
     size: int = 0
     reusable: tuple[int, ...] = ()
     products: bool = False
+    updates: tuple[tuple[int, int], ...] = ()
 
     def data(self) -> dict[str, Any]:
         """The same of JSON's kinds."""
@@ -147,13 +150,14 @@ def rules_from(data: Mapping[str, Any]) -> Rules:
         data["size"],
         tuple(data.get("reusable", ())),
         data.get("products", False),
+        tuple((output, given) for output, given in data.get("updates", ())),
     )
 
 
 @dataclass(frozen=True)
 class Recording:
-    """`pinned` holds the address of each input that is read in place, `buffers` is where the others
-    go; `users` counts the references to the memory of each output that is handed out, by handle;
+    """`places` are the inputs that are read in place, `addresses` theirs, `buffers` is where the
+    others go; `written` has the input that each result is which is written in place; `users` counts the references to the memory of each output that is handed out, by handle;
     `loan` is what another recording may put its values into."""
 
     replay: Callable[[], None]
@@ -161,9 +165,11 @@ class Recording:
     outputs: tuple[Any, ...]
     users: tuple[tuple[int, int, int], ...]
     copied_out: frozenset[int]
-    pinned: tuple[tuple[int, int], ...]
+    places: tuple[int, ...]
+    addresses: list[int]
     copied: tuple[int, ...]
     buffers: tuple[torch.Tensor, ...]
+    written: Mapping[int, int]
     loan: Loan | None = None
 
 
@@ -179,7 +185,7 @@ class Recorded:
         self.replays = 0
         self.rules = rules
         self._call = call
-        self._static = frozenset(rules.static)
+        self._steady = Steady(rules.static, rules.updates)
         self._launching: Launching | None = None
         self._results: dict[int, int] = {}
         self._recorder = recorder
@@ -229,7 +235,10 @@ class Recorded:
 
     def _before_recording(self, args: list[Any]) -> tuple[Any, ...]:
         if self.plain["warming up"] < WARM_UP * (self._made + 1):
-            return self._noted(self._run(args, "warming up"))
+            given = self._steady.before(args)
+            made = self._run(args, "warming up")
+            self._steady.after(given, made)
+            return self._noted(made)
         if self.rules.automatic and not self._made:
             reason = self._judge()
             if reason is not None:
@@ -278,7 +287,7 @@ class Recorded:
             value.untyped_storage().nbytes()
             for position, value in enumerate(args)
             if isinstance(value, torch.Tensor)
-            and position not in self._static
+            and not self._steady(position, value)
             and not is_recorded(value)
         )
 
@@ -296,17 +305,20 @@ class Recorded:
             if at in taken:
                 given[position] = seen_through(taken[at], given[position])
         kept = [args[position] for position, at in pinned if at not in taken]
-        pinned = [(position, args[position].data_ptr()) for position, _ in pinned]
-        shared = bool(self._results) and self._copied_out >= set(self._results)
+        places = [position for position, _ in pinned]
+        written = {out: at for out, at in self._steady.written.items() if at in places}
+        shared = bool(self._results) and self._copied_out >= self._results.keys() - written.keys()
         pool = loan.pool if loan is not None and taken else None
         taken.clear()  # only `given` holds what was lent, and the call gives it up as it goes
         own = self._recorder.pool() if shared and pool is None else pool
         own_inputs = {position: args[position] for position in copied}
         made = self._recorder.record(self._call, given, own, own_inputs)
         self._copied_out.update(made.returned)
+        made = replace(made, outputs=_without(made.outputs, written))
         if _among(kept, made.outputs):
             raise NotRecordable("a result is an input as it came")
-        recording = self._recorded(made, stream, tuple(pinned), tuple(copied))
+        addresses = [args[position].data_ptr() for position in places]
+        recording = self._recorded(made, stream, tuple(places), addresses, tuple(copied), written)
         if loan is not None and pool is not None:
             loan.held = lambda: bool(_held(recording))
         return recording
@@ -320,7 +332,7 @@ class Recorded:
                 raise NotRecordable(f"input {position} is a {type(value).__name__}")
             if value.device.type != self._recorder.device_type:
                 raise NotRecordable(f"input {position} is on {value.device}")
-            if position in self._static or is_recorded(value):
+            if self._steady(position, value) or is_recorded(value):
                 pinned.append((position, address_of(value)))
             else:
                 copied.append(position)
@@ -330,8 +342,10 @@ class Recorded:
         self,
         made: Made,
         stream: int,
-        pinned: tuple[tuple[int, int], ...],
+        places: tuple[int, ...],
+        addresses: list[int],
         copied: tuple[int, ...],
+        written: Mapping[int, int],
     ) -> Recording:
         """The recording, once it is known which outputs are handed out as they are."""
         outputs, loan = self._lent(made, stream) if self._lends else (made.outputs, None)
@@ -350,14 +364,16 @@ class Recorded:
                 for handle in [storage_handle(output)]
             ),
             copied_out=frozenset(self._copied_out),
-            pinned=pinned,
+            places=places,
+            addresses=addresses,
             copied=copied,
             buffers=made.buffers,
+            written=written,
             loan=loan,
         )
-        addresses = {address_of(output) for _, output in kept}
-        RECORDED.add(addresses, loan)
-        weakref.finalize(recording, RECORDED.discard, addresses, loan)
+        handed = {address_of(output) for _, output in kept}
+        RECORDED.add(handed, loan)
+        weakref.finalize(recording, RECORDED.discard, handed, loan)
         return recording
 
     def _lent(self, made: Made, stream: int) -> tuple[tuple[Any, ...], Loan | None]:
@@ -376,9 +392,13 @@ class Recorded:
         """Why this call cannot be a replay."""
         if self._recorder.stream() != recording.stream:
             return "another stream"
-        for position, address in recording.pinned:
-            if args[position].data_ptr() != address:
-                return f"input {position} has moved"
+        here = [args[position].data_ptr() for position in recording.places]
+        if here != recording.addresses:
+            pairs = zip(recording.places, here, recording.addresses, strict=True)
+            moved = [position for position, now, then in pairs if now != then]
+            for position in moved:
+                self._steady.moved(position)
+            return f"input {moved[0]} has moved"
         if recording.loan is not None and recording.loan.in_use():
             return LENT
         return HELD if _held(recording) else None
@@ -386,12 +406,13 @@ class Recorded:
     def _replay(self, recording: Recording, args: list[Any]) -> tuple[Any, ...]:
         if recording.buffers:
             _copy(recording.buffers, [args[position] for position in recording.copied])
+        written = {out: args[position] for out, position in recording.written.items()}
         args.clear()
         recording.replay()
         self.replays += 1
         copied = recording.copied_out
         return tuple(
-            _handed_out(output, position in copied)
+            written[position] if position in written else _handed_out(output, position in copied)
             for position, output in enumerate(recording.outputs)
         )
 
@@ -406,6 +427,11 @@ BUSY = "the device takes longer than launching does"
 def _held(recording: Recording) -> list[int]:
     """Outputs of the last replay whose memory somebody still refers to."""
     return [p for p, handle, users in recording.users if storage_users(handle) != users]
+
+
+def _without(outputs: Sequence[Any], written: Mapping[int, int]) -> tuple[Any, ...]:
+    """Results but for those that are inputs, written where they are."""
+    return tuple(None if k in written else output for k, output in enumerate(outputs))
 
 
 def _handed_out(output: Any, copied: bool) -> Any:
