@@ -76,14 +76,43 @@ def added(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.mT * 0.25 + mask, -1) @ v
 
 
+def chosen(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    seen = (q.new_ones(20, 20).tril() > 0)[None]
+    return torch.softmax(torch.where(seen, q @ k.mT * 0.25, -math.inf), -1) @ v
+
+
+def chosen_otherwise(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    at = q.new_ones(20).cumsum(0)
+    lowest = q.new_full([], torch.finfo(torch.float32).min)
+    scores = torch.where(at[None, :] > at[:, None], lowest, q @ k.mT / 4)
+    return scores.softmax(-1) @ v
+
+
+def hidden_by_position(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    at = q.new_ones(20).cumsum(0)
+    later = ~(at[None, :] <= at[:, None]).expand(1, 1, 20, 20)
+    return F.softmax((q @ k.mT / 4).masked_fill(later, torch.finfo(torch.float32).min), -1) @ v
+
+
+def added_by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    at = q.new_ones(20).cumsum(0)
+    mask = (at[None, :] > at[:, None]).float() * torch.finfo(torch.float32).min
+    return torch.softmax(mask + q @ k.mT * 0.25, -1) @ v
+
+
+def by_letters(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.einsum("bhqd,bhkd->bhqk", q, k).div(4.0).softmax(-1)
+    return torch.einsum("bhqk, bhkd -> bhqd", weights, v)
+
+
+CAUSAL = (filled, hidden_below, added, chosen, chosen_otherwise, hidden_by_position, added_by_hand)
 CASES: tuple[tuple[Fn, tuple[int, ...], int | None], ...] = (
     (plain, (2, 3, 20, 16), None),
     (methods, (2, 3, 20, 16), 33),
     (in_float32, (1, 2, 16, 8), None),
     (by_batch, (6, 24, 16), 40),
-    (filled, (2, 3, 20, 16), None),
-    (hidden_below, (2, 3, 20, 16), None),
-    (added, (2, 3, 20, 16), None),
+    (by_letters, (2, 3, 20, 16), 33),
+    *((fn, (2, 3, 20, 16), None) for fn in CAUSAL),
 )
 
 
@@ -97,7 +126,7 @@ def test_it_is_found_and_gives_the_same_with_derivatives(
     targets = [n.target for n in gm.graph.nodes if n.op != "placeholder"]
     assert attended in targets and torch.softmax not in targets and F.softmax not in targets
     (made,) = (n for n in gm.graph.nodes if n.target is attended)
-    assert made.args[4] == (fn in (filled, hidden_below, added))
+    assert made.args[4] == (fn in CAUSAL)
     exact = tuple(t.detach().double().requires_grad_() for t in inputs)
     got, expected = gm(*inputs), fn(*exact)
     assert got.stride() == expected.stride()
@@ -175,14 +204,51 @@ def upside_down(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return torch.softmax(q @ k.mT * -0.5, -1) @ v
 
 
-@pytest.mark.parametrize("fn", [dropped, shown, by_columns, upside_down, *OTHER_MASKS])
+def other_letters(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    weights = torch.einsum("bhqd,bhkd->bhkq", q, k).softmax(-1)
+    return torch.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+def low_but_scaled(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    later = q.new_ones(20, 20).triu(1) > 0
+    return ((q @ k.mT).masked_fill(later, -1e30) * 1e-30).softmax(-1) @ v
+
+
+def window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    at = q.new_ones(20).cumsum(0)
+    apart = at[:, None] - at
+    return (q @ k.mT).masked_fill((apart < 0) | (apart >= 4), -math.inf).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        dropped,
+        shown,
+        by_columns,
+        upside_down,
+        other_letters,
+        low_but_scaled,
+        window,
+        *OTHER_MASKS,
+    ],
+)
 def test_what_is_something_else_is_left_alone(fn: Fn) -> None:
     gm = captured(fn, *operands(1, 2, 20, 16))
     before = str(gm.graph)
     assert fuse_attention(gm, ("cpu",)) == 0 and str(gm.graph) == before
 
 
-def test_only_in_training_and_unless_order_matters() -> None:
+@pytest.mark.parametrize("fn", CAUSAL)
+def test_a_causal_mask_is_told_without_gradients_too(fn: Fn) -> None:
+    inputs = [t.detach() for t in operands(2, 3, 20, 16)]
+    gm = captured(fn, *inputs)
+    assert fuse_attention(gm, ("cpu",)) == 1
+    expected = fn(*(t.double() for t in inputs))
+    torch.testing.assert_close(gm(*inputs).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_unless_order_matters_and_with_a_reason() -> None:
     inputs = operands(1, 2, 20, 16)
     still = tuple(t.detach() for t in inputs)
     assert fuse_attention(captured(plain, *still), ("cpu",)) == 0

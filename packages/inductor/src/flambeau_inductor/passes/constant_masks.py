@@ -61,7 +61,7 @@ def drop_constant_masks(gm: fx.GraphModule, devices: tuple[str, ...] = ("cuda",)
     if not calls:
         return 0
     with torch.device("cpu"), torch.no_grad():
-        known = _constants(gm.graph.nodes)
+        known = constants(gm.graph.nodes)
     done = sum(_told(node, known) for node in calls)
     if done:
         erase_unused([node for node in known if _name(node) not in WRITES])
@@ -90,19 +90,11 @@ def _told(node: fx.Node, known: dict[fx.Node, Tensor]) -> bool:
     if mask is None or mask.dim() < 2:
         return False
     queries, keys = (node.args[at].meta["val"].shape[-2] for at in (0, 1))  # type: ignore[union-attr]
-    hidden = _hidden(_once(mask))
+    hidden = _hidden(once(mask))
     if hidden is None:
         return False
     if hidden.any():
-        rows = torch.arange(hidden.shape[-2])[:, None]
-        later = torch.arange(hidden.shape[-1]) > rows
-        if (
-            mask.shape[-2:] != (queries, keys)
-            or queries != keys
-            or hidden.shape[-2:] != later.shape
-        ):
-            return False
-        if not (hidden == later).all():
+        if mask.shape[-2:] != (queries, keys) or not hides_later(hidden, queries):
             return False
         node.kwargs = {k: v for k, v in node.kwargs.items() if k != "is_causal"}
         if len(node.args) > 5:
@@ -116,7 +108,14 @@ def _told(node: fx.Node, known: dict[fx.Node, Tensor]) -> bool:
     return True
 
 
-def _once(mask: Tensor) -> Tensor:
+def hides_later(hidden: Tensor, size: int) -> bool:
+    """Whether column j of row i, of `size` each, is hidden exactly where j > i."""
+    if hidden.shape[-2:] != (size, size):
+        return False
+    return bool((once(hidden) == torch.ones(size, size, dtype=torch.bool).triu(1)).all())
+
+
+def once(mask: Tensor) -> Tensor:
     """The mask without what is repeated in its outer dimensions."""
     for dim in range(mask.dim() - 2):
         if mask.stride(dim) == 0 and mask.shape[dim] > 1:
@@ -134,7 +133,7 @@ def _hidden(mask: Tensor) -> Tensor | None:
     return hidden if bool(((mask == 0) | hidden).all()) else None
 
 
-def _constants(nodes: Iterable[fx.Node]) -> dict[fx.Node, Tensor]:
+def constants(nodes: Iterable[fx.Node]) -> dict[fx.Node, Tensor]:
     """The nodes that are the same at every call, and what they are; none where something that is
     not known might write one of them."""
     known: dict[fx.Node, Any] = {}

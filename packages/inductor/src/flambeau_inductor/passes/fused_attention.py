@@ -1,38 +1,43 @@
-"""Attention that a program in training writes out, as the library's fused kernels.
+"""Attention that a program writes out, as the library's fused kernels.
 
 In: a captured graph of torch functions, before autograd is traced. Out: the same graph, in which
 `softmax(q @ k^T * scale) @ v` is a function of ours. Invariant: only where nobody else needs the
 scores or the weights, without dropout, for operands that the kernels take, and
-where one of them needs a gradient (graphs without gradients are rewritten as primitives, where the
-graph itself can show more: `passes.attention`).
+where one of them needs a gradient or the mask is causal (other graphs without gradients are
+rewritten as primitives, where the graph itself can show more: `passes.attention`).
 
-Traced as it stands, such a program keeps the weights of every pair of positions for its backward;
-the fused kernels keep a number a row. Of masks only the causal one is taken, where the graph shows
-that it is (`passes.causal`): a row that sees nothing is NaN by the formula and zero by the kernels.
+Traced as it stands, such a program in training keeps the weights of every pair of positions for its
+backward; the fused kernels keep a number a row. Of masks only the causal one is taken, whatever the
+graph makes it of, if that is constants (`passes.constant_masks` computes it): a row that sees
+nothing is NaN by the formula and zero by the kernels. A number of at most `LOWEST` in the place of
+-inf hides as well, for each row sees a key.
 """
 
 from __future__ import annotations
 
 import math
 import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from flambeau_inductor.passes.causal import (
-    FILL,
-    Target,
-    above_diagonal,
-    calls,
-    infinite_above_diagonal,
-)
+from flambeau_inductor.passes.constant_masks import constants, hides_later
 from flambeau_inductor.passes.unused import erase_unused
 from flambeau_inductor.runtime.fused_attention import DTYPES, attended, takes
 
 LEAST_LENGTH = 16
 """Fewer keys than this are not worth the kernel's start."""
+
+LOWEST = -1e30
+"""Scores are numbers far above this, and their powers, less one of these, are zero."""
+Target = str | Callable[..., Any]
+Known = Callable[[], Mapping[fx.Node, Tensor]]
+"""The nodes that are the same at every call, and what they are."""
 
 PRODUCTS: frozenset[Target] = frozenset(
     {torch.matmul, operator.matmul, torch.bmm, "matmul", "bmm", "__matmul__"}
@@ -41,59 +46,79 @@ SOFTMAX: frozenset[Target] = frozenset({F.softmax, torch.softmax, "softmax"})
 MULTIPLY: frozenset[Target] = frozenset({operator.mul, torch.mul, "mul"})
 DIVIDE: frozenset[Target] = frozenset({operator.truediv, torch.div, torch.true_divide, "div"})
 ADD: frozenset[Target] = frozenset({operator.add, torch.add, "add"})
+FILL: frozenset[Target] = frozenset({"masked_fill", torch.masked_fill})
+WHERE: frozenset[Target] = frozenset({torch.where})
 CASTS: frozenset[Target] = frozenset({"to", "float", "half", "bfloat16", "type_as"})
 
 
 def fuse_attention(gm: fx.GraphModule, devices: tuple[str, ...] = ("cuda",)) -> int:
     """Rewrite every one on these devices; how many were."""
-    if torch.are_deterministic_algorithms_enabled() or not torch.is_grad_enabled():
+    if torch.are_deterministic_algorithms_enabled():
         return 0
     if any("autocast" in str(node.target) for node in gm.graph.nodes):
         return 0  # what is written down is not the dtype that is computed in
-    fused = sum(_fused(gm.graph, node, devices) for node in list(gm.graph.nodes))
+
+    @cache
+    def known() -> Mapping[fx.Node, Tensor]:
+        with torch.device("cpu"), torch.no_grad():
+            return constants(gm.graph.nodes)
+
+    fused = sum(_fused(gm.graph, node, known, devices) for node in list(gm.graph.nodes))
     if fused:
         gm.recompile()
     return fused
 
 
-def _fused(graph: fx.Graph, last: fx.Node, devices: tuple[str, ...]) -> bool:
-    if not calls(last, PRODUCTS) or len(last.args) != 2 or last.kwargs:
+def _fused(graph: fx.Graph, last: fx.Node, known: Known, devices: tuple[str, ...]) -> bool:
+    outer = _product(last)
+    if outer is None or outer[2]:
         return False
-    weights, v = last.args
+    weights, v, _ = outer
     inside: list[fx.Node] = []
     node = _through(weights, inside)
     if not calls(node, SOFTMAX) or not _along_rows(node):
         return False
     inside.append(node)
     scale, causal, node = 1.0, False, _through(node.args[0], inside)
-    while not calls(node, PRODUCTS):
+    while (inner := _product(node)) is None:
         factor, source = _factor(node), None
         if factor is not None:
             scale, source = scale * factor, node.args[0]
         elif not causal:
-            source = _masked(node)
+            source = _masked(node, known, finite=scale == 1.0)
             causal = source is not None
         if source is None:
             return False
         inside.append(node)
         node = _through(source, inside)
-    if len(node.args) != 2 or node.kwargs or not 0 < scale < math.inf:
+    if not 0 < scale < math.inf:
         return False
     inside.append(node)
-    q, turned = node.args
+    q, k, turned = inner
     if any(set(each.users) - {*inside, last} for each in inside):
         return False  # somebody else looks at the scores or the weights
-    if not _fits(q, turned, v, last, devices):
+    values = [_value(each) for each in (q, k, v, last)]
+    if turned and isinstance(values[1], Tensor):
+        values[1] = values[1].transpose(-2, -1)
+    if not _fits(values, causal, devices):
         return False
-    if causal and _value(q).shape[-2] != _value(v).shape[-2]:
-        return False  # the mask was made for another number of rows
     with graph.inserting_before(last):
-        made = graph.call_function(attended, (q, turned, v, float(scale), causal))
+        if turned:
+            k = graph.call_method("transpose", (k, -2, -1))
+            k.meta = dict(last.meta) | {"val": values[1]}
+        made = graph.call_function(attended, (q, k, v, float(scale), causal))
     made.meta = dict(last.meta)
     last.replace_all_uses_with(made)
     graph.erase_node(last)
     erase_unused(inside)
     return True
+
+
+def calls(node: Any, targets: frozenset[Target]) -> bool:
+    """Whether a node calls one of these functions or methods."""
+    if not isinstance(node, fx.Node) or node.op not in ("call_function", "call_method"):
+        return False
+    return node.target in targets
 
 
 def _factor(node: Any) -> float | None:
@@ -106,23 +131,80 @@ def _factor(node: Any) -> float | None:
     return float(number) if node.target in MULTIPLY else 1 / number
 
 
-def _masked(node: Any) -> Any:
-    """The scores of which a node hides those above the diagonal; None if it does something else."""
-    if not (calls(node, FILL) or calls(node, ADD)) or node.kwargs:
+def _masked(node: Any, known: Known, finite: bool) -> Any:
+    """The scores of which a node hides those of later positions, by -inf or, if `finite`, by what
+    is as good; None if it does something else."""
+    if not isinstance(node, fx.Node) or node.kwargs:
         return None
-    if len(node.args) < 2:
-        return None
-    value, (scores, mask, *rest) = _value(node), node.args
-    size = value.shape[-1] if isinstance(value, Tensor) and value.dim() else 0
-    if calls(node, FILL):
-        hidden = rest == [-math.inf] and above_diagonal(mask, size)
+    value = _value(node)
+    size = value.shape[-1] if isinstance(value, Tensor) and value.dim() > 1 else 0
+    if calls(node, FILL) and len(node.args) == 3:
+        scores, mask, fill = node.args
+        hidden = known().get(mask) if _hides(fill, known, finite) else None  # type: ignore[arg-type]
+    elif calls(node, WHERE) and len(node.args) == 3:
+        mask, scores, fill = node.args
+        hidden = known().get(mask)  # type: ignore[arg-type]
+        if _hides(fill, known, finite):
+            hidden = None if hidden is None else ~hidden.bool()
+        elif _hides(scores, known, finite):
+            scores = fill
+        else:
+            return None
+    elif calls(node, ADD) and len(node.args) == 2:
+        scores, added = node.args
+        hidden = _hidden(known().get(added), finite)  # type: ignore[arg-type]
+        if hidden is None:
+            scores, added = added, scores
+            hidden = _hidden(known().get(added), finite)  # type: ignore[arg-type]
     else:
-        hidden = not rest and infinite_above_diagonal(mask, size)
-    return scores if hidden else None
+        return None
+    if hidden is None or hidden.dtype != torch.bool or not hides_later(hidden, int(size)):
+        return None
+    seen = _value(scores)
+    return scores if isinstance(seen, Tensor) and seen.shape == value.shape else None
 
 
-def _fits(q: Any, turned: Any, v: Any, last: fx.Node, devices: tuple[str, ...]) -> bool:
-    values = [_value(each) for each in (q, turned, v, last)]
+def _hides(fill: Any, known: Known, finite: bool) -> bool:
+    """Whether nothing of a score is left where it is replaced by this number."""
+    if isinstance(fill, fx.Node):
+        made = known().get(fill)
+        fill = made.item() if made is not None and made.numel() == 1 else None
+    if not isinstance(fill, int | float):
+        return False
+    return fill == -math.inf or (finite and fill <= LOWEST)
+
+
+def _hidden(added: Tensor | None, finite: bool) -> Tensor | None:
+    """Where a summand hides scores, if it does nothing else."""
+    if added is None or not added.is_floating_point():
+        return None
+    hidden = (added <= LOWEST) if finite else (added == -math.inf)
+    return hidden if bool((hidden | (added == 0)).all()) else None
+
+
+def _product(node: Any) -> tuple[Any, Any, bool] | None:
+    """The operands of a product in batches, and whether the second is turned in it."""
+    if not isinstance(node, fx.Node) or node.kwargs:
+        return None
+    if calls(node, PRODUCTS) and len(node.args) == 2:
+        return node.args[0], node.args[1], False
+    if node.target is not torch.einsum or len(node.args) != 3 or not isinstance(node.args[0], str):
+        return None
+    terms = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", node.args[0].replace(" ", ""))
+    if terms is None:
+        return None
+    first, second, out = terms.groups()
+    if len({*first, *second}) != len(out) + 1 or len(out) < 3:
+        return None
+    batch, row, column, inner = out[:-2], out[-2], out[-1], first[-1]
+    if first != batch + row + inner or inner in out:
+        return None
+    turned = second == batch + column + inner
+    return (*node.args[1:], turned) if turned or second == batch + inner + column else None
+
+
+def _fits(values: list[Any], causal: bool, devices: tuple[str, ...]) -> bool:
+    """Whether the kernels take queries, turned keys and values that give such a result."""
     if not all(isinstance(t, Tensor) for t in values):
         return False
     first, second, third, result = values
@@ -130,7 +212,8 @@ def _fits(q: Any, turned: Any, v: Any, last: fx.Node, devices: tuple[str, ...]) 
         return False
     if len({t.dtype for t in values}) != 1 or first.dtype not in DTYPES:
         return False
-    if not any(t.requires_grad for t in values[:3]):
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in values[:3])
+    if not learns and not causal:
         return False
     if any(not isinstance(n, int) for t in values for n in t.shape) or first.dim() not in (3, 4):
         return False
@@ -141,6 +224,8 @@ def _fits(q: Any, turned: Any, v: Any, last: fx.Node, devices: tuple[str, ...]) 
     same = list(second.shape) == [*batch, width, keys] and list(third.shape) == [*batch, keys, out]
     if not same or list(result.shape) != [*batch, length, out]:
         return False
+    if causal and length != keys:
+        return False  # the mask was made for another number of rows
     return keys >= LEAST_LENGTH and 0 not in (*first.shape, out) and takes(first, width, out)
 
 
