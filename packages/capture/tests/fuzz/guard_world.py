@@ -1,6 +1,6 @@
 """A world of Python objects, guards on all of it, and ways to change it; no torch.
 
-In: a seed. Out: a `World` whose guards hold, and `mutate`, which changes one thing at random.
+In: a seed. Out: a `World` whose guards hold, and `CHANGES`, each of which changes one thing.
 Invariant: the native tree, whose watched parts are armed by then, and the plain-Python reference
 give the same answer after every change.
 """

@@ -1,6 +1,6 @@
 """Every break reason: a program that breaks for it, and the edit of its hint, with a graph fewer.
 
-`EDITS` holds the pairs; `NO_EDIT` the reasons for which there is none, which their text says.
+`EDITS` holds the pairs; `SPECIAL` the reasons that have a test of their own, or no edit.
 """
 
 import logging
