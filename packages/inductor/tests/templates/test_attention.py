@@ -65,6 +65,8 @@ def test_a_row_without_any_key_gives_zeros(blocks: Blocks, tmp_path: Path) -> No
     q, k, v = (torch.randn(1, 1, 16, 16) for _ in range(3))
     bias = torch.zeros(1, 1, 16, 16)
     bias[..., 3, :] = -torch.inf
+    bias[..., 5, :] = torch.finfo(torch.float32).min  # hidden, all alike: the mean
+    bias[..., 7, 4:] = torch.finfo(torch.float32).min
     out = torch.full_like(q, torch.nan)
     buffers = {"q": q, "k": k, "v": v, "bias": bias, "out": out}
     at = {name: heads(name, t) for name, t in buffers.items()}
@@ -78,3 +80,6 @@ def test_a_row_without_any_key_gives_zeros(blocks: Blocks, tmp_path: Path) -> No
     path.write_text(f"{HEADER}\n\n{kernel.source}")
     build(path, [kernel])[kernel.name](*(buffers[name] for name in kernel.arguments))
     assert torch.equal(out[0, 0, 3], torch.zeros(16)) and not out.isnan().any()
+    torch.testing.assert_close(out[0, 0, 5], v[0, 0].mean(0), rtol=1e-5, atol=1e-5)
+    expected = F.scaled_dot_product_attention(q[..., 7:8, :], k[..., :4, :], v[..., :4, :])
+    torch.testing.assert_close(out[..., 7:8, :], expected, rtol=1e-5, atol=1e-5)

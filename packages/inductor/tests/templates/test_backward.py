@@ -148,6 +148,7 @@ def test_a_row_that_sees_no_key_has_no_gradient(tmp_path: Path) -> None:
     buffers = buffers_of((1, 1, 16, 16, 16, 16), torch.float32)
     buffers["bias"] = torch.zeros(1, 1, 16, 16)
     buffers["bias"][..., 3, :] = -torch.inf
+    buffers["bias"][..., 5, :] = torch.finfo(torch.float32).min
     run(described(buffers, 0.25, False, True), Blocks(16, 16, 4, 2), buffers, tmp_path)
     assert torch.equal(buffers["dq"][0, 0, 3], torch.zeros(16))
     assert not any(buffers[name].isnan().any() for name in ("out", "dq", "dk", "dv"))

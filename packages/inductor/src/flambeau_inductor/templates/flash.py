@@ -6,8 +6,9 @@ the library's fused kernels do, and the logarithm of its sum is +inf, which make
 
 The rows' maxima and sums are carried from block to block of keys (M. Milakov and N. Gimelshein:
 Online normalizer calculation for softmax, 2018; T. Dao et al.: FlashAttention, 2022), in powers of
-two, which is what the machine has an instruction for. Keys of which all are seen by all rows come
-first, in a loop without masks; what follows is the diagonal, and what is left of the keys.
+two, which is what the machine has an instruction for, or as they are if there is a bias. Keys of
+which all are seen by all rows come first, in a loop without masks; what follows is the diagonal,
+and what is left of the keys.
 """
 
 from __future__ import annotations
@@ -63,8 +64,9 @@ def attention_kernel(
         + ")",
     ]
     if a.sums is not None:
+        natural = f"top * {1 / LOG2_E!r}" if a.bias is None else "top"
         lines += [
-            f"sums = top * {1 / LOG2_E!r} + tl.log(tl.where(total == 0, 1.0, total))",
+            f"sums = {natural} + tl.log(tl.where(total == 0, 1.0, total))",
             f"sums = tl.where((total == 0) | (rows >= {length}), float('inf'), sums)",
             f"sums_at = {text.base(a.sums, 'head')} + rows * {a.sums.strides[2]}",
             f"tl.store(sums_at, sums, rows < {a.sums.length})",
@@ -112,24 +114,22 @@ def scores(
     text: Blocked, attention: Attention, blocks: Blocks, masked: bool
 ) -> tuple[list[str], float]:
     """Lines that add to `scores`, products of `q` and keys, what else there is, and what they are
-    to be multiplied by; the position of the keys is `columns`."""
+    to be multiplied by, after a row's maximum is taken off if there is a bias: the smallest number,
+    by which many hide a key, would be -inf in powers of two. The position of keys is `columns`."""
     a = attention
     *_, length, keys, _, _ = a.sizes
-    factor = a.scale * LOG2_E
-    lines: list[str] = []
-    if a.bias is not None or factor <= 0:
-        lines.append(f"scores = scores * {factor!r}")
-        factor = 1.0
-    if a.bias is not None:
-        masks = [f"(rows < {length})[:, None]"] if length % blocks.queries else []
-        masks += [f"(columns < {keys})[None, :]"] if masked and keys % blocks.keys else []
-        mask = f", {' & '.join(masks)}, other=0" if masks else ""
-        lines += [
-            f"bias = tl.load({text.base(a.bias, 'head')} + (rows * {a.bias.strides[2]})[:, None]"
-            f" + (columns * {a.bias.strides[3]})[None, :]{mask})",
-            f"scores += bias.to(tl.float32) * {LOG2_E!r}",
-        ]
-    return lines, factor
+    if a.bias is None:
+        factor = a.scale * LOG2_E
+        return ([], factor) if factor > 0 else ([f"scores = scores * {factor!r}"], 1.0)
+    masks = [f"(rows < {length})[:, None]"] if length % blocks.queries else []
+    masks += [f"(columns < {keys})[None, :]"] if masked and keys % blocks.keys else []
+    mask = f", {' & '.join(masks)}, other=0" if masks else ""
+    lines = [
+        f"bias = tl.load({text.base(a.bias, 'head')} + (rows * {a.bias.strides[2]})[:, None]"
+        f" + (columns * {a.bias.strides[3]})[None, :]{mask})",
+        f"scores = scores * {a.scale!r} + bias.to(tl.float32)",
+    ]
+    return lines, LOG2_E
 
 
 def unseen(attention: Attention, blocks: Blocks) -> list[str]:
@@ -192,15 +192,23 @@ def _used(
     ragged = masked and keys % blocks.keys != 0
     scored, factor = scores(text, a, blocks, masked)
     by = "" if factor == 1 else f" * {factor!r}"
-    # without a bias every row sees a key in the first block: its maximum is a number
-    shift = "higher" if a.bias is None else "tl.where(higher == float('-inf'), 0.0, higher)"
+    if a.bias is None:  # every row sees a key in the first block: its maximum is a number
+        weighed = [
+            f"higher = tl.maximum(top, tl.max(scores, 1){by})",
+            f"weights = tl.exp2(scores{by} - higher[:, None])",
+            "again = tl.exp2(top - higher)",
+        ]
+    else:
+        weighed = [
+            "higher = tl.maximum(top, tl.max(scores, 1))",
+            "shift = tl.where(higher == float('-inf'), 0.0, higher)",
+            f"weights = tl.exp2((scores - shift[:, None]){by})",
+            f"again = tl.exp2((top - shift){by})",
+        ]
     return [
         *scored,
         *hidden,
-        f"higher = tl.maximum(top, tl.max(scores, 1){by})",
-        f"shift = {shift}",
-        f"weights = tl.exp2(scores{by} - shift[:, None])",
-        "again = tl.exp2(top - shift)",
+        *weighed,
         "total = total * again + tl.sum(weights, 1)",
         *text.block("v", a.v, ("kept", at, "columns"), (kept, keys, out), ragged=ragged),
         f"result = tl.dot(weights.to({register(a.dtype)}), v, result * again[:, None],"

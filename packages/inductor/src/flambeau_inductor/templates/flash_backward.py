@@ -73,13 +73,15 @@ def backward_blocks(attention: Attention, described: bool) -> tuple[tuple[Blocks
 
 
 def sums_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:
-    """`sums` of the rows, in powers of two; behind the last one nothing has weight."""
+    """`sums` of the rows, in powers of two unless there is a bias; behind the last one nothing has
+    weight."""
     sums = backward.forward.sums
     assert sums is not None
     length = backward.forward.sizes[3]
     mask = f", rows < {length}, other=float('inf')" if ragged else ""
     at = f"{text.base(sums, 'head')} + rows * {sums.strides[2]}"
-    return f"sums = tl.load({at}{mask}) * {LOG2_E!r}"
+    by = f" * {LOG2_E!r}" if backward.forward.bias is None else ""
+    return f"sums = tl.load({at}{mask}){by}"
 
 
 def delta_of_rows(text: Blocked, backward: Backward, ragged: bool) -> str:

@@ -82,8 +82,9 @@ def _step(text: Blocked, backward: Backward, *, diagonal: bool, ragged: bool) ->
         *text.block("grad", backward.grad, at, (heads, length, out), ragged=ragged),
         sums_of_rows(text, backward, ragged),
         delta_of_rows(text, backward, ragged),
-        f"weights = tl.dot(k, q.T, {how}) * {a.scale * LOG2_E!r}",
+        f"weights = tl.dot(k, q.T, {how}) * {a.scale * (1 if a.bias else LOG2_E)!r}",
     ]
+    by = ""
     if a.bias is not None:
         masks = [f"(rows < {length})[None, :]"] if ragged else []
         masks += [f"(columns < {keys})[:, None]"] if keys % text.keys else []
@@ -91,9 +92,10 @@ def _step(text: Blocked, backward: Backward, *, diagonal: bool, ragged: bool) ->
         lines += [
             f"bias = tl.load({text.base(a.bias, 'head')} + (rows * {a.bias.strides[2]})[None, :]"
             f" + (columns * {a.bias.strides[3]})[:, None]{mask})",
-            f"weights += bias.to(tl.float32) * {LOG2_E!r}",
+            "weights += bias.to(tl.float32)",
         ]
-    lines.append("weights = tl.exp2(weights - sums[None, :])")
+        by = f" * {LOG2_E!r}"
+    lines.append(f"weights = tl.exp2((weights - sums[None, :]){by})")
     if diagonal:
         lines.append("weights = tl.where(rows[None, :] >= columns[:, None], weights, 0.0)")
     half = register(a.dtype)

@@ -60,13 +60,16 @@ def _step(text: Blocked, backward: Backward, blocks: Blocks, masked: bool) -> li
     how = f"input_precision={precision(a)!r}"
     scored, factor = scores(text, a, blocks, masked)
     by = "" if factor == 1 else f" * {factor!r}"
+    weights = f"weights = tl.exp2(scores{by} - sums[:, None])"
+    if a.bias is not None:
+        weights = f"weights = tl.exp2((scores - sums[:, None]){by})"
     return [
         "columns = start + tl.arange(0, KBLOCK)",
         *text.block("keys", a.k, at, (heads, keys, width), ragged=ragged),
         f"scores = tl.dot(q, keys.T, {how})",
         *scored,
         *(unseen(a, blocks) if masked else ()),
-        f"weights = tl.exp2(scores{by} - sums[:, None])",
+        weights,
         *text.block("v", a.v, at, (heads, keys, out), ragged=ragged),
         f"change = tl.dot(grad, v.T, {how})",
         "change = weights * (change - delta[:, None])",
