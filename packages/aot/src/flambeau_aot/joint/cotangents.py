@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     node_sequence,
 )
 from flambeau_aot.functionalize import STAND_IN
+from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.plan import Presence
 
 Cotangents = frozenset[int]
@@ -98,7 +99,7 @@ class Dependence:
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any], Cotangents]:
         """The arguments as an operator is to read them, and what its results depend on."""
-        sets = [self._of[id(item)] for item in _tensors((args, kwargs)) if id(item) in self._of]
+        sets = [self._of[id(item)] for item in tensors_in((args, kwargs)) if id(item) in self._of]
         number = current_backward_sequence()
         whole = self._open.get(number) if number is not None and self._open else None
         if whole is not None:
@@ -116,13 +117,13 @@ class Dependence:
                 return value
             return self._where_defined(value, known)
 
-        return _mapped(args, read), _mapped(dict(kwargs), read), own
+        return map_tensors(args, read), map_tensors(dict(kwargs), read), own
 
     def note(self, result: Any, own: Cotangents, view_of: Any = None) -> None:
         """A recorded result depends on these; it may be a view."""
         if own:
             clean = id(view_of) in self._clean and self._of[id(view_of)] == own
-            for value in _tensors(result):
+            for value in tensors_in(result):
                 self._of[id(value)] = own
                 self._alive.append(value)
                 if clean:
@@ -149,23 +150,3 @@ def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:
         for other in following:
             found.setdefault(other, set()).update(found[node])
     return {node: frozenset(own) for node, own in found.items()}
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _tensors(item)]
-    if isinstance(value, Mapping):
-        return [found for item in value.values() for found in _tensors(item)]
-    return []
-
-
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([_mapped(item, change) for item in value])
-    if isinstance(value, dict):
-        return {name: _mapped(item, change) for name, item in value.items()}
-    return value

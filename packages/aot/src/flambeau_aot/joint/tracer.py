@@ -36,6 +36,7 @@ from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.draws import inverse, memory_order
 from flambeau_aot.joint.fakes import FakeValues, is_dense
 from flambeau_aot.joint.lines import Lines
+from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.joint.regions import REGION, Regions
 from flambeau_aot.plan import Presence, ViewStep
 from flambeau_aot.reshaped import Views
@@ -249,9 +250,9 @@ class Tracer(TorchDispatchMode):
             self._depth -= 1
         if result is NotImplemented:
             return result
-        given = {id(item) for item in _tensors((args, kwargs))}
+        given = {id(item) for item in tensors_in((args, kwargs))}
         view = is_view_op(func)
-        result = _map_tensors(result, lambda value: self._fresh(value, given, view))
+        result = map_tensors(result, lambda value: self._fresh(value, given, view))
         if view and self._depth == 0:
             self._note_view(func, args, kwargs, result)
         return result
@@ -372,7 +373,7 @@ class Tracer(TorchDispatchMode):
             if isinstance(item, (list, tuple)) or (
                 isinstance(item, torch.Tensor) and not isinstance(item, FakeTensor)
             ):
-                return tuple([_map_tensors(part, self._lift) for part in args])
+                return tuple([map_tensors(part, self._lift) for part in args])
         return args
 
     def _lift(self, tensor: torch.Tensor) -> FakeTensor:
@@ -403,23 +404,3 @@ def _is_number(literal: Any) -> bool:
         and not literal.is_complex()
         and not literal.is_quantized
     )
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [found for item in value for found in _tensors(item)]
-    if isinstance(value, dict):
-        return [found for item in value.values() for found in _tensors(item)]
-    return []
-
-
-def _map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list):
-        return [_map_tensors(item, change) for item in value]
-    if isinstance(value, tuple):
-        return tuple([_map_tensors(item, change) for item in value])
-    return value

@@ -1,0 +1,36 @@
+"""Tensors inside of an operator's arguments and results.
+
+In: tensors, numbers, and lists, tuples and dicts of them. Out: the tensors in order, or the same
+structure with others in their places. Invariant: what is no tensor and no container stays itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All tensors, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [found for item in value for found in tensors_in(item)]
+    if isinstance(value, dict):
+        return [found for item in value.values() for found in tensors_in(item)]
+    return []
+
+
+def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The structure with `change` of each tensor; a tuple of any class becomes a plain one."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list):
+        return [map_tensors(item, change) for item in value]
+    if isinstance(value, tuple):
+        return tuple([map_tensors(item, change) for item in value])
+    if isinstance(value, dict):
+        return {name: map_tensors(item, change) for name, item in value.items()}
+    return value
