@@ -96,7 +96,7 @@ def relying_on_leaves(
 
 
 def _behind(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes of the backward part."""
+    """The nodes of the backward part, and of the forward part those that stand for one of them."""
     return {*late, *(node for node in joint.graph.nodes if in_backward(node))}
 
 
