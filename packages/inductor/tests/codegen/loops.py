@@ -127,6 +127,29 @@ def norm_backward(parts: int, rows: int, columns: int, dtype: torch.dtype = F32)
     )
 
 
+def sums_down(parts: int, rows: int, columns: int, dtype: torch.dtype = F32) -> Loop:
+    """What a norm's backward stores along long rows, and adds up down their columns."""
+    at = x() * (rows * columns) + x(1) * columns + r()
+    return loop(
+        "sums_down",
+        (parts, rows),
+        (columns,),
+        [
+            Load("grad", at, dtype),
+            Point("cast", (0,), F32),
+            Load("unit", at, dtype),
+            Point("cast", (2,), F32),
+            Load("along", x() * rows + x(1), F32),
+            Point("mul", (3, 4), F32),
+            Point("sub", (1, 5), F32),
+            Point("cast", (6,), dtype),
+            Store("out", at, 7),
+            Point("mul", (1, 3), F32),
+            Store("weights", x() * columns + r(), 9, "total"),
+        ],
+    )
+
+
 def reduction(kind: str, rows: int, columns: int, dtype: torch.dtype, result: torch.dtype) -> Loop:
     """One row reduction."""
     return loop(

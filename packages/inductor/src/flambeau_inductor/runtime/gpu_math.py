@@ -32,6 +32,24 @@ def again(x):
 
 
 @triton.jit
+def as_bfloat16(x):
+    """float32 rounded to bfloat16 and kept as float32. Two at a time: one conversion of the
+    arithmetic units, where each alone takes one of the few that also compute exponentials."""
+    if DEVICE:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b32 both; cvt.rn.bf16x2.f32 both, $3, $2;"
+            " shl.b32 $0, both, 16; and.b32 $1, both, 0xffff0000; }",
+            "=&r,=r,r,r",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        return x.to(tl.bfloat16).to(tl.float32)
+
+
+@triton.jit
 def inverse(x):
     """1 / x of float32 within 1 ulp; what is smaller than the smallest normal number is zero."""
     if DEVICE:

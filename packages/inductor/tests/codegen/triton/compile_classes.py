@@ -40,6 +40,8 @@ def classes() -> list[Loop]:
         loops.norm_backward(132, 4096, 64, BF16),
         loops.norm_backward(132, 512, 700),
         loops.norm_backward(132, 64, 8192),
+        loops.sums_down(8, 512, 32768, BF16),
+        loops.sums_down(8, 512, 32768),
         loops.reduction("argmax", 512, 1000, F32, torch.int64),
         loops.reduction("max", 512, 1000, F32, F32),
         loops.reduction("all", 512, 1000, torch.bool, torch.bool),

@@ -16,12 +16,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flambeau_inductor.codegen.triton.kernel import WITH_DESCRIPTORS, TritonKernel
+from flambeau_inductor.codegen.triton.kernel import STAGES, WITH_DESCRIPTORS, TritonKernel
 from flambeau_inductor.runtime.gpu_descriptors import Descriptor
 from flambeau_inductor.runtime.gpu_launch import Launcher, Library
 
 MINIMUM_CAPABILITY = (7, 0)
 ALIGNMENT = 16
+SHARED = {70: 96, 80: 163, 87: 163, 90: 227, 100: 227, 103: 227}
+LEAST_SHARED = 64
+"""KiB that a program may have by compute capability, and on any other (CUDA C++ Programming Guide,
+technical specifications per compute capability)."""
 
 
 class TritonMissing(Exception):
@@ -165,8 +169,24 @@ def _compile(function: Any, kernel: TritonKernel, *, aligned: bool, target: Any)
     attributes = {
         (i,): [["tt.divisibility", ALIGNMENT]] for i in range(len(kernel.pointers)) if aligned
     }
-    source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
-    return triton.compile(source, target=target, options=options_of(kernel))
+    while True:
+        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=attributes)
+        made = triton.compile(source, target=target, options=options_of(kernel))
+        stages = constants.get(STAGES) or 1
+        if stages == 1 or made.metadata.shared <= _shared_memory(target):
+            return made
+        constants[STAGES] = stages - 1
+
+
+def _shared_memory(target: Any) -> int:
+    """Bytes of shared memory that a program may have; of the current device without a target."""
+    if target is not None:
+        return 1024 * SHARED.get(target.arch, LEAST_SHARED)
+    from triton.runtime import driver  # triton is optional
+
+    device = driver.active.get_current_device()
+    found: int = driver.active.utils.get_device_properties(device)["max_shared_mem"]
+    return found
 
 
 def options_of(kernel: TritonKernel) -> dict[str, int | bool]:

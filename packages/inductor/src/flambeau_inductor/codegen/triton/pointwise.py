@@ -197,6 +197,14 @@ def spell(
     return text if result == torch.bool else f"({text}).to({register(result)})"
 
 
+def can_round(op: str, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether `spell` with float32 as the result gives what a result of half precision would be
+    rounded from."""
+    if op == "cast":
+        return dtypes[0] == torch.float32
+    return dtypes[-1] in HALF and op not in EXACT_IN_HALF
+
+
 def _table(dtype: torch.dtype) -> dict[str, Spelling]:
     if dtype == torch.bool:
         return BOOLEAN
