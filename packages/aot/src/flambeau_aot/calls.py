@@ -8,7 +8,6 @@ Invariant: what the stand-in of an input would answer otherwise than the input i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import signature
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch.overrides import TorchFunctionMode
 from flambeau_aot._torch_compat import (
     base_of,
     current_value,
-    has_metadata_mutation,
     is_functional,
     is_higher_order,
     left_alone,
@@ -37,8 +35,11 @@ from flambeau_aot.norms import (
     functional_instance_norm,
     instance_norm,
 )
+from flambeau_aot.out_arguments import keeping_size
+from flambeau_aot.refused_writes import RefusedWrites
 from flambeau_aot.reshaped import Views
-from flambeau_aot.sparse import Bags, SparseUses
+from flambeau_aot.sparse import SparseUses
+from flambeau_aot.sparse_calls import embedding, embedding_bag
 from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
@@ -49,12 +50,6 @@ from flambeau_aot.writes import (
     write_to_list,
     writes_in_place,
 )
-
-
-def _wants_sparse(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    given = signature(func).bind(*args, **kwargs).arguments
-    wanted = given.get("sparse") and given["weight"].requires_grad
-    return bool(wanted) and torch.is_grad_enabled()
 
 
 def _getter(name: str) -> Any:
@@ -100,51 +95,6 @@ _DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.bac
 _IS_LEAF = _getter("is_leaf")
 _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
-_AMBIGUOUS = (
-    "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
-)
-
-
-def _keeping_size(
-    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """A call that writes its result to `out`; functionalization loses views of a resized one."""
-    before, base = tuple(out.shape), base_of(out)
-    if torch.is_grad_enabled() and base.requires_grad:
-        raise RuntimeError(
-            f"{func.__name__}(): functions with out=... arguments don't support automatic "
-            "differentiation, but one of the arguments requires grad."
-        )
-    if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
-        raise Unsupported(f"{func.__name__} with out= where a tensor has no elements")
-    if base is not out:
-        # Functionalization would put a result of another size into the base unseen.
-        raise Unsupported(f"{func.__name__} with an out= that is a view; use copy_ on the view")
-    if is_functional(out) and has_metadata_mutation(out):
-        raise Unsupported(
-            f"{func.__name__} with an out= that was given another shape in place; use copy_"
-        )
-    failure: Exception | None = None
-    result: Any = None
-    try:
-        result = write_keeping_strides(out, func, args, kwargs)
-    except (IndexError, RuntimeError) as error:
-        failure = error
-    if tuple(out.shape) != before:
-        # Functionalization takes views of `out` again, of a shape that they do not fit.
-        raise Unsupported(
-            f"{func.__name__} with an out= of another size ({before}, now {tuple(out.shape)}); "
-            "give it an out of the result's size"
-        ) from failure
-    if failure is not None:
-        raise failure
-    return result
-
-
-def _is_basic(index: Any) -> bool:
-    """Whether an index is made of numbers and slices, so that it is a view."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
 class RewriteCalls(TorchFunctionMode):
@@ -179,7 +129,7 @@ class RewriteCalls(TorchFunctionMode):
         super().__init__()
         self.known = known
         self.gaps = list(known.gaps)
-        self.reshaped: list[torch.Tensor] = []
+        self.writes = RefusedWrites(known, views)
         self.hooked = hooked
         self.regions = regions
         self.views = views
@@ -229,15 +179,15 @@ class RewriteCalls(TorchFunctionMode):
                 "branches with torch.where"
             )
         if func is functional.embedding:
-            return self._embedding(args, kwargs)
+            return embedding(self.sparse, self.known, args, kwargs)
         if func is functional.embedding_bag:
-            return self._embedding_bag(args, kwargs)
+            return embedding_bag(self.sparse, self.known, args, kwargs)
         rewrite = REWRITES.get(func)
         if rewrite is not None:
             return rewrite(*args, **kwargs)
         out = kwargs.get("out")
         if isinstance(out, torch.Tensor):
-            return _keeping_size(out, func, args, kwargs)
+            return keeping_size(out, func, args, kwargs)
         target = args[0] if args else None
         refuse_memory(func, target)
         if func is torch.empty_strided:
@@ -248,7 +198,7 @@ class RewriteCalls(TorchFunctionMode):
         if not isinstance(target, torch.Tensor):
             name = getattr(func, "__name__", "")
             if name in WRITE_TO_LISTS:
-                self._refuse_writes(name, args, kwargs)
+                self.writes.look_at_lists(name, args, kwargs)
                 return write_to_list(func, args, kwargs, self._call)
             return self._user_operator(func, args, kwargs)
         if (
@@ -270,7 +220,7 @@ class RewriteCalls(TorchFunctionMode):
         if self.regions.count and writes_in_place(name):
             self.regions.refuse_unseen(target)
         if name.endswith("_") and torch.is_grad_enabled():
-            self._refuse_write(name, target, args)
+            self.writes.look(name, target, args)
         if not target.is_contiguous() or base_of(target) is not target:
             result = write_keeping_strides(target, func, args, kwargs)
         else:
@@ -330,99 +280,8 @@ class RewriteCalls(TorchFunctionMode):
             raise RuntimeError("Can't detach views in-place. Use detach() instead.")
         self.detached.add(id(target))
 
-    def _embedding_bag(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`torch.nn.functional.embedding_bag`; a sparse gradient is made beside the graph."""
-        given = signature(functional.embedding_bag).bind(*args, **kwargs).arguments
-        mode, rows, offsets = given.get("mode", "mean"), given["input"], given.get("offsets")
-        if not _wants_sparse(functional.embedding_bag, args, kwargs) or mode == "max":
-            return functional.embedding_bag(*args, **kwargs)
-        weight, factors = given["weight"], given.get("per_sample_weights")
-        flat = rows.dim() == 2 and offsets is None
-        refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
-        refused = refused or (not flat and (offsets is None or rows.dim() != 1))
-        refused = refused or (factors is not None and mode != "sum")
-        if self.sparse is None or id(weight) not in self.known.leaves or refused:
-            raise Unsupported(
-                "embedding_bag with sparse=True, and max_norm, scale_grad_by_freq, a weight that "
-                "is no parameter or input, weights of samples that are no sum, or a second "
-                "derivative; use sparse=False, or let it run outside the graph"
-            )
-        if flat:
-            offsets = torch.arange(0, rows.numel(), rows.shape[1], device=rows.device)
-            rows, factors = rows.reshape(-1), None if factors is None else factors.reshape(-1)
-        padding = given.get("padding_idx")
-        if padding is not None and padding < 0:
-            padding += weight.shape[0]
-        last = bool(given.get("include_last_offset", False)) and not flat
-        assert offsets is not None
-        bags = Bags(offsets.to(rows.dtype), mode, padding, last)
-        return self.sparse.bags(weight, rows, bags, factors)
-
-    def _embedding(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """`torch.nn.functional.embedding`; a sparse gradient is made beside the graph."""
-        if not _wants_sparse(functional.embedding, args, kwargs):
-            return functional.embedding(*args, **kwargs)
-        given = signature(functional.embedding).bind(*args, **kwargs).arguments
-        weight = given["weight"]
-        refused = given.get("max_norm") is not None or given.get("scale_grad_by_freq")
-        if self.sparse is None or id(weight) not in self.known.leaves or refused:
-            raise Unsupported(
-                "embedding with sparse=True, and max_norm, scale_grad_by_freq, a weight that is no "
-                "parameter or input, or a second derivative; use sparse=False, or let it run "
-                "outside the graph"
-            )
-        padding = given.get("padding_idx")
-        if padding is not None and padding < 0:
-            padding += weight.shape[0]
-        return self.sparse.embedding(weight, given["input"], padding)
-
     def _user_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writing = writing_operator(func)
         if writing is not None:
             return call_without_writing(writing, args, kwargs)
         return func(*args, **kwargs)
-
-    def _refuse_writes(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The same for an operator that writes to a list of tensors."""
-        given = [(*item,) if isinstance(item, (list, tuple)) else (item,) for item in args[1:]]
-        others = tuple(value for item in given for value in item)
-        if torch.is_grad_enabled():
-            for target in args[0] if args else kwargs["self"]:
-                self._refuse_write(name.removeprefix("_foreach_"), target, (target, *others))
-
-    def _refuse_write(self, name: str, target: torch.Tensor, args: tuple[Any, ...]) -> None:
-        """Writes that eager refuses for leaves, which stand-ins are not, and those to the memory
-        of a tensor reshaped in place: autograd would take its views again of the new shape."""
-        if not writes_in_place(name):
-            return
-        base = base_of(target)
-        if not base.requires_grad:
-            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in args):
-                if id(base) in self.known.ambiguous:
-                    raise RuntimeError(_AMBIGUOUS)
-                self.views.recorded(target)
-                self.views.refuse_stale((target,))
-            return
-        if id(base) in self.known.viewing_leaves and base is not target and base.is_leaf:
-            # In eager they are both views of a tensor that requires no grad.
-            raise Unsupported(
-                "a write to a view of an input that is a view itself and began to require grad "
-                "(requires_grad_); write to it before, or to a clone"
-            )
-        if id(base) in self.known.ambiguous:
-            raise RuntimeError(_AMBIGUOUS)
-        if self.known.leaves.get(id(base)) or id(base) in self.known.views_of_leaves:
-            if name == "__setitem__" and _is_basic(args[1]):
-                target.detach()[args[1]]  # an index out of bounds is noticed first
-            leaf = self.known.leaves.get(id(base)) and base is target
-            what = "a leaf" if leaf else "a view of a leaf"
-            raise RuntimeError(
-                f"{what} Variable that requires grad is being used in an in-place operation."
-            )
-        if name in RESHAPE_IN_PLACE:
-            self.reshaped.append(base)
-        elif any(base is item for item in self.reshaped):
-            raise Unsupported(
-                "a write to a tensor that requires grad and was given another shape in place; "
-                "use the operator that returns the new shape"
-            )

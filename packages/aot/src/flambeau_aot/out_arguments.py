@@ -1,0 +1,52 @@
+"""Calls that write their result to `out`.
+
+What comes in: the tensor, the function and its other arguments. What goes out: what the call gives.
+Invariant: functionalization loses views of a tensor that is resized, so one that would be is
+refused; so is what eager refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.writes import write_keeping_strides
+
+
+def keeping_size(
+    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A call that writes its result to `out`; functionalization loses views of a resized one."""
+    before, base = tuple(out.shape), base_of(out)
+    if torch.is_grad_enabled() and base.requires_grad:
+        raise RuntimeError(
+            f"{func.__name__}(): functions with out=... arguments don't support automatic "
+            "differentiation, but one of the arguments requires grad."
+        )
+    if any(not tensor.numel() for tensor in (out, *args) if isinstance(tensor, torch.Tensor)):
+        raise Unsupported(f"{func.__name__} with out= where a tensor has no elements")
+    if base is not out:
+        # Functionalization would put a result of another size into the base unseen.
+        raise Unsupported(f"{func.__name__} with an out= that is a view; use copy_ on the view")
+    if is_functional(out) and has_metadata_mutation(out):
+        raise Unsupported(
+            f"{func.__name__} with an out= that was given another shape in place; use copy_"
+        )
+    failure: Exception | None = None
+    result: Any = None
+    try:
+        result = write_keeping_strides(out, func, args, kwargs)
+    except (IndexError, RuntimeError) as error:
+        failure = error
+    if tuple(out.shape) != before:
+        # Functionalization takes views of `out` again, of a shape that they do not fit.
+        raise Unsupported(
+            f"{func.__name__} with an out= of another size ({before}, now {tuple(out.shape)}); "
+            "give it an out of the result's size"
+        ) from failure
+    if failure is not None:
+        raise failure
+    return result
