@@ -1,7 +1,8 @@
 """Writes to tensors that eager refuses, and that stand-ins of inputs would let pass.
 
 What comes in: calls that write in place, before they are made. What goes out: nothing, or what
-eager raises. Invariant: an input that is a leaf, or a view of one, is not written to with grad enabled.
+eager raises. Invariant: an input that is a leaf, or a view of one, is not written to with grad
+enabled.
 """
 
 from __future__ import annotations
