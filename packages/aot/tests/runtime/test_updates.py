@@ -133,3 +133,22 @@ def test_a_restored_program_takes_what_was_written_where_it_is(
         result = again(*own)
     torch.testing.assert_close(result, step(*eager))
     torch.testing.assert_close(own, eager)
+
+
+def test_overlap_is_looked_for_where_inputs_are_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flambeau_aot.runtime import prologue
+
+    asked: list[int] = []
+    original = prologue._no_overlap
+
+    def counted(written: Any, primals: Any) -> None:
+        asked.append(len(primals))
+        original(written, primals)
+
+    monkeypatch.setattr(prologue, "_no_overlap", counted)
+    own, other = given(), given()
+    with torch.no_grad():
+        compiled = aot.compile(fx.symbolic_trace(step), own, InPlace())
+        for tensors in (own, own, other, own):
+            compiled(*tensors)
+    assert len(asked) == 3

@@ -16,6 +16,7 @@ from flambeau_inductor.passes.attention import written_out_attention
 from flambeau_inductor.passes.constants import fold_constants
 from flambeau_inductor.passes.products import bias_into_product
 from flambeau_inductor.passes.redundant import drop_redundant, merge_equal
+from flambeau_inductor.passes.transfers import gather_transfers
 
 Pass = Callable[[fx.Graph], int]
 
@@ -26,6 +27,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("drop_redundant", drop_redundant),
     ("merge_equal", merge_equal),
+    ("gather_transfers", gather_transfers),
     ("written_out_attention", written_out_attention),
     ("bias_into_product", bias_into_product),
 )

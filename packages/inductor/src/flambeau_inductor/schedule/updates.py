@@ -14,6 +14,18 @@ from flambeau_inductor.ir.loops import Load, Loop, Store
 from flambeau_inductor.ir.program import Buffer, CheckIndex, Extern, RunLoop
 from flambeau_inductor.ir.steps import Compute, touched
 
+STEADFAST = frozenset(
+    {
+        "aten._to_copy.default",
+        "aten.addmm.out",
+        "aten.baddbmm.out",
+        "aten.bmm.out",
+        "aten.cat.out",
+        "aten.mm.out",
+    }
+)
+"""Library calls that fail for no value of their operands."""
+
 
 def same_elements(loop: Loop, old: str, new: str) -> bool:
     """Whether `old` is only read at the element at which `new` is stored, before that store and
@@ -37,6 +49,12 @@ def copies(step: Compute, old: str, new: str) -> bool:
     return plain and same_elements(step.loop, old, new)
 
 
+def _may_fail(step: Compute) -> bool:
+    if isinstance(step, Extern):
+        return step.target not in STEADFAST
+    return isinstance(step, CheckIndex)
+
+
 def in_place(
     steps: Sequence[Compute],
     updates: Mapping[str, str],
@@ -49,7 +67,7 @@ def in_place(
     """
     if not updates:
         return {}
-    sure = max((k for k, s in enumerate(steps) if isinstance(s, CheckIndex | Extern)), default=-1)
+    sure = max((k for k, s in enumerate(steps) if _may_fail(s)), default=-1)
     written: dict[str, list[int]] = {}
     read: dict[str, int] = {}
     for position, step in enumerate(steps):
