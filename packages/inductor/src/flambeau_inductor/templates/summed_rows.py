@@ -161,8 +161,8 @@ def tile_of(found: FoundRows) -> Tile:
     table of 50000: of 4096 in bfloat16 (2048, 4, 4) 266, (1024, 2, 4) 285, (4096, 4, 4) 293, (2048,
     2, 4) 304; of 2048 in float32 (2048, 4, 4) 256, (1024, 2, 4) 255, (1024, 4, 4) 263. Of that the
     five small kernels and the gaps between are 18 to 20. Hints that what is read will not be read
-    again cost 5 to 20, three rows at a time are as fast as four, two 15 slower. All rows to one row: 1200, by atomic
-    additions 1330; by Zipf's law 325 and 1030.
+    again cost 5 to 20, three rows at a time are as fast as four, two 15 slower. All rows to one
+    row: 1200, by atomic additions 1330; by Zipf's law 325 and 1030.
     """
     columns = min(1 << (found.width - 1).bit_length(), 2048)
     return Tile(columns, max(1, min(4, columns // 256)), 4)
