@@ -6,8 +6,9 @@ an address other than the one it has now; whatever does not fit the recording ru
 without one, and is counted with its reason.
 
 The rules: an input with a stable address (a parameter, the output of another recording, what an
-optimizer updates) is read, and written, where it is, and its address is checked at each call; any other input is copied into the recording's
-memory, which is free for the recording's own values once the input was read for the last time.
+optimizer updates) is read, and written, where it is, and its address is checked at each call; any
+other input is copied into the recording's memory, which is free for the recording's own values once
+the input was read for the last time.
 Outputs are handed out as they are: the next replay first makes sure that nobody holds their memory
 any more. One that callers keep holding (a loss in a list) is copied out by the next recording.
 
@@ -157,8 +158,9 @@ def rules_from(data: Mapping[str, Any]) -> Rules:
 @dataclass(frozen=True)
 class Recording:
     """`places` are the inputs that are read in place, `addresses` theirs, `buffers` is where the
-    others go; `written` has the input that each result is which is written in place; `users` counts the references to the memory of each output that is handed out, by handle;
-    `loan` is what another recording may put its values into."""
+    others go; `written` has the input of each result that is one, written in place; `users` counts
+    the references to the memory of each output that is handed out, by handle; `loan` is what
+    another recording may put its values into."""
 
     replay: Callable[[], None]
     stream: int

@@ -1,8 +1,8 @@
 """Which inputs of a recording are read, and written, where they are.
 
-In: the inputs of plain calls, as they come. Out: whether one may be expected where it is. Invariant:
-an input that was elsewhere at one call is not expected to stay, but for parameters; the address of
-one that is expected is checked at each replay all the same.
+In: the inputs of plain calls, as they come. Out: whether one may be expected where it is.
+Invariant: an input that was elsewhere at one call is not expected to stay, but for parameters; the
+address of one that is expected is checked at each replay all the same.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
 from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
+from flambeau_inductor.schedule.rowwise import with_numbers_inside
 from flambeau_inductor.schedule.split import NewBuffer, split_reductions
 from flambeau_inductor.schedule.updates import in_place
 
@@ -175,7 +176,8 @@ def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Comp
         return lambda shape, dtype: made.scratch(shape, dtype, device)
 
     found: list[Compute] = []
-    for step in joined(made.steps, layout_of, limits, new_buffer, kept):
+    steps = joined(made.steps, layout_of, limits, new_buffer, kept)
+    for step in with_numbers_inside(steps, layout_of, limits, kept):
         if isinstance(step, RunLoop):
             found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
         else:
