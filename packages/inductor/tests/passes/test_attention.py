@@ -68,13 +68,56 @@ def masked_by_infinity(q: Tensor, k: Tensor, v: Tensor) -> Any:
     return torch.softmax(scores, -1) @ v
 
 
-TAKEN = (plain, wide_softmax, flattened_heads, einsum, padded)
-LEFT = (any_bias, weights_too, other_dimension, scaled_after_bias, masked_by_infinity)
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    seen = q.new_ones(32, 32).tril() > 0
+    scores = torch.matmul(q, k.transpose(-2, -1)).masked_fill(~seen, float("-inf"))
+    return torch.softmax(scores, -1) @ v
+
+
+def window(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    seen = q.new_ones(32, 32).tril().triu(-4) > 0
+    scores = q @ k.transpose(-2, -1) * 0.25
+    return torch.softmax(torch.where(seen, scores, float("-inf")), -1) @ v
+
+
+def lowest(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
+    scores = torch.matmul(q, k.transpose(-2, -1)) * 0.25
+    hidden = (seen == 0)[:, None, None, :]
+    return torch.softmax(scores.masked_fill(hidden, torch.finfo(torch.float32).min), -1) @ v
+
+
+def lowest_with_distances(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
+    rows = q.new_ones(32, 32).tril()
+    bias = (rows - 1.0) * q.new_full((4, 1, 1), 0.5)
+    scores = torch.matmul(q, k.transpose(-2, -1)) * 0.25 + bias
+    return torch.softmax(torch.where(seen[:, None, None, :], scores, -3.0e38), -1) @ v
+
+
+MASKED = (padded, lowest, lowest_with_distances)
+TAKEN = (plain, wide_softmax, flattened_heads, einsum, causal, window, *MASKED)
+
+
+def not_so_low(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
+    scores = torch.matmul(q, k.transpose(-2, -1)) * 0.25
+    return torch.softmax(scores.masked_fill(~seen[:, None, None, :], -1e4), -1) @ v
+
+
+def hidden_by_an_input(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
+    scores = torch.matmul(q, k.transpose(-2, -1)) * 0.25
+    return torch.softmax(scores.masked_fill(~seen[:, None, None, :], -float("inf")), -1) @ v
+
+
+UNKNOWN = (any_bias, not_so_low, hidden_by_an_input)
+LEFT = (*UNKNOWN, weights_too, other_dimension, scaled_after_bias, masked_by_infinity)
 
 
 def inputs(fn: Callable[..., Any], dtype: torch.dtype = torch.float32) -> list[Tensor]:
     given = [torch.randn(2, 4, 32, 16).to(dtype) for _ in range(3)]
-    return [*given, torch.rand(2, 32) < 0.7] if fn in (padded, any_bias) else given
+    if fn not in (*MASKED, *UNKNOWN):
+        return given
+    seen = torch.rand(2, 32) < 0.7
+    seen[1] = fn not in (lowest, lowest_with_distances)  # all hidden, all alike
+    return [*given, seen]
 
 
 def lowered(fn: Callable[..., Any], given: list[Tensor]) -> fx.GraphModule:
@@ -92,6 +135,8 @@ def test_written_out_attention_becomes_one_primitive(fn: Callable[..., Any]) -> 
     rewritten = passes.run(gm)
     assert calls(gm) == 0 and calls(rewritten) == 1
     assert not any("exp" in str(n.target) for n in rewritten.graph.nodes)
+    (made,) = (n for n in rewritten.graph.nodes if str(n.target) == ATTENTION)
+    assert (made.args[5], made.args[3] is None) == (fn is causal, fn not in (window, *MASKED))
     (result,) = flambeau_inductor.compile(gm, given, options=Options(verify=True))(list(given))
     torch.testing.assert_close(result, fn(*given), rtol=1e-4, atol=1e-5)
 

@@ -7,7 +7,9 @@ scale after the bias, no positions replaced, no dropout.
 
 The library's kernel gives 0 for a row in which every score is -inf, where the formula gives NaN:
 a bias is therefore taken only if the graph itself shows that all of it is finite, as the masks are
-that models make out of truth values and the smallest number (`_finite`).
+that models make out of truth values and the smallest number (`finite`), or, if it is made of
+constants, that no row of it is -inf throughout. Scores that are replaced where a mask holds are the
+same with a bias there, if what replaces them is so low that no score changes it (`LOWEST`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,15 @@ from flambeau_prims import PRIMS
 from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
+from flambeau_inductor.passes.attention_masks import (
+    LOWEST,
+    Hidden,
+    chosen,
+    constant_of,
+    finite,
+    finite_rows,
+    hides_later,
+)
 from flambeau_inductor.passes.match import name_of
 
 HALF = (torch.bfloat16, torch.float16)
@@ -35,11 +46,12 @@ LEAST_LENGTH = 16
 
 @dataclass(slots=True)
 class _Scores:
-    """What the scores are made of, and the nodes in between, which nobody else may use."""
+    """What the scores are made of: products times the scale, a bias, and what replaces them."""
 
     product: fx.Node
     scale: float
     bias: fx.Node | None
+    hidden: Hidden | None
     shape: tuple[int, ...]
 
 
@@ -68,6 +80,9 @@ def _rewritten(graph: fx.Graph, last: fx.Node) -> bool:
         return False
     if len({_value(x).dtype for x in (q, k, v, last)}) != 1 or _value(q).dtype not in DTYPES:
         return False
+    lowest = torch.finfo(_value(q).dtype).min
+    if scores.hidden is not None and math.isfinite(scores.hidden.low) and lowest > LOWEST:
+        return False  # it would not hide everything in half precision
     shapes = [_sizes(x) for x in (q, k, v)]
     if any(sizes is None for sizes in shapes) or len(scores.shape) not in (3, 4):
         return False
@@ -106,20 +121,31 @@ def _replace(
     reshape, permute = PRIMS["reshape"].overload, PRIMS["permute"].overload
     with graph.inserting_before(last):
         turned = called(reshape, k, [*heads, width, keys])
-        bias = scores.bias
+        bias, hidden = scores.bias, scores.hidden
+        causal = hidden is not None and bias is None and hides_later(hidden)
+        if hidden is not None and not causal:
+            value = _value(q)
+            made = {"dtype": value.dtype, "device": value.device}
+            low = max(hidden.low, torch.finfo(value.dtype).min)
+            low = hidden.low if math.isinf(hidden.low) else low
+            full, where = PRIMS["full"].overload, PRIMS["where"].overload
+            replaced = called(full, list(scores.shape), low, **made)
+            kept = bias if bias is not None else called(full, list(scores.shape), 0.0, **made)
+            pair = (kept, replaced) if hidden.seen else (replaced, kept)
+            bias = called(where, hidden.mask, *pair)
         if bias is not None and len(scores.shape) == 3:
             bias = called(reshape, bias, [*heads, length, keys])
-        made = called(
+        attended = called(
             PRIMS["attention"].overload,
             called(reshape, q, [*heads, length, width]),
             called(permute, turned, [0, 1, 3, 2]),
             called(reshape, v, [*heads, keys, out]),
             bias,
             0.0,
-            False,
+            causal,
             scale=float(scores.scale),
         )
-        flat = called(reshape, called(operator.getitem, made, 0), [first * second, length, out])
+        flat = called(reshape, called(operator.getitem, attended, 0), [first * second, length, out])
     last.replace_all_uses_with(flat)
     graph.erase_node(last)
 
@@ -151,6 +177,7 @@ def _scores(logits: fx.Node, inside: list[fx.Node]) -> _Scores | None:
     if shape is None:
         return None
     bias: fx.Node | None = None
+    hidden: Hidden | None = None
     scale = 1.0
     node = logits
     while True:
@@ -158,7 +185,14 @@ def _scores(logits: fx.Node, inside: list[fx.Node]) -> _Scores | None:
         name = name_of(node)
         if name == "bmm":
             inside.append(node)
-            return _Scores(node, scale, bias, shape)
+            return _Scores(node, scale, bias, hidden, shape)
+        if name == "where" and hidden is None and bias is None and scale == 1.0:
+            replaced = chosen(node, shape)
+            if replaced is None:
+                return None
+            inside.append(node)
+            node, hidden = replaced
+            continue
         if name == "add" and bias is None and scale == 1.0:
             found = _added(node, inside)
             if found is None:
@@ -168,7 +202,7 @@ def _scores(logits: fx.Node, inside: list[fx.Node]) -> _Scores | None:
             continue
         if name not in ("mul", "div") or not isinstance(node.args[0], fx.Node):
             return None
-        constant = _constant(node.args[1])
+        constant = constant_of(node.args[1])
         if constant is None or constant == 0 or not math.isfinite(constant):
             return None
         scale = scale * constant if name == "mul" else scale / constant
@@ -190,57 +224,14 @@ def _added(node: fx.Node, inside: list[fx.Node]) -> tuple[fx.Node, fx.Node] | No
         narrow = bias
         if name_of(bias) == "cast" and isinstance(bias.args[0], fx.Node):
             narrow = bias.args[0]
-        if _value(narrow).dtype != _value(source).dtype or not _finite(narrow):
+        if _value(narrow).dtype != _value(source).dtype:
+            return None
+        if not finite(narrow) and not finite_rows(narrow):
             return None
         if tuple(_value(narrow).shape) != tuple(_value(node).shape):
             return None
         return scores, narrow
     return None
-
-
-FINITE_OF_FINITE = frozenset(
-    {"broadcast_in_dim", "reshape", "permute", "slice", "cat", "clone", "neg", "abs", "where"}
-)
-"""Of finite operands these give finite results (a condition counts as one)."""
-
-
-def _finite(bias: fx.Node) -> bool:
-    """Whether the graph shows that no element of a bias is infinite or NaN."""
-    name = name_of(bias)
-    value = _value(bias)
-    if not value.dtype.is_floating_point or _small(bias):
-        return True
-    if name == "full":
-        constant = _constant(bias)
-        return constant is not None and abs(constant) <= torch.finfo(value.dtype).max
-    if name == "iota":
-        return True
-    operands = list(bias.all_input_nodes)
-    if name == "cast":
-        source = _value(operands[0]).dtype
-        fits = not source.is_floating_point or (
-            torch.finfo(source).max <= torch.finfo(value.dtype).max
-        )
-        return (fits or _small(operands[0])) and _finite(operands[0])
-    if name == "mul":
-        return any(_small(n) for n in operands) and all(map(_finite, operands))
-    return name in FINITE_OF_FINITE and all(map(_finite, operands))
-
-
-def _small(node: fx.Node) -> bool:
-    """Whether every element is in [-1, 1]: a truth value, or one subtracted from 1."""
-    name = name_of(node)
-    if name == "cast" and isinstance(node.args[0], fx.Node):
-        return _value(node.args[0]).dtype == torch.bool or _small(node.args[0])
-    if name == "full":
-        constant = _constant(node)
-        return constant is not None and abs(constant) <= 1
-    if name in ("broadcast_in_dim", "reshape", "permute", "slice"):
-        return isinstance(node.args[0], fx.Node) and _small(node.args[0])
-    if name == "sub" and _constant(node.args[0]) == 1:
-        other = node.args[1]
-        return isinstance(other, fx.Node) and name_of(other) == "cast" and _small(other)
-    return False
 
 
 def _through(node: fx.Node, inside: list[fx.Node]) -> fx.Node:
@@ -295,13 +286,6 @@ def _broadcast(node: object, inside: list[fx.Node]) -> fx.Node | None:
 def _last(reduction: fx.Node, like: fx.Node) -> bool:
     """Whether a reduction is over the last dimension."""
     return list(reduction.args[1]) == [len(_value(like).shape) - 1]  # type: ignore[arg-type]
-
-
-def _constant(node: object) -> float | None:
-    if not isinstance(node, fx.Node) or name_of(node) != "full":
-        return None
-    value = node.args[1]
-    return float(value) if isinstance(value, int | float) else None
 
 
 def _alone(inside: Sequence[fx.Node]) -> bool:
