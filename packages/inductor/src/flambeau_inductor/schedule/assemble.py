@@ -39,6 +39,7 @@ from flambeau_inductor.ir.tensors import (
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.across import joined
 from flambeau_inductor.schedule.checks import check_inside, check_loop
+from flambeau_inductor.schedule.later import later
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
@@ -167,7 +168,8 @@ def _updates(plan: Plan, outputs: Sequence[Ref | Scalar | None]) -> dict[str, st
 
 
 def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Compute]:
-    """The steps with the loops of a GPU joined, and long rows shared out over it."""
+    """The steps with the loops of a GPU joined, long rows shared out over it, and what nobody needs
+    yet put off."""
 
     def layout_of(name: str) -> Layout:
         return made.buffers[name].layout
@@ -182,7 +184,8 @@ def _for_gpu(made: _Assembly, limits: Limits, kept: Container[str]) -> list[Comp
             found.extend(RunLoop(part) for part in _split(made, step.loop, limits))
         else:
             found.append(step)
-    return found
+    on_a_gpu = any(b.layout.device.type == "cuda" for b in made.buffers.values())
+    return later(found, made.buffers, frozenset(made.shared)) if on_a_gpu else found
 
 
 def _split(made: _Assembly, loop: Loop, limits: Limits) -> tuple[Loop, ...]:
