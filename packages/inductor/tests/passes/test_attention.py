@@ -93,8 +93,17 @@ def lowest_with_distances(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
     return torch.softmax(torch.where(seen[:, None, None, :], scores, -3.0e38), -1) @ v
 
 
+def heads_in_groups(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    grouped = q.view(2, 2, 2, 32, 16)
+    k, v = k[:, :2, None], v[:, :2, None]
+    bias = q.new_full((2, 1, 32, 32), 0.5).tril()
+    weights = torch.softmax(grouped @ k.transpose(-2, -1) * 0.25 + bias, -1)
+    return (weights @ v).reshape(2, 4, 32, 16)
+
+
 MASKED = (padded, lowest, lowest_with_distances)
-TAKEN = (plain, wide_softmax, flattened_heads, einsum, causal, window, *MASKED)
+BIASED = (window, heads_in_groups, *MASKED)
+TAKEN = (plain, wide_softmax, flattened_heads, einsum, causal, window, heads_in_groups, *MASKED)
 
 
 def not_so_low(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
@@ -136,7 +145,7 @@ def test_written_out_attention_becomes_one_primitive(fn: Callable[..., Any]) -> 
     assert calls(gm) == 0 and calls(rewritten) == 1
     assert not any("exp" in str(n.target) for n in rewritten.graph.nodes)
     (made,) = (n for n in rewritten.graph.nodes if str(n.target) == ATTENTION)
-    assert (made.args[5], made.args[3] is None) == (fn is causal, fn not in (window, *MASKED))
+    assert (made.args[5], made.args[3] is None) == (fn is causal, fn not in BIASED)
     (result,) = flambeau_inductor.compile(gm, given, options=Options(verify=True))(list(given))
     torch.testing.assert_close(result, fn(*given), rtol=1e-4, atol=1e-5)
 

@@ -84,10 +84,11 @@ def _rewritten(graph: fx.Graph, last: fx.Node) -> bool:
     if scores.hidden is not None and math.isfinite(scores.hidden.low) and lowest > LOWEST:
         return False  # it would not hide everything in half precision
     shapes = [_sizes(x) for x in (q, k, v)]
-    if any(sizes is None for sizes in shapes) or len(scores.shape) not in (3, 4):
+    if any(sizes is None for sizes in shapes) or len(scores.shape) < 3:
         return False
     (batch, length, width), (_, _, keys), (_, _, out) = (s for s in shapes if s is not None)
-    outer = scores.shape[:-2] if len(scores.shape) == 4 else (batch, 1)
+    before = scores.shape[:-2]
+    outer = (math.prod(before[:-1]), before[-1]) if len(before) > 1 else (batch, 1)
     if math.prod(outer) != batch or scores.shape[-2:] != (length, keys) or keys < LEAST_LENGTH:
         return False
     if _value(q).device.type == "cuda" and (width % CUDA_WIDTHS or out % CUDA_WIDTHS):
@@ -133,7 +134,7 @@ def _replace(
             kept = bias if bias is not None else called(full, list(scores.shape), 0.0, **made)
             pair = (kept, replaced) if hidden.seen else (replaced, kept)
             bias = called(where, hidden.mask, *pair)
-        if bias is not None and len(scores.shape) == 3:
+        if bias is not None and len(scores.shape) != 4:
             bias = called(reshape, bias, [*heads, length, keys])
         attended = called(
             PRIMS["attention"].overload,
