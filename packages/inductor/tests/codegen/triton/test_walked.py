@@ -9,8 +9,9 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import passes
-from flambeau_inductor.codegen.triton import Tiling, choose
+from flambeau_inductor.codegen.triton import Tiling, choose, generate
 from flambeau_inductor.codegen.triton.tiling import static_size
+from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 from flambeau_inductor.ir.program import Ref, RunLoop
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import Limits, schedule
@@ -83,3 +84,58 @@ def _run(name: str, rows: int, columns: int, limits: Limits, folder: Path) -> li
         close = 1e-4 + 1e-5 * float(want.abs().max())
         torch.testing.assert_close(got, want, rtol=1e-4, atol=close)
     return tilings
+
+
+def masked(rows: int, columns: int, dtype: torch.dtype) -> Loop:
+    """A norm's backward behind a dropout: what is dropped is known by a byte an element."""
+    plain = loops.norm_backward(2, rows, columns, dtype)
+    at = loops.x() * (rows * columns) + loops.x(1) * columns + loops.r()
+    body: list[Instr] = list(plain.body)
+    kept = len(body)
+    body += [
+        Load("mask", at, torch.bool),
+        Point("cast", (kept,), torch.float32),
+        Load("bias", loops.r(), dtype),
+        Point("cast", (kept + 2,), torch.float32),
+        Point("mul", (12, kept + 1), torch.float32),
+        Point("add", (kept + 4, kept + 3), torch.float32),
+        Point("cast", (kept + 5,), dtype),
+        Store("dropped", at, kept + 6),
+    ]
+    return loops.loop("masked", (2, rows), (columns,), body)
+
+
+@pytest.mark.parametrize(("dtype", "neighbours"), [(torch.float32, 4), (torch.bfloat16, 8)])
+def test_rows_that_hold_much_have_more_warps(dtype: torch.dtype, neighbours: int) -> None:
+    loop = masked(3, 4096, dtype)
+    less, more = choose(loops.norm_backward(2, 3, 4096, dtype)), choose(loop)
+    assert (less.warps, less.stages, more.warps, more.stages) == (4, 3, 8, 4)
+    names = {i.buffer for i in loop.body if isinstance(i, Load | Store)}
+    dtypes = dict.fromkeys(names, dtype) | {"mask": torch.bool, "scale": torch.float32}
+    text = generate(loop, dtypes, dict.fromkeys(names, 1 << 20)).source
+    (line,) = [line for line in text.splitlines() if "to(tl.int1)" in line]
+    assert "tl.max_contiguous(" in line and f"[1, {neighbours}])" in line
+    assert text.count("max_contiguous") == 1
+
+
+def test_a_mask_of_bytes_is_read_beside_wider_elements(tmp_path: Path) -> None:
+    rows, columns = 3, 40
+    plain, whole = loops.norm_backward(2, rows, columns), masked(rows, columns, torch.float32)
+    shape = (2 * rows, columns)
+    buffers = {name: torch.randn(shape).reshape(-1) for name in ("grad", "unit")}
+    buffers |= {"weight": torch.randn(columns), "scale": torch.rand(2 * rows)}
+    buffers |= {"mask": torch.rand(shape).reshape(-1) > 0.3, "bias": torch.randn(columns)}
+    for name in ("out", "dropped"):
+        buffers[name] = poisoned(2 * rows * columns)
+    for name in ("weights", "biases"):
+        buffers[name] = poisoned(2 * columns)
+    wanted = dict(buffers) | {name: poisoned(2 * columns) for name in ("weights", "biases")}
+    wanted["out"] = poisoned(2 * rows * columns)
+    run_loop(whole, buffers, tmp_path)
+    run_loop(
+        plain, {k: wanted[k] for k in wanted if k not in ("mask", "bias", "dropped")}, tmp_path
+    )
+    for name in ("out", "weights", "biases"):
+        torch.testing.assert_close(buffers[name], wanted[name])
+    dropped = wanted["out"].reshape(shape) * buffers["mask"].reshape(shape) + buffers["bias"]
+    torch.testing.assert_close(buffers["dropped"].reshape(shape), dropped)

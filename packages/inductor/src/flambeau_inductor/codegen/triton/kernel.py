@@ -11,58 +11,45 @@ anew, from memory, the element values it needs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from flambeau_inductor.codegen.triton import online, reductions
-from flambeau_inductor.codegen.triton.dtypes import HALF, pointer, register
-from flambeau_inductor.codegen.triton.errors import TritonUnsupported
-from flambeau_inductor.codegen.triton.expressions import to_triton
-from flambeau_inductor.codegen.triton.facts import buffers, dtype_of, one_plus, only_read_by
-from flambeau_inductor.codegen.triton.pointwise import (
-    EXACT_IN_HALF,
-    can_round,
-    spell,
-    spell_random,
-)
-from flambeau_inductor.codegen.triton.tiling import (
-    Dimension,
-    Tiling,
-    choose,
-    reduces_across,
-    static_size,
-)
-from flambeau_inductor.indexing import Expr
+from flambeau_inductor.codegen.triton.dtypes import pointer
+from flambeau_inductor.codegen.triton.facts import buffers
+from flambeau_inductor.codegen.triton.instructions import INT32_LIMIT, Dims, Instructions
+from flambeau_inductor.codegen.triton.tiling import Tiling, choose, reduces_across
 from flambeau_inductor.ir.loops import (
-    RANDOM,
     Axis,
     Check,
     Const,
     IndexValue,
-    Instr,
     Load,
     Loop,
-    Part,
     Point,
     Reduce,
-    Scalar,
     Store,
 )
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.runtime.gpu_descriptors import Descriptor
 
-INT32_LIMIT = 2**31 - 1
+__all__ = [
+    "INT32_LIMIT",
+    "STAGES",
+    "WITH_DESCRIPTORS",
+    "Dims",
+    "TritonKernel",
+    "Writer",
+    "generate",
+]
+
 WITH_DESCRIPTORS = "DESCRIPTORS"
 """The constant that says whether a kernel has its descriptors."""
 STAGES = "STAGES"
 """The constant that says how many blocks of rows in turn are on their way: fewer where the device
 has no room for them."""
-Dims = frozenset[str]
-STORES = {"set": "tl.store", "add": "tl.atomic_add"}
-"""What writes a block, by the mode of its store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +95,8 @@ def generate(
     return Writer(loop, dtypes, numels, tiling or choose(loop)).kernel()
 
 
-@dataclass
-class Writer:
-    """State of writing one kernel: lines so far, names, and what is already computed."""
-
-    loop: Loop
-    dtypes: Mapping[str, torch.dtype]
-    numels: Mapping[str, int]
-    tiling: Tiling
-    lines: list[str] = field(default_factory=list)
-    indent: str = "    "
-    axes: dict[str, str] = field(default_factory=dict)
-    ready: dict[int, str] = field(default_factory=dict)
-    dims: list[Dims] = field(default_factory=list)
-    levels: list[int] = field(default_factory=list)
-    eviction: str = ""
-    in_registers: set[int] = field(default_factory=set)
-    unread: set[int] = field(default_factory=set)
+class Writer(Instructions):
+    """The body of a kernel around its instructions."""
 
     def kernel(self) -> TritonKernel:
         self._facts()
@@ -154,128 +126,6 @@ class Writer:
             warps=self.tiling.warps,
             registers=self.tiling.registers,
         )
-
-    # --- facts about the instructions -------------------------------------------------------
-
-    def _facts(self) -> None:
-        """What is known of each instruction before any is written."""
-        self._classify()
-        self.rounded = only_read_by(
-            self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
-        )
-        self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
-        self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
-        self.vector = self._vector()
-        self.narrow = only_read_by(self.loop, self._widens)
-
-    def _widens(self, instr: Instr) -> bool:
-        """Whether an instruction reads half precision as float32."""
-        if not isinstance(instr, Point) or instr.op in EXACT_IN_HALF or instr.op in RANDOM:
-            return False
-        return instr.op != "cast" or instr.dtype == torch.float32
-
-    def _in_float32(self, i: int, dtype: torch.dtype) -> bool:
-        """Whether a value of bfloat16 is kept as the float32 that its readers take it for: rounded
-        two at a time, where a thread has two. One that waits for a reduction waits in 16 bits.
-
-        Of rows in turn only: the backward of layernorm+gelu takes 534 us for 553. Where nothing is
-        added up down the columns it cost as much as it gained, H200: rmsnorm+swiglu forward 374
-        for 394, dropout+layernorm 505 for 446, a pointwise chain's backward 688 for 625.
-        """
-        if self.tiling.parts is None or dtype != torch.bfloat16 or i not in self.narrow:
-            return False
-        readers = zip(self.loop.body, self.levels, strict=True)
-        if any(level > self.levels[i] for instr, level in readers if i in operands(instr)):
-            return False
-        blocks = [d.block for d in self.tiling.dimensions if d.name in self.dims[i]]
-        return math.prod(blocks) >= 64 * self.tiling.warps
-
-    def _vector(self) -> int:
-        """How many neighbours a thread takes of elements of one byte beside wider ones, in a row;
-        0 where there are no wider ones.
-
-        Triton gives a thread 16 neighbours of the narrowest, and changes between layouts through
-        shared memory for what is stored: 36 barriers a row of 4096 float32 with a mask.
-        """
-        elements = [
-            dtype_of(self.loop.body[i.value]) if isinstance(i, Store) else i.dtype
-            for i in self.loop.body
-            if isinstance(i, Load | Store) and self._access_dims(i) == {"x", "r"}
-        ]
-        widest = max((dtype.itemsize for dtype in elements), default=1)
-        return 16 // widest if widest > 1 and self.tiling.parts is not None else 0
-
-    def _classify(self) -> None:
-        self.online = online.online_sums(self.loop) if self.tiling.looped else {}
-        self.dimension_of = {a.var: d.name for d in self.tiling.dimensions for a in d.axes}
-        for position, instr in enumerate(self.loop.body):
-            read = operands(instr)
-            dims = frozenset[str]().union(*(self.dims[i] for i in read))
-            if isinstance(instr, Load | IndexValue | Store):
-                dims |= self._access_dims(instr)
-            level = max((self.levels[i] for i in read), default=0)
-            if isinstance(instr, Reduce):
-                dims, level = dims - {"r"}, level + 1
-            if position in self.online:
-                level = self.levels[self.online[position]]
-            self.dims.append(dims)
-            self.levels.append(level)
-
-    def _dimension(self, name: str) -> Dimension:
-        return next(d for d in self.tiling.dimensions if d.name == name)
-
-    # --- index variables --------------------------------------------------------------------
-
-    def _program_ids(self) -> None:
-        grid = [d for d in self.tiling.dimensions if d.name != "r"]
-        wide = max(self.numels.values(), default=0) > INT32_LIMIT
-        program = "tl.program_id(0)" + (".to(tl.int64)" if wide else "")
-        if len(grid) == 1:
-            self._line(f"x_program = {program}")
-        else:
-            inner = grid[1]
-            self._line(f"program = {program}")
-            self._line(f"x_program = program % {inner.blocks}")
-            self._line(f"y_program = program // {inner.blocks}")
-        for d in grid:
-            block = f"{d.name.upper()}BLOCK"
-            self._dimension_index(d, f"{d.name}_program * {block} + tl.arange(0, {block})")
-
-    def _dimension_index(self, dimension: Dimension, index: str) -> None:
-        name = dimension.name
-        self._line(f"{name}index = ({index}){self._slot(name)}")
-        if dimension.masked:
-            self._line(f"{name}mask = {name}index < {dimension.size}")
-        below = 1
-        for position, axis in reversed(list(enumerate(dimension.axes))):
-            size = static_size(axis)
-            text = f"{name}index" if below == 1 else f"({name}index // {below})"
-            if position > 0:
-                text = f"{text} % {size}"
-            below *= size
-            self._axis(axis, text)
-
-    def _axis(self, axis: Axis, text: str) -> None:
-        used = any(
-            axis.var in instr.index.vars
-            for instr in self.loop.body
-            if isinstance(instr, Load | Store | IndexValue)
-        )
-        if used:
-            self._line(f"{axis.var} = {text}")
-        self.axes[axis.var] = axis.var
-
-    def _slot(self, name: str) -> str:
-        if len(self.tiling.dimensions) == 1:
-            return ""
-        first = self.tiling.dimensions[0].name == name
-        return "[:, None]" if first else "[None, :]"
-
-    def _shape(self) -> str:
-        blocks = [f"{d.name.upper()}BLOCK" for d in self.tiling.dimensions]
-        return f"[{', '.join(blocks)}]"
-
-    # --- bodies -----------------------------------------------------------------------------
 
     def _whole_rows(self) -> None:
         """Rows that fit in a block, if there are any."""
@@ -332,17 +182,6 @@ class Writer:
             if plain and "x" not in self.dims[i] and set(operands(instr)) <= set(found):
                 found.append(i)
         return found
-
-    def _straight(self, ids: Sequence[int] | range) -> None:
-        # stores last: a result may be given the memory of what this loop reads for the last time
-        body = self.loop.body
-        stores = [i for i in ids if isinstance(body[i], Store)]
-        for i in [*(i for i in ids if not isinstance(body[i], Store)), *stores]:
-            instr = body[i]
-            if isinstance(instr, Reduce):
-                self._reduce_block(i, instr)
-            else:
-                self._instruction(i, instr)
 
     def _early(self) -> list[int]:
         """Where something is reduced, what can be read at once: all of it is then under way while
@@ -453,175 +292,3 @@ class Writer:
             wanted.add(i)
             todo.extend(operands(self.loop.body[i]))
         return sorted(wanted)
-
-    def _reduce(self, i: int) -> Reduce:
-        instr = self.loop.body[i]
-        assert isinstance(instr, Reduce)
-        return instr
-
-    def _operand(self, i: int) -> torch.dtype:
-        """Dtype of what the reduction `i` combines."""
-        return dtype_of(self.loop.body[self._reduce(i).arg])
-
-    def _reduce_block(self, i: int, reduce: Reduce) -> None:
-        length = self._dimension("r").size
-        value = self._full(reduce.arg)
-        self._lines(
-            reductions.whole(reduce, self._operand(i), value, f"v{i}", self._r_mask(), length)
-        )
-        self.ready[i] = f"v{i}"
-
-    def _r_mask(self) -> str | None:
-        return "rmask" if self._dimension("r").masked else None
-
-    def _full(self, i: int) -> str:
-        """The value `i`, spread over the whole block."""
-        if self.dims[i] == {d.name for d in self.tiling.dimensions}:
-            return self.ready[i]
-        return f"tl.broadcast_to({self.ready[i]}, {self._shape()})"
-
-    def _instruction(self, i: int, instr: Instr) -> None:
-        if isinstance(instr, Store):
-            self._store(i, instr)
-            return
-        if isinstance(instr, Check):
-            self._line(f"tl.device_assert({self.ready[instr.arg]}, {instr.message!r})")
-            return
-        if isinstance(instr, Part):
-            self.ready[i] = f"{self.ready[instr.arg]}_{instr.position}"
-            return
-        if self.tiling.held and isinstance(instr, Load) and "r" in self.dims[i]:
-            if i not in self.unread:
-                value = f"fm.again(h{i})" if i in self.in_registers else self._value(i, instr)
-                self._line(f"h{i} = {value}")
-            self.unread.discard(i)
-            self.in_registers.add(i)
-            self.ready[i] = f"h{i}"
-            return
-        self._line(f"v{i} = {self._value(i, instr)}")
-        self.ready[i] = f"v{i}"
-
-    def _value(self, i: int, instr: Instr) -> str:
-        if isinstance(instr, Load):
-            return self._load(i, instr)
-        if isinstance(instr, Const):
-            return self._constant(instr)
-        if isinstance(instr, IndexValue):
-            text = self._index(instr.index)
-            if not instr.index.vars:
-                return f"tl.full({self._ones()}, {text}, {register(instr.dtype)})"
-            return f"({text}).to({register(instr.dtype)})"
-        if isinstance(instr, Point):
-            function = one_plus(self.loop, instr)
-            if function is not None:
-                return f"fm.one_plus_{function.op}({self.ready[function.args[0]]})"
-            if instr.op in RANDOM:
-                seed, position = (self.ready[arg] for arg in instr.args)
-                return spell_random(instr.op, seed, position, instr.dtype)
-            if instr.op == "exp" and i in self.summed and instr.dtype == torch.float32:
-                return f"fm.summed_exp({self.ready[instr.args[0]]})"
-            args = [self.ready[arg] for arg in instr.args]
-            if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
-                return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more
-            dtypes = [dtype_of(self.loop.body[arg]) for arg in instr.args]
-            rounded = i in self.rounded
-            if self._in_float32(i, instr.dtype) and can_round(instr.op, dtypes):
-                exact = spell(instr.op, args, dtypes, torch.float32, rounded=rounded)
-                return f"fm.as_bfloat16({exact})"
-            return spell(instr.op, args, dtypes, instr.dtype, rounded=rounded)
-        raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
-
-    def _constant(self, const: Const) -> str:
-        dtype = register(const.dtype)
-        if isinstance(const.value, float) and const.value == 0 and str(const.value)[0] == "-":
-            # Triton fills with zeros whatever equals zero
-            return f"tl.full({self._ones()}, -1.0, {dtype}) * tl.full({self._ones()}, 0.0, {dtype})"
-        return f"tl.full({self._ones()}, {_literal(const.value)}, {dtype})"
-
-    def _ones(self) -> str:
-        return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
-
-    def _load(self, i: int, load: Load) -> str:
-        masks = self._masks(self.dims[i])
-        if load.mask is not None:
-            masks.append(f"({self.ready[load.mask]})")
-        address = f"{self.names[load.buffer]} + ({self._index(load.index)})"
-        if self.vector and load.dtype.itemsize == 1 and self.dims[i] == {"x", "r"}:
-            offset = self._index(load.index)
-            address = f"{self.names[load.buffer]} + tl.max_contiguous({offset}, [1, {self.vector}])"
-        eviction = self.eviction if "r" in self.dims[i] else ""
-        if not load.index.vars and load.mask is None:
-            text = f"tl.load({address} + tl.full({self._ones()}, 0, tl.int32))"
-        elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
-            # a mask may not be larger than what it masks
-            spread = f"tl.broadcast_to({address}, {self._shape_of(self.dims[i])})"
-            text = f"tl.load({spread}, {' & '.join(masks)}, other={_literal(load.other)})"
-        elif masks:
-            other = _literal(load.other) if load.mask is not None else "0"
-            text = f"tl.load({address}, {' & '.join(masks)}, other={other}{eviction})"
-        else:
-            text = f"tl.load({address}{eviction})"
-        return f"{text}.to(tl.int1)" if load.dtype == torch.bool else text
-
-    def _store(self, i: int, store: Store) -> None:
-        dims = self.dims[i]
-        masks = self._masks(dims)
-        address = f"{self.names[store.buffer]} + ({self._index(store.index)})"
-        value = self.ready[store.value]
-        spread = self._index_dims(store.index) != dims  # one element, for points that are masked
-        if spread or dims != self.dims[store.value] or not store.index.vars:
-            shape = self._shape_of(dims)
-            value = f"tl.broadcast_to({value}, {shape})"
-            address = f"tl.broadcast_to({address}, {shape})"
-        mask = f", {' & '.join(masks)}" if masks else ""
-        function = STORES.get(store.mode)
-        if function is None:
-            raise TritonUnsupported(f"no Triton store of mode {store.mode}")
-        order = ", sem='relaxed'" if store.mode != "set" else ""  # a sum in whatever order
-        self._line(f"{function}({address}, {value}{mask}{order})")
-
-    def _shape_of(self, dims: Dims) -> str:
-        """The block's shape, with 1 for what is not in `dims`."""
-        sizes = [
-            f"{d.name.upper()}BLOCK" if d.name in dims else "1" for d in self.tiling.dimensions
-        ]
-        return f"[{', '.join(sizes)}]"
-
-    def _access_dims(self, instr: Load | IndexValue | Store) -> Dims:
-        """The block dimensions that an instruction's own index varies along."""
-        return self._index_dims(instr.index)
-
-    def _index_dims(self, index: Expr) -> Dims:
-        """The block dimensions that an index varies along."""
-        found: set[str] = set()
-        for name in index.vars:
-            if name.startswith("%"):
-                found |= self.dims[int(name[1:])]
-            elif self.tiling.parts is None or name != self.tiling.parts.var:
-                found.add(self.dimension_of[name])
-        return frozenset(found)
-
-    def _masks(self, dims: Dims) -> list[str]:
-        return [f"{d.name}mask" for d in self.tiling.dimensions if d.name in dims and d.masked]
-
-    def _index(self, index: Expr) -> str:
-        names = dict(self.axes)
-        for name in index.vars:
-            if name.startswith("%"):
-                names[name] = self.ready[int(name[1:])]
-        return to_triton(index, names)
-
-    def _line(self, text: str) -> None:
-        self.lines.append(self.indent + text)
-
-    def _lines(self, texts: Sequence[str]) -> None:
-        for text in texts:
-            self._line(text)
-
-
-def _literal(value: Scalar) -> str:
-    if isinstance(value, bool):
-        return "1" if value else "0"
-    if isinstance(value, float) and (value != value or value in (float("inf"), -float("inf"))):
-        return f'float("{value}")'
-    return repr(value)

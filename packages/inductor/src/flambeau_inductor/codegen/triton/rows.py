@@ -1,0 +1,78 @@
+"""What is known of the rows of a loop: what is read along them, and how often.
+
+In: a `Loop` with reduction axes. Out: numbers and yes or no. Invariant: nothing here depends on how
+the loop is cut into programs.
+"""
+
+from __future__ import annotations
+
+from flambeau_inductor.codegen.triton.dtypes import HALF
+from flambeau_inductor.ir.loops import Load, Loop, Reduce, Store
+from flambeau_inductor.ir.operands import operands
+
+
+def _elements(loop: Loop) -> list[Load]:
+    """What is read of each element of each row."""
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    loads = [i for i in loop.body if isinstance(i, Load)]
+    return [i for i in loads if i.index.vars & along and i.index.vars & rows]
+
+
+def element_loads(loop: Loop) -> int:
+    """How many operands have a value for each element of each row."""
+    return len(_elements(loop))
+
+
+def element_bytes(loop: Loop) -> int:
+    """Their bytes, for one element."""
+    return sum(load.dtype.itemsize for load in _elements(loop))
+
+
+def along_rows(loop: Loop) -> tuple[bool, int]:
+    """Whether a row has several operands, and values that all rows share besides; and the bytes of
+    the widest of their elements."""
+    along = {axis.var for axis in loop.r}
+    loads = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    elements = element_loads(loop)
+    return 2 <= elements < len(loads), max((i.dtype.itemsize for i in loads), default=1)
+
+
+def reads_halves(loop: Loop, most: int | None = None) -> bool:
+    """Whether all that is read along a row is values of 16 bits, at most so many an element."""
+    along = {axis.var for axis in loop.r}
+    read = [i for i in loop.body if isinstance(i, Load) and i.index.vars & along]
+    plain = all(i.dtype in HALF and i.mask is None for i in read)
+    return plain and 0 < len(read) <= (most or len(read))
+
+
+def depth(loop: Loop) -> int:
+    """How many reductions wait for each other."""
+    levels: list[int] = []
+    for instr in loop.body:
+        level = max((levels[i] for i in operands(instr)), default=0)
+        levels.append(level + isinstance(instr, Reduce))
+    return max(levels, default=0)
+
+
+def read_once(loop: Loop) -> bool:
+    """Whether nothing is stored along a row, and no reduction waits for another."""
+    along = {axis.var for axis in loop.r}
+    stores = [i for i in loop.body if isinstance(i, Store)]
+    return depth(loop) == 1 and not any(i.index.vars & along for i in stores)
+
+
+def reduces_across(loop: Loop) -> bool:
+    """Whether neighbours in memory belong to different rows, by what is read of every element.
+
+    What has one value a row, or the same values for all rows, weighs nothing against that.
+    """
+    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    elements = [
+        access.index
+        for access in (i for i in loop.body if isinstance(i, Load | Store))
+        if access.index.vars & along and access.index.vars & rows
+    ]
+    inner, outer = loop.r[-1].var, loop.x[-1].var
+    return sum(index.coefficient(outer) == 1 for index in elements) > sum(
+        index.coefficient(inner) == 1 for index in elements
+    )
