@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import (
-    _get_current_dispatch_mode_stack,
-)
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 
 @contextmanager

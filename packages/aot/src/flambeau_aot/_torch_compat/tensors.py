@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.utils._python_dispatch import (
-    is_traceable_wrapper_subclass,
-)
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 def flattens(value: object) -> bool:

@@ -14,12 +14,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import (
-    FakeTensor,
-    expression_of,
-    is_conj_or_neg,
-    storage_key,
-)
+from flambeau_aot._torch_compat import FakeTensor, expression_of, is_conj_or_neg, storage_key
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.merging import base_for, merge

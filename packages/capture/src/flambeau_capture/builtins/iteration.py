@@ -15,14 +15,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.polyfills import calling, heaps, iterating
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    Value,
-    unpack,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import HANDLERS, POLYFILLS, evaluate_call, handles
 from flambeau_capture.values.combined_iterators import (
     ChainIterator,

@@ -27,14 +27,7 @@ from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.binding import bind
-from flambeau_capture.interp.frame import (
-    Before,
-    ErrorState,
-    Frame,
-    Prepared,
-    Suspended,
-    prepare,
-)
+from flambeau_capture.interp.frame import Before, ErrorState, Frame, Prepared, Suspended, prepare
 from flambeau_capture.interp.inlining import before_inlining
 from flambeau_capture.interp.narrate import narrated
 from flambeau_capture.options import Options
@@ -42,14 +35,7 @@ from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.user_warnings import warn
 from flambeau_capture.values.attributes import assume_special_methods, lacks
-from flambeau_capture.values.base import (
-    Args,
-    Caller,
-    Kwargs,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.exceptions import new_exception

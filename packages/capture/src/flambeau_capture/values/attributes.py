@@ -18,10 +18,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held
-from flambeau_capture.values.base import (
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.trust import trusted_class

@@ -10,10 +10,7 @@ import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import (
-    FreeCell,
-    Source,
-)
+from flambeau_capture.source import FreeCell, Source
 from flambeau_capture.values.base import Tracer, Value
 
 

@@ -10,11 +10,7 @@ import itertools
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from flambeau_capture.values.base import (
-    IteratorValue,
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import IteratorValue, Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 
 

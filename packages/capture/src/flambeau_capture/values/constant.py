@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    Value,
-)
-
-if TYPE_CHECKING:
-    pass
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 
 LITERALS: frozenset[type] = frozenset(
     {

@@ -9,12 +9,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Callable
 
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.dicts import DictValue, pairs_of

@@ -8,14 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    Value,
-    unpack,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.iterators import KeysIterator, SequenceIterator

@@ -10,10 +10,7 @@ import enum
 import types
 from typing import Any
 
-from flambeau_capture.source import (
-    Held,
-    Source,
-)
+from flambeau_capture.source import Held, Source
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.opaque import FrozenValue

@@ -11,11 +11,7 @@ from typing import Any
 
 from flambeau_capture._native import compiled, disabled
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import (
-    Attr,
-    Held,
-    Source,
-)
+from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.functions import FunctionValue

@@ -11,10 +11,7 @@ from typing import Any
 import torch
 
 from flambeau_capture import _torch_compat as compat
-from flambeau_capture.source import (
-    ModuleEntry,
-    Source,
-)
+from flambeau_capture.source import ModuleEntry, Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.existing import assume_there, met_before
 from flambeau_capture.values.opaque import OpaqueValue

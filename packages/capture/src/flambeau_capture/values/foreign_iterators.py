@@ -10,14 +10,7 @@ import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 
 
 class CallIterator(IteratorValue):

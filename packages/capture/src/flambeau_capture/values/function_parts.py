@@ -9,9 +9,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from flambeau_capture.source import (
-    Attr,
-)
+from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.functions import FunctionValue

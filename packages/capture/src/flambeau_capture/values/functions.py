@@ -12,15 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import (
-    Attr,
-    ClosureCell,
-    Default,
-    Held,
-    Item,
-    KwDefault,
-    Source,
-)
+from flambeau_capture.source import Attr, ClosureCell, Default, Held, Item, KwDefault, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.constant import Constant, is_none

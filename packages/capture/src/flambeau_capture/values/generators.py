@@ -10,14 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 
 

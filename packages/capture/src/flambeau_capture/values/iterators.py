@@ -10,12 +10,7 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_capture.values.base import (
-    IteratorValue,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
 
 

@@ -12,12 +12,7 @@ from collections.abc import Hashable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.values.base import (
-    NotConcrete,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.sequences import tx_equal
 from flambeau_capture.values.tuples import TupleValue

@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    Tracer,
-    Value,
-    unpack,
-)
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.methods import BoundMethod

@@ -9,12 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import (
-    Global,
-    Held,
-    Item,
-    Source,
-)
+from flambeau_capture.source import Global, Held, Item, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod

@@ -22,25 +22,10 @@ from flambeau_capture.values.attributes import (
     find_in_class,
     property_lacks,
 )
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    UserError,
-    Value,
-)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.instancedict import InstanceDict
-from flambeau_capture.values.rebuilding import (
-    fill_payload,
-    instance_dict,
-    new_instance,
-    share_dict,
-    shares_dict,
-)
-from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.rebuilding import fill_payload, instance_dict, new_instance, share_dict
 from flambeau_capture.values.specials import SpecialMethods
 
 if TYPE_CHECKING:
@@ -320,10 +305,12 @@ class ObjectValue(SpecialMethods):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         """A method that a built-in class defines, on this instance."""
-        handler = _OBJECT_METHODS.get(name)
+        from flambeau_capture.values.object_methods import ALWAYS_OBJECT, OBJECT_METHODS
+
+        handler = OBJECT_METHODS.get(name)
         if name == "__init__" and self.payload is None and kwargs:
             return self._init_by_name(tx, args, kwargs)
-        if handler is not None and (self.payload is None or name in _ALWAYS_OBJECT):
+        if handler is not None and (self.payload is None or name in ALWAYS_OBJECT):
             return handler(self, tx, args)
         if name == "__getitem__" and self.special("__missing__"):
             return self.get_item(tx, args[0])
@@ -401,83 +388,3 @@ def is_immutable(obj: Any) -> bool:
     import inspect
 
     return isinstance(obj, enum.Enum | inspect.Signature | inspect.Parameter)
-
-
-def _object_setattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    self.generic_set_attr(tx, args[0].as_python(), args[1])
-    return Constant(None)
-
-
-def _object_delattr(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    self.generic_del_attr(tx, args[0].as_python())
-    return Constant(None)
-
-
-def _object_getattribute(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return self.generic_get_attr(tx, args[0].as_python())
-
-
-def _object_init(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    if args:
-        raise Break("FB0005", f"object.__init__ of {self.describe()} with arguments")
-    return Constant(None)
-
-
-def _object_eq(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return Constant(True) if args[0] is self else Constant(NotImplemented)
-
-
-def _object_ne(self: ObjectValue, tx: Tracer, args: Args) -> Value:
-    return Constant(False) if args[0] is self else Constant(NotImplemented)
-
-
-_OBJECT_METHODS = {
-    "__setattr__": _object_setattr,
-    "__delattr__": _object_delattr,
-    "__getattribute__": _object_getattribute,
-    "__init__": _object_init,
-    "__init_subclass__": _object_init,
-    "__eq__": _object_eq,
-    "__ne__": _object_ne,
-}
-
-
-_ALWAYS_OBJECT = frozenset({"__setattr__", "__delattr__", "__getattribute__"})
-
-
-@wraps_if(lambda obj: True, 1000)
-def wrap_instance(tx: Tracer, obj: Any, source: Source) -> Value:
-    """Whatever no other kind takes: an instance of a class."""
-    from flambeau_capture.values.opaque import OpaqueValue
-
-    known = met_before(tx, obj, source)
-    if known is not None:
-        return known
-    tx.guard(source, "TYPE_MATCH", type(obj))
-    assume_special_methods(tx, type(obj))
-    made: Value
-    python_made = type(obj).__flags__ & (1 << 9)  # a heap type: made by a class statement
-    if (python_made or type(obj) is types.SimpleNamespace) and not isinstance(obj, type):
-        made = make_instance(tx, obj, source)
-    else:
-        made = OpaqueValue(obj, source)
-    tx.heap.know(obj, made)
-    return made
-
-
-def make_instance(tx: Tracer, obj: Any, source: Source) -> Value:
-    """The value of an existing instance, its built-in part included."""
-    from flambeau_capture.values.containers import wrap_payload
-    from flambeau_capture.values.opaque import OpaqueValue
-
-    payload = wrap_payload(tx, obj, source)
-    if payload is NotImplemented:
-        return OpaqueValue(obj, source)
-    attributes = instance_dict(obj)
-    if attributes is not obj and not tx.heap.take_attributes(attributes, obj):
-        return OpaqueValue(obj, source)  # another value stands for the same attributes
-    made = ObjectValue(type(obj), real=obj, source=source, payload=payload)
-    if isinstance(obj, dict) and shares_dict(obj):
-        tx.guard(source, "CALL", shares_dict, "is its own __dict__")
-        made.shared = True
-    return made

@@ -9,10 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from flambeau_capture.source import (
-    Attr,
-    Source,
-)
+from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue

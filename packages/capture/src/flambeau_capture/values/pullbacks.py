@@ -17,14 +17,7 @@ from torch import fx
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import applied_call, linear_call, vjp_call
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    Unreconstructible,
-    Value,
-)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Unreconstructible, Value
 from flambeau_capture.values.bodies import arguments, capture_body, places
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.graph_calls import project, record_call, run_call, version_of

@@ -13,14 +13,7 @@ from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Item, Source
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.slices import SliceValue

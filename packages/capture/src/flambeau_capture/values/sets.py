@@ -11,14 +11,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    IteratorValue,
-    Kwargs,
-    Tracer,
-    Value,
-    unpack,
-)
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.iterators import KeysIterator

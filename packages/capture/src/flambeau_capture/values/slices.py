@@ -10,13 +10,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    NotConcrete,
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import constant_of, evaluate
 from flambeau_capture.values.methods import BoundMethod
 

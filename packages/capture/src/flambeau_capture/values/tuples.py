@@ -13,12 +13,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.source import Source
-from flambeau_capture.values.base import (
-    Args,
-    Kwargs,
-    Tracer,
-    Value,
-)
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import (

@@ -17,15 +17,12 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import can_look_ahead
-from flambeau_capture.source import (
-    Attr,
-    Held,
-    Source,
-)
+from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values import (  # noqa: F401 - each registers what it wraps
     containers,
     enums,
     existing_functions,
+    existing_instances,
     existing_tensors,
     nnmodules,
     objects,

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from flambeau_inductor.codegen.cpp.instructions import Axes
 from flambeau_inductor.indexing import Expr
-from flambeau_inductor.ir.loops import (
-    Loop,
-    Store,
-)
+from flambeau_inductor.ir.loops import Loop, Store
 
 
 def private_axes(loop: Loop, sizes: dict[str, int]) -> Axes:

@@ -6,10 +6,7 @@ In: a `Plan`. Out: the axis, or None. Invariant: each point is still visited onc
 from __future__ import annotations
 
 from flambeau_inductor.codegen.cpp.plan import Plan
-from flambeau_inductor.ir.loops import (
-    Load,
-    Store,
-)
+from flambeau_inductor.ir.loops import Load, Store
 
 
 def shared_axis(plan: Plan) -> str | None:

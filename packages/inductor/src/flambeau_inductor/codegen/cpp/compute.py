@@ -15,15 +15,7 @@ from flambeau_inductor.codegen.cpp.points import NEIGHBOURS, point, random_name
 from flambeau_inductor.codegen.cpp.rewrite import short_ranges
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import bounds
-from flambeau_inductor.ir.loops import (
-    RANDOM,
-    Check,
-    Const,
-    IndexValue,
-    Load,
-    Point,
-    ValueId,
-)
+from flambeau_inductor.ir.loops import RANDOM, Check, Const, IndexValue, Load, Point, ValueId
 
 
 def compute(values: Values, value: ValueId) -> None:

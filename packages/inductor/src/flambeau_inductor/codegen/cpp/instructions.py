@@ -10,16 +10,7 @@ import torch
 
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.points import COST
-from flambeau_inductor.ir.loops import (
-    IndexValue,
-    Instr,
-    Load,
-    Loop,
-    Point,
-    Reduce,
-    Scan,
-    Store,
-)
+from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Loop, Point, Reduce, Scan, Store
 from flambeau_inductor.ir.operands import operands
 
 Axes = frozenset[str]

@@ -12,9 +12,7 @@ from math import prod
 from flambeau_inductor.codegen.cpp.dtypes import held
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import to_c
-from flambeau_inductor.ir.loops import (
-    ValueId,
-)
+from flambeau_inductor.ir.loops import ValueId
 
 
 def declare(values: Values) -> None:

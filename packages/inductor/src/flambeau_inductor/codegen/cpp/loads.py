@@ -14,13 +14,7 @@ from flambeau_inductor.codegen.cpp.lanes import whole_blocks
 from flambeau_inductor.codegen.cpp.traffic import Ahead
 from flambeau_inductor.codegen.cpp.values import Values
 from flambeau_inductor.indexing import Expr, Var, to_c
-from flambeau_inductor.ir.loops import (
-    Const,
-    IndexValue,
-    Load,
-    Point,
-    ValueId,
-)
+from flambeau_inductor.ir.loops import Const, IndexValue, Load, Point, ValueId
 
 
 def load(values: Values, value: ValueId, instr: Load) -> None:

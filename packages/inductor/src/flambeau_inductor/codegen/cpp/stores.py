@@ -9,10 +9,7 @@ from __future__ import annotations
 from flambeau_inductor.codegen.cpp.dtypes import ROUNDED, held
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.values import Values
-from flambeau_inductor.ir.loops import (
-    Store,
-    ValueId,
-)
+from flambeau_inductor.ir.loops import Store, ValueId
 
 COMBINE = {"add": "add", "mul": "mul", "max": "maximum", "min": "minimum"}
 """What a store does with the element that is there."""

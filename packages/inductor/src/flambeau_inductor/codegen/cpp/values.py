@@ -18,10 +18,7 @@ from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.traffic import streamed
 from flambeau_inductor.indexing import Expr, Var, to_c
-from flambeau_inductor.ir.loops import (
-    Part,
-    ValueId,
-)
+from flambeau_inductor.ir.loops import Part, ValueId
 
 
 class Values:
