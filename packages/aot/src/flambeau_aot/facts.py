@@ -7,8 +7,10 @@ Invariant: everything here is read off the graphs; nothing is decided.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import FakeTensor, expression_of
@@ -21,6 +23,7 @@ from flambeau_aot.partition.split import Halves, readers_of, tangents_of
 from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.function import Crossing, HigherOrder, TangentLayout, held
+from flambeau_aot.runtime.prologue import alone
 from flambeau_aot.sizes import has_symbols, sized
 
 
@@ -31,22 +34,24 @@ def inference_info(joint: Joint, options: Options) -> GraphInfo:
         name=options.name,
         static_inputs=tuple(range(len(joint.static))),
         mutated_outputs=tuple(item.output for item in joint.plan.updates),
-        updates=updates_in_place(joint.plan),
+        updates=updates_in_place(joint.plan, joint.static),
     )
 
 
-def updates_in_place(plan: Plan) -> tuple[tuple[int, int], ...]:
+def updates_in_place(plan: Plan, static: Sequence[torch.Tensor]) -> tuple[tuple[int, int], ...]:
     """(output, input) of the updates that a graph compiler may write where the input is: of inputs
-    that each call finds to share memory with no other, values that are nothing else's."""
+    that share memory with no other, as each call makes sure, values that are nothing else's."""
     if plan.inputs.merged:
         return ()
     often = Counter(item.output for item in plan.updates)
     targets = Counter(item.primal for item in plan.updates)
+    own = alone(static)
     return tuple(
         sorted(
             (item.output, item.primal)
             for item in plan.updates
-            if plan.inputs.static <= item.primal < plan.inputs.bound
+            if item.primal < plan.inputs.bound
+            and (item.primal >= len(static) or item.primal in own)
             and not item.differentiable
             and often[item.output] == targets[item.primal] == 1
             and item.output not in plan.handed

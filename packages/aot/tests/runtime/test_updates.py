@@ -152,3 +152,26 @@ def test_overlap_is_looked_for_where_inputs_are_elsewhere(monkeypatch: pytest.Mo
         for tensors in (own, own, other, own):
             compiled(*tensors)
     assert len(asked) == 3
+
+
+class Counting(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(4))
+        self.register_buffer("other", torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x)  # type: ignore[operator]
+        return self.seen * 2 + self.other  # type: ignore[operator]
+
+
+def test_a_buffer_is_written_where_it_is_unless_it_is_an_argument_as_well() -> None:
+    compiler, eager, module = InPlace(), Counting(), Counting()
+    with torch.no_grad():
+        compiled = aot.aot_module(module, compiler)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(torch.ones(4)), eager(torch.ones(4)))
+        assert [len(pairs) for pairs in compiler.updates] == [1]
+        torch.testing.assert_close(module.seen, eager.seen)
+        torch.testing.assert_close(compiled(module.seen), eager(eager.seen))  # type: ignore[arg-type]
+        torch.testing.assert_close(module.seen, eager.seen)

@@ -126,7 +126,7 @@ def inference_call(
         straight = inference_line(plan, static, arguments, call, refuse)
         if straight is not None:
             return straight
-    bind = prologue(plan, static, arguments)
+    bind = prologue(plan, static, arguments, in_place=True)
     finish = epilogue(plan)
     build = _structure(plan)
     bound = plan.inputs.bound

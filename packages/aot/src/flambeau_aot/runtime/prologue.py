@@ -23,11 +23,17 @@ from flambeau_aot.plan import Plan
 Prologue = Callable[[Sequence[Any]], list[Any]]
 
 
-def prologue(plan: Plan, static: Sequence[torch.Tensor], arguments: int) -> Prologue:
-    """Build the function that binds arguments."""
+def prologue(
+    plan: Plan, static: Sequence[torch.Tensor], arguments: int, *, in_place: bool = False
+) -> Prologue:
+    """Build the function that binds arguments; `in_place`: static tensors may be written to by the
+    graph itself, and must not be arguments besides."""
     held = list(static)
     positions = plan.inputs.primals
-    written = tuple(item.primal for item in plan.updates if item.primal >= len(held))
+    own = alone(held) if in_place else frozenset[int]()
+    written = tuple(
+        item.primal for item in plan.updates if item.primal >= len(held) or item.primal in own
+    )
     straight = positions == tuple(range(arguments))
     symbols = plan.inputs.symbols
     checks = _checks(plan, written)
@@ -113,6 +119,13 @@ def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
     for primal in leaves:
         if not primals[primal].is_leaf:
             raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
+
+
+def alone(static: Sequence[torch.Tensor]) -> frozenset[int]:
+    """Places of the tensors that share memory with no other of them."""
+    keys = [storage_key(tensor) for tensor in static]
+    often = Counter(keys)
+    return frozenset(place for place, each in enumerate(keys) if often[each] == 1)
 
 
 def _once_a_place(written: tuple[int, ...], sizes_vary: bool) -> Check:
