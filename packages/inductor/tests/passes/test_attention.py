@@ -93,6 +93,17 @@ def lowest_with_distances(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
     return torch.softmax(torch.where(seen[:, None, None, :], scores, -3.0e38), -1) @ v
 
 
+def heads_behind_positions(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    weights = torch.softmax(torch.einsum("bqhd,bkhd->bhqk", q, k) * 0.25, -1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def turned_weights(q: Tensor, k: Tensor, v: Tensor) -> Any:
+    weights = torch.softmax(torch.matmul(q, k.transpose(-2, -1)), -1)
+    return weights.transpose(-2, -1) @ v
+
+
 def heads_in_groups(q: Tensor, k: Tensor, v: Tensor) -> Any:
     grouped = q.view(2, 2, 2, 32, 16)
     k, v = k[:, :2, None], v[:, :2, None]
@@ -103,7 +114,17 @@ def heads_in_groups(q: Tensor, k: Tensor, v: Tensor) -> Any:
 
 MASKED = (padded, lowest, lowest_with_distances)
 BIASED = (window, heads_in_groups, *MASKED)
-TAKEN = (plain, wide_softmax, flattened_heads, einsum, causal, window, heads_in_groups, *MASKED)
+TAKEN = (
+    plain,
+    wide_softmax,
+    flattened_heads,
+    einsum,
+    heads_behind_positions,
+    causal,
+    window,
+    heads_in_groups,
+    *MASKED,
+)
 
 
 def not_so_low(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
@@ -117,7 +138,14 @@ def hidden_by_an_input(q: Tensor, k: Tensor, v: Tensor, seen: Tensor) -> Any:
 
 
 UNKNOWN = (any_bias, not_so_low, hidden_by_an_input)
-LEFT = (*UNKNOWN, weights_too, other_dimension, scaled_after_bias, masked_by_infinity)
+LEFT = (
+    *UNKNOWN,
+    turned_weights,
+    weights_too,
+    other_dimension,
+    scaled_after_bias,
+    masked_by_infinity,
+)
 
 
 def inputs(fn: Callable[..., Any], dtype: torch.dtype = torch.float32) -> list[Tensor]:

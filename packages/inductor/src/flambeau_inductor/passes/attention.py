@@ -247,8 +247,12 @@ def _through(node: fx.Node, inside: list[fx.Node]) -> fx.Node:
             if not all(dtype in DTYPES for dtype in pair):
                 return node
         elif name == "permute":
-            if not _moves_ones(node):
+            turned = _turned_back(node)
+            if turned is None:
                 return node
+            inside += turned[:-1]
+            node, source = turned[-1], turned[-1].args[0]
+            assert isinstance(source, fx.Node)
         elif name not in ("reshape", "broadcast_in_dim") or not _keeps_rows(node, source):
             return node
         inside.append(node)
@@ -262,14 +266,23 @@ def _keeps_rows(node: fx.Node, source: fx.Node) -> bool:
     return new[-2:] == old[-2:] and math.prod(new) == math.prod(old)
 
 
-def _moves_ones(node: fx.Node) -> bool:
-    """Whether a permutation leaves the order of all dimensions longer than one."""
-    source, order = node.args[0], node.args[1]
-    if not isinstance(source, fx.Node) or not isinstance(order, Sequence):
-        return False
-    shape = _value(source).shape
-    long = [int(str(d)) for d in order if shape[int(str(d))] != 1]
-    return long == sorted(long)
+def _turned_back(node: fx.Node) -> list[fx.Node] | None:
+    """Permutations, one of the other, that together leave the order of all dimensions longer than
+    one: the first is `node`; None if there are none."""
+    found: list[fx.Node] = []
+    order = list(range(len(_value(node).shape)))
+    while name_of(node) == "permute":
+        source, step = node.args[0], node.args[1]
+        if not isinstance(source, fx.Node) or not isinstance(step, Sequence):
+            return None
+        order = [int(str(step[d])) for d in order]
+        found.append(node)
+        shape = _value(source).shape
+        long = [d for d in order if shape[d] != 1]
+        if long == sorted(long):
+            return found
+        node = source
+    return None
 
 
 def _broadcast(node: object, inside: list[fx.Node]) -> fx.Node | None:
