@@ -344,3 +344,15 @@ def test_rows_may_be_written_where_they_were_read(columns: int, tmp_path: Path) 
     expected = torch.softmax(there, 1)
     run_loop(loops.softmax(2, columns), {"in0": there, "out": there}, tmp_path)
     torch.testing.assert_close(there, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_rows_that_are_read_once_are_not_kept_in_the_cache(dtype: torch.dtype) -> None:
+    walked = loops.norm_backward(1, 1000, 32768, dtype)
+    stores = [p for p, i in enumerate(walked.body) if isinstance(i, Store)]
+    body = [*walked.body[: stores[0] - 5], Store("sums", loops.x(1), 8)]
+    once = loops.loop("once", (1, 1000), (32768,), body)
+    tiling = choose(once)
+    assert (tiling.looped, tiling.warps, tiling.dimensions[1].block) == (True, 4, 4096)
+    dtypes = dict.fromkeys(("grad", "unit", "weight"), dtype) | {"sums": torch.float32}
+    assert "evict" not in generate(once, dtypes, dict.fromkeys(dtypes, 1 << 20)).source
