@@ -59,6 +59,15 @@ def test_what_lets_as_much_go_runs_at_once() -> None:
     assert _order([_loop("c", "a"), _call("d", "e"), _call("f", "c", "a")]) == [1, 0, 2]
 
 
+def test_what_others_need_for_less_long_is_not_kept_for_it() -> None:
+    assert _order([_loop("b", "a"), _call("d", "a"), _call("c", "d"), _call("e", "b")]) == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
 def test_nobody_writes_what_is_still_read() -> None:
     rewritten = _call("a", "d")
     assert _order([_loop("b", "a"), rewritten, _call("e", "b", "a")]) == [0, 1, 2]

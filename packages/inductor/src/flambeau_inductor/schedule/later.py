@@ -3,7 +3,7 @@
 In: steps that compute, in an order in which they may run. Out: the same steps, of which some loops
 stand later: right before the first step that needs what they store. Invariant: no loop passes a
 step that reads or writes what it stores, or writes what it reads; one is moved only if it stores
-more than it lets go, so that less is held in between.
+more than what it alone needs until then, so that less is held all the while.
 
 What a backward graph computes again stands at its beginning, in the order of the forward graph. In
 ResNet-50 that was 100 MiB of activations of the first layers, made when the gradients of the last
@@ -40,7 +40,7 @@ def later(
         if first is None or first == here + 1:  # nobody needs it, or the next step does
             continue
         stored = _bytes({n for n in each.made if makers[n] is each}, buffers)
-        let_go = _bytes(each.seen - each.made - _seen_behind(plan, here), buffers)
+        let_go = _bytes(each.seen - each.made - _seen_from(plan, here, first), buffers)
         if stored is not None and let_go is not None and stored > let_go:
             plan.insert(first - 1, plan.pop(here))
     return [each.step for each in plan]
@@ -72,11 +72,11 @@ def _first_behind(plan: Sequence[_Placed], here: int) -> int | None:
     return None
 
 
-def _seen_behind(plan: Sequence[_Placed], here: int) -> frozenset[str]:
-    """Of what the step at `here` sees, what a step behind it sees too."""
+def _seen_from(plan: Sequence[_Placed], here: int, first: int) -> frozenset[str]:
+    """Of what the step at `here` sees, what one at `first` or behind it sees too."""
     wanted = plan[here].seen
     found: set[str] = set()
-    for at in range(here + 1, len(plan)):
+    for at in range(first, len(plan)):
         found |= wanted & plan[at].seen
         if len(found) == len(wanted):
             break
