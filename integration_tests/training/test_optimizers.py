@@ -89,3 +89,31 @@ def test_a_copy_of_the_parameters_keeps_its_own():
         take(step, own, gradients)
     for a, b in zip(kept, parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_whole_step_is_one_graph():
+    def made():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2))
+        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        return net, step
+
+    (net, step), (eager, plain) = made(), made()
+    x = torch.randn(4, 6)
+    torch.testing.assert_close(step(x), plain(x))  # the state is made
+    compiled = flambeau.compile(step)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x), plain(x))
+    report = flambeau.report(compiled)
+    assert (report.graphs, report.fallbacks, report.breaks) == (1, (), ())
+    for a, b in zip(net.parameters(), eager.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+        torch.testing.assert_close(a.grad, b.grad)
