@@ -15,16 +15,20 @@ from flambeau_capture.source.base import Scope, Source, load
 
 @dataclass(frozen=True)
 class Named(Source):
-    """A name that the frame's code can use; `mark` stands for the table it is found in."""
+    """A name that the frame's code can use: `table` of the scope has it, `mark` stands for that."""
 
     variable: str
     mark: ClassVar[str] = ""
+    table: ClassVar[str] = ""
 
     def name(self) -> str:
         return f"{self.mark}[{self.variable!r}]"
 
     def short(self) -> str:
         return self.variable
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return getattr(scope, self.table)[self.variable]
 
 
 @dataclass(frozen=True)
@@ -34,9 +38,7 @@ class Local(Named):
     scheme: ClassVar[str] = "local"
     mark: ClassVar[str] = "L"
     of_frame: ClassVar[bool] = True
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return scope.locals[self.variable]
+    table: ClassVar[str] = "locals"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,7 @@ class Free(Named):
     scheme: ClassVar[str] = "free"
     mark: ClassVar[str] = "F"
     of_frame: ClassVar[bool] = True
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return scope.free[self.variable]
+    table: ClassVar[str] = "free"
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,7 @@ class FreeCell(Named):
     scheme: ClassVar[str] = "cell"
     mark: ClassVar[str] = "C"
     of_frame: ClassVar[bool] = True
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return scope.cells[self.variable]
+    table: ClassVar[str] = "cells"
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,7 @@ class Global(Named):
 
     scheme: ClassVar[str] = "global"
     mark: ClassVar[str] = "G"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return scope.globals[self.variable]
+    table: ClassVar[str] = "globals"
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,7 @@ class Builtin(Named):
 
     scheme: ClassVar[str] = "builtin"
     mark: ClassVar[str] = "B"
-
-    def read(self, scope: Scope, value: Any) -> Any:
-        return scope.builtins[self.variable]
+    table: ClassVar[str] = "builtins"
 
 
 @dataclass(frozen=True, eq=False)
