@@ -79,7 +79,7 @@ class Recorder:
         for position, buffer in zip(copied, buffers, strict=True):
             given[position] = seen_through(self.alias(buffer, None), buffer)
         inside = OwnInputs(call, copied)
-        at_first = [(each, each.clone()) for each in args]
+        at_first = [(seen_through(self.alias(each, None), each), each.clone()) for each in args]
         updated = {each.data_ptr() for k, each in enumerate(args) if k not in copied}
         outputs = inside(args)
         for each, value in at_first:
