@@ -9,6 +9,7 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import passes
+from flambeau_inductor.ir.program import Extern
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.passes.match import name_of
 from flambeau_inductor.schedule import schedule
@@ -49,8 +50,19 @@ def test_numbers_go_there_in_one_row_before_anything_runs() -> None:
     behind = [names[k] for k in range(order.index(there))]
     assert "div" not in behind and behind.count("cat") == 1
     program = schedule(lower_graph(made, [node.meta["val"] for node in order[:4]]))
-    copies = [getattr(step, "target", "") for step in program.steps]
-    assert copies.count("aten._to_copy.default") == 1
+    (copy,) = [step for step in program.steps if isinstance(step, Extern)]
+    assert copy.target == "aten._to_copy.default" and ("non_blocking", True) in copy.kwargs
+
+
+def brought(p: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+    return p * s.to("cuda:0"), p * (s + 1).to("cuda:0")
+
+
+def test_a_copy_of_what_a_caller_may_write_to_waits() -> None:
+    gm = lowered(brought, (GPU, CPU))
+    inputs = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
+    calls = [s for s in schedule(lower_graph(gm, inputs)).steps if isinstance(s, Extern)]
+    assert [("non_blocking", True) in call.kwargs for call in calls] == [False, True]
 
 
 def test_the_values_are_those_that_went_alone() -> None:

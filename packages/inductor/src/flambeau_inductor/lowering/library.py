@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.ir.tensors import Node
+from flambeau_inductor.ir.tensors import Choose, Node, Pointwise, Reduction, Result, Scan, View
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -43,7 +43,22 @@ def sort(ctx: Context, a: Node, dim: int, descending: bool, stable: bool) -> Low
 
 @rule("device_put")
 def device_put(ctx: Context, a: Node, *, device: torch.device) -> Lowered:
-    return single(ctx.call("aten._to_copy.default", (a,), (("device", torch.device(device)),)))
+    """A copy to a GPU waits for the GPU only where somebody else may write to the operand
+    meanwhile: memory that is not pinned has been read when the call returns."""
+    there = torch.device(device)
+    queued = (a.device.type, there.type) == ("cpu", "cuda") and _made_here(a)
+    kwargs = (("device", there), *((("non_blocking", True),) if queued else ()))
+    return single(ctx.call("aten._to_copy.default", (a,), kwargs))
+
+
+def _made_here(a: Node) -> bool:
+    """Whether a value has memory that this program allocates."""
+    define = a.define
+    if isinstance(define, View):
+        return _made_here(define.base)
+    if isinstance(define, Result):
+        return define.call.out
+    return isinstance(define, Choose | Pointwise | Reduction | Scan)
 
 
 @rule("attention")
