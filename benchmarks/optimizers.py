@@ -121,8 +121,8 @@ def main() -> None:
         figures = rows[-1]["systems"]
         eager = figures["eager"]["ms"]
         told = [
-            f"{system} {each['ms']:.3f} ms ({eager / each['ms']:.2f}x, first {each['first']:.1f} s, "
-            f"off by {each['error']:.0e})"
+            f"{system} {each['ms']:.3f} ms ({eager / each['ms']:.2f}x, "
+            f"first {each['first']:.1f} s, off by {each['error']:.0e})"
             for system, each in figures.items()
         ]
         print(f"{name:<9}" + "; ".join(told), flush=True)

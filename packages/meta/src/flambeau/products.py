@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau_inductor.ir.steps import looked_at
 from torch import fx
 
 
@@ -150,6 +149,8 @@ def _step(
     loop, target = getattr(step, "loop", None), getattr(step, "target", None)
     if loop is None and target is None:
         return None  # memory, and checks of indices
+    from flambeau_inductor.ir.steps import looked_at  # a warm start loads no such module
+
     origins = tuple(loop.origins if loop is not None else step.origins)
     reads, writes = reads_of(step), writes_of(step)
     seen = looked_at(loop, items) if loop is not None else {}
