@@ -103,6 +103,10 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
         return PyObject_GetItem(value, step->object);
     case ACCESS_DICT_KEY:
         return key_at(value, n);
+    case ACCESS_KNOWN_KEY:
+        return PyDict_Check(value) && PyDict_Contains(value, step->object) == 1
+                   ? Py_NewRef(step->object)
+                   : NULL;
     case ACCESS_CALLED:
         return PyObject_CallOneArg(step->object, value);
     default:

@@ -173,6 +173,7 @@ _STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
     sources.ClassOf: lambda node, code: [("CLASS_OF", None)],
     sources.Item: lambda node, code: [(_ITEM_ACCESS[node.kind], node.key)],
     sources.DictKey: lambda node, code: [("DICT_KEY", node.index)],
+    sources.KnownKey: lambda node, code: [("KNOWN_KEY", node.key)],
     sources.NextItem: lambda node, code: [("CALLED", looking_ahead(node.index))],
     sources.Called: lambda node, code: [("CALLED", node.function)],
     sources.GlobalOf: lambda node, code: [("ATTR", "__globals__"), ("DICT_ITEM", node.variable)],

@@ -32,6 +32,7 @@ from flambeau_capture.source.steps import (
     GlobalOf,
     InstanceAttr,
     Item,
+    KnownKey,
     KwDefault,
     ModuleEntry,
     NextItem,
@@ -53,9 +54,9 @@ def emit(source: Source, tx: Loader) -> list[Instruction]:
     # bytecode is imported at first use: guards read sources where nothing is assembled
     from flambeau_capture.bytecode import spelling
 
+    if type(source) in _BY_THEMSELVES:
+        return _BY_THEMSELVES[type(source)](spelling, source, tx)
     parent = [] if source.parent is None else emit(source.parent, tx)
-    if type(source) in _ROOT_EMITTERS:
-        return _ROOT_EMITTERS[type(source)](spelling, source, tx)
     if type(source) in _CALLED:
         function, arguments = _CALLED[type(source)](source)
         constants = [spelling.load_const(argument) for argument in arguments]
@@ -81,13 +82,14 @@ def _key_at(mapping: dict[Any, Any], index: int) -> Any:
     return next(islice(iter(mapping), index, None))
 
 
-_ROOT_EMITTERS: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
+_BY_THEMSELVES: dict[type[Source], Callable[[Any, Any, Loader], list[Instruction]]] = {
     Local: lambda spelling, node, tx: list(spelling.load_fast(node.variable)),
     Free: lambda spelling, node, tx: list(spelling.load_deref(node.variable)),
     FreeCell: lambda spelling, node, tx: list(spelling.load_closure(node.variable)),
     Global: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Builtin: lambda spelling, node, tx: list(spelling.load_global(node.variable)),
     Held: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.object))),
+    KnownKey: lambda spelling, node, tx: list(spelling.load_global(tx.held(node.key))),
     Computed: lambda spelling, node, tx: [
         *spelling.callable_from(spelling.load_global(tx.held(node.function))),
         *(instruction for argument in node.arguments for instruction in emit(argument, tx)),

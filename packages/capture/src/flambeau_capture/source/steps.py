@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -111,6 +111,31 @@ class DictKey(Derived):
         if not isinstance(value, dict) or not 0 <= self.index < len(value):
             raise LookupError(self.index)
         return next(islice(iter(value), self.index, None))
+
+
+@dataclass(frozen=True, eq=False)
+class KnownKey(Derived):
+    """The key at a position of a dict where that is an object of which there is but one, as a
+    tensor is: it is looked up, not counted up to."""
+
+    key: Any = field(repr=False)
+    index: int
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KnownKey) or other.key is not self.key:
+            return False
+        return other.base == self.base
+
+    def __hash__(self) -> int:
+        return hash((KnownKey, self.base, id(self.key)))
+
+    def name(self) -> str:
+        return f"list({self.base.name()})[{self.index}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        if not isinstance(value, dict) or not dict.__contains__(value, self.key):
+            raise LookupError(self.index)
+        return self.key
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, DictKey, Item, Source
+from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source
 from flambeau_capture.values.attributes import layout_of
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
@@ -112,6 +112,8 @@ def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
         return Constant(key)
     if isinstance(key, tuple) and all(type(part) in LITERALS for part in key):
         return tx.wrap_new(key)
+    if isinstance(key, torch.Tensor):  # of which a dict knows each by itself alone
+        return tx.wrap(key, KnownKey(source, key, index))
     return tx.wrap(key, DictKey(source, index))
 
 
