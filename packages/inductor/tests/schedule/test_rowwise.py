@@ -94,8 +94,19 @@ DOWN: list[Instr] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "columns"), [(ELEMENTWISE, ()), (DOWN, (PARTS * ROWS,))])
-def test_loops_that_have_no_row_in_work_read_it(
+ALONG: list[Instr] = [
+    Load("grad", loops.x() * COLUMNS + loops.r(), F32),
+    Load("scale", loops.x(), F32),
+    Point("mul", (0, 1), F32),
+    Reduce("sum", 2, F32),
+    Store("out", loops.x(), 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "columns"), [(ELEMENTWISE, ()), (DOWN, (PARTS * ROWS,)), (ALONG, (COLUMNS,))]
+)
+def test_loops_that_do_not_take_rows_in_turn_read_it(
     body: list[Instr], columns: tuple[int, ...]
 ) -> None:
     reader = loops.loop("reader", (PARTS * ROWS,), columns, body)
