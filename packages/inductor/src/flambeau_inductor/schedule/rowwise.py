@@ -7,9 +7,9 @@ returned, or that a step besides loops reads, is stored as before.
 
 A norm's backward needs the scale of each row, from the variance that its forward kept: one square
 root a row, for which a launch of its own, and the gap behind it, are two of a hundred microseconds.
-A program of one row has no registers to spare for that: the logarithm of a cross-entropy's sum takes
-its backward from 96 to 107 of them, a tenth of the programs off a multiprocessor, and from 285 to
-306 us.
+A program of one row has no registers to spare for that: with the logarithm of a cross-entropy's sum
+its backward took 107 of them, not 96, a tenth of the programs off a multiprocessor, and 306 us, not
+285.
 """
 
 from __future__ import annotations
