@@ -45,7 +45,7 @@ def updates_in_place(plan: Plan, static: Sequence[torch.Tensor]) -> tuple[tuple[
         return ()
     often = Counter(item.output for item in plan.updates)
     targets = Counter(item.primal for item in plan.updates)
-    own = alone(static)
+    own, handed = alone(static), plan.handed
     return tuple(
         sorted(
             (item.output, item.primal)
@@ -54,7 +54,7 @@ def updates_in_place(plan: Plan, static: Sequence[torch.Tensor]) -> tuple[tuple[
             and (item.primal >= len(static) or item.primal in own)
             and not item.differentiable
             and often[item.output] == targets[item.primal] == 1
-            and item.output not in plan.handed
+            and item.output not in handed
         )
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,11 +71,11 @@ class Alone:
     bytes: int
     loops: tuple[str, ...]
     origins: tuple[str, ...] = ()
-    descriptors: tuple[Any, ...] = field(default=())
+    descriptors: tuple[Any, ...] = ()
 
     def timed(self, function: Any) -> Timed:
         """The kernel's time on the current GPU, or on the CPU where Triton interprets."""
-        from flambeau_inductor.codegen.triton.build import interpreting
+        from flambeau_inductor.codegen.triton.build import interpreting  # C++ kernels need none
 
         gpu = not interpreting()
         device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
@@ -85,7 +85,7 @@ class Alone:
 
     def run(self, function: Any, device: torch.device) -> Callable[[], object]:
         """A launch on tensors of its own."""
-        from flambeau_inductor.codegen.triton.build import seen_by_triton
+        from flambeau_inductor.codegen.triton.build import seen_by_triton  # as above
         from flambeau_inductor.runtime.gpu_descriptors import Descriptor
 
         tensors = [_memory(elements, dtype, device) for elements, dtype in self.buffers]
@@ -114,7 +114,7 @@ def bench_library(folder: Path, count: int, names: Sequence[str]) -> None:
 def bench_scripts(folder: Path, names: Sequence[str]) -> None:
     """Print a table of the Triton kernels of a folder, of all or of those that are named, each as
     its script is now."""
-    from flambeau_inductor.codegen.triton.build import import_kernels
+    from flambeau_inductor.codegen.triton.build import import_kernels  # as above
 
     facts = _facts(folder / GPU_FACTS)
     rows = []

@@ -32,7 +32,7 @@ from flambeau_inductor.passes.attention_masks import (
     constant_of,
     finite,
     finite_rows,
-    hides_later,
+    is_causal,
 )
 from flambeau_inductor.passes.match import name_of
 
@@ -123,7 +123,7 @@ def _replace(
     with graph.inserting_before(last):
         turned = called(reshape, k, [*heads, width, keys])
         bias, hidden = scores.bias, scores.hidden
-        causal = hidden is not None and bias is None and hides_later(hidden)
+        causal = hidden is not None and bias is None and is_causal(hidden)
         if hidden is not None and not causal:
             value = _value(q)
             made = {"dtype": value.dtype, "device": value.device}

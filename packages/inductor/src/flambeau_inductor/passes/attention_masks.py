@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
+from flambeau_inductor.passes.constant_masks import hides_later
 from flambeau_inductor.passes.evaluate import evaluated
 from flambeau_inductor.passes.match import name_of
 
@@ -51,14 +52,11 @@ def _every_row_sees(mask: fx.Node, seen: bool) -> bool:
     return found is not None and bool((found == seen).any(-1).all())
 
 
-def hides_later(hidden: Hidden) -> bool:
-    """Whether it is the causal mask."""
+def is_causal(hidden: Hidden) -> bool:
+    """Whether it hides exactly what comes later."""
     rows, keys = value_of(hidden.mask).shape[-2:]
     found = _by_rows(hidden.mask) if rows == keys else None
-    if found is None or found.shape[-2:] != (rows, keys):
-        return False
-    later = torch.ones(rows, keys, dtype=torch.bool).triu(1)
-    return bool(((found != hidden.seen) == later).all())
+    return found is not None and hides_later(found != hidden.seen, rows)
 
 
 def _by_rows(node: fx.Node) -> torch.Tensor | None:

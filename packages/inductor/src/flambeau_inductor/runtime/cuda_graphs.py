@@ -308,7 +308,8 @@ class Recorded:
                 given[position] = seen_through(taken[at], given[position])
         kept = [args[position] for position, at in pinned if at not in taken]
         places = [position for position, _ in pinned]
-        written = {out: at for out, at in self._steady.written.items() if at in places}
+        here = frozenset(places)
+        written = {out: at for out, at in self._steady.written.items() if at in here}
         shared = bool(self._results) and self._copied_out >= self._results.keys() - written.keys()
         pool = loan.pool if loan is not None and taken else None
         taken.clear()  # only `given` holds what was lent, and the call gives it up as it goes

@@ -173,7 +173,8 @@ def with_sign(magnitude, x):
 @triton.jit
 def tanh(x):
     """Hyperbolic tangent of float32, within 1.8 ulp where the exponential and the reciprocal are
-    exact (0.8 below 0.6), over all float32; the device's add as much as they are off themselves.
+    exact (0.8 below 0.6), at every seventh float32 from 1e-4 to 9.2; the device's add as much as
+    they are off themselves.
 
     Below 0.6: a + a^3 * (a polynomial of a^2, fitted to the relative error); else
     1 - 2 / (exp(2a) + 1).

@@ -24,6 +24,7 @@ class Steady:
         self.written: dict[int, int] = {}
         self._static = frozenset(static)
         self._updates = tuple(updates)
+        self._updated: frozenset[int] = frozenset()
         self._seen: dict[int, int] = {}
         self._moved: set[int] = set()
 
@@ -39,6 +40,7 @@ class Steady:
     def after(self, given: Mapping[int, Any], made: Sequence[Any]) -> None:
         """Notes which results are inputs that were written where they are: result, input."""
         self.written = {out: place for out, place in self._updates if made[out] is given[place]}
+        self._updated = frozenset(self.written.values())
 
     def moved(self, position: int) -> None:
         """An input was elsewhere than a recording expects it."""
@@ -50,4 +52,4 @@ class Steady:
             return True
         if position in self._moved or self._seen.get(position) != value.data_ptr():
             return False
-        return position in self.written.values() or value.nbytes >= STEADY_BYTES
+        return position in self._updated or value.nbytes >= STEADY_BYTES

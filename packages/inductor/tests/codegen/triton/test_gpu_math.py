@@ -32,7 +32,7 @@ def test_error_in_units_of_the_last_place(op: str, tmp_path: Path) -> None:
     check_ulp(op, RANGES[op], poisoned(1), lambda loop, buffers: run_loop(loop, buffers, tmp_path))
 
 
-def test_tanh_over_all_float32(tmp_path: Path) -> None:
+def test_tanh_from_end_to_end_of_float32(tmp_path: Path) -> None:
     """Every 9973th number of either sign, zeros, infinities and NaN."""
     bits = torch.arange(0, 0x7F800001, 9973, dtype=torch.int64).to(torch.int32)
     some = bits.view(torch.float32)

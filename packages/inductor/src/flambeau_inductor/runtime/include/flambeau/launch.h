@@ -32,8 +32,9 @@ struct alignas(64) Map {
 };
 
 // One kernel on one grid. `unaligned` is called with the same arguments where an address is no
-// multiple of 16; `attach`, without any, gives a thread its context. Behind the addresses come the descriptors, each with its sizes and strides as
-// Triton passes them (outermost first), then `nulls` null pointers.
+// multiple of 16; `attach`, without any, gives a thread its context. Behind the addresses come the
+// descriptors, each with its sizes and strides as Triton passes them (outermost first), then `nulls`
+// null pointers.
 struct Site {
   Driver driver;
   void* function;
