@@ -10,10 +10,11 @@ import flambeau_prims
 import pytest
 import torch
 from flambeau_inductor import Options
-from flambeau_inductor.ir.program import Program, Reuse
+from flambeau_inductor.ir.program import Alloc, Program, Reuse
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import Limits, schedule
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.profiler import ProfilerActivity, profile
 
 from ..evaluated import against_eager
@@ -146,3 +147,43 @@ def test_kernels_in_shared_memory_are_the_same_bits() -> None:
         for own in (True, False)
     )
     assert torch.equal(shared(list(inputs))[0], apart(list(inputs))[0])
+
+
+def on(devices: dict[str, str], function: Any) -> Program:
+    """A program of a kernel an operation, of inputs of 64 x 64 on these devices."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        inputs = [torch.empty(64, 64, device=device) for device in devices.values()]
+        gm = flambeau_prims.lower(fx.symbolic_trace(function), inputs)
+    return schedule(lower_graph(gm, inputs), Limits(fusion=False, chain_ops=1))
+
+
+def flipped(x: Tensor) -> Tensor:
+    for _ in range(6):
+        x = torch.exp(x * 0.5).flip(0)
+    return x
+
+
+def test_on_a_gpu_a_buffer_of_the_same_layout_is_taken_over() -> None:
+    program = on({"x": "cuda"}, flipped)
+    assert sum(isinstance(step, Alloc) for step in program.steps) == 2
+    assert dead_reuses(program) >= 4
+
+
+def test_on_a_gpu_another_layout_is_left_to_the_allocator() -> None:
+    def function(x: Tensor) -> Tensor:
+        for rows in (64, 32, 16, 8, 4):
+            x = torch.exp(x.reshape(rows, -1) * 0.5).flip(0)
+        return x
+
+    assert dead_reuses(on({"x": "cpu"}, function)) > dead_reuses(on({"x": "cuda"}, function)) == 0
+
+
+def test_memory_stays_on_its_device() -> None:
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return flipped(x), flipped(y)
+
+    program = on({"x": "cpu", "y": "cuda"}, function)
+    where = {b.name: b.layout.device for b in program.buffers}
+    taken = [s for s in program.steps if isinstance(s, Reuse) and s.dead]
+    assert {where[s.buffer].type for s in taken} == {"cpu", "cuda"}
+    assert all(where[s.buffer] == where[s.old] for s in taken)
