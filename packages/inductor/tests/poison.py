@@ -10,7 +10,7 @@ import torch
 REAL = torch.empty_strided
 
 
-def poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
+def poisoned_strided(*args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.empty_strided`, full of NaN or of a number that is none of the results."""
     tensor = REAL(*args, **kwargs)
     if tensor.numel():
@@ -20,7 +20,12 @@ def poisoned(*args: Any, **kwargs: Any) -> torch.Tensor:
     return tensor
 
 
+def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Such a tensor of `shape`, its rows behind one another."""
+    return poisoned_strided(shape, torch.empty(shape, device="meta").stride(), dtype=dtype)
+
+
 @pytest.fixture
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wrappers that are loaded from now on allocate poisoned memory."""
-    monkeypatch.setattr(torch, "empty_strided", poisoned)
+    monkeypatch.setattr(torch, "empty_strided", poisoned_strided)

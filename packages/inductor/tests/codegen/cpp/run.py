@@ -42,10 +42,3 @@ def run_loop(loop: Loop, buffers: Buffers, folder: Path, width: int | None = Non
     """Generate, compile and call `loop` on `buffers`, in place."""
     dtypes = {name: tensor.dtype for name, tensor in buffers.items()}
     compile_loop(loop, dtypes, folder, width)(buffers)
-
-
-def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """An output whose old contents would show."""
-    if dtype.is_floating_point:
-        return torch.full(shape, float("nan"), dtype=dtype)
-    return torch.full(shape, 77 if dtype != torch.bool else True, dtype=dtype)

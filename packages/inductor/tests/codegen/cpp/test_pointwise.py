@@ -8,6 +8,7 @@ import pytest
 import torch
 from flambeau_inductor.codegen.cpp import supports
 
+from ...poison import poisoned
 from .. import loops
 from ..operations import (
     CASTS,
@@ -18,7 +19,7 @@ from ..operations import (
     reference,
     unary_values,
 )
-from .run import poisoned, run_loop
+from .run import run_loop
 
 UNARY = """abs neg sign ceil floor round trunc exp exp2 expm1 log log2 log10 log1p sqrt rsqrt
     reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma

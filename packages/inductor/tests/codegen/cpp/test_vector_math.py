@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ...poison import poisoned
 from ..accuracy import check_ulp
-from .run import poisoned, run_loop
+from .run import run_loop
 
 RANGES = {
     "erf": (-5.0, 5.0, 2.0),

@@ -23,10 +23,3 @@ def run_loop(
     path.write_text(HEADER + "\n\n" + kernel.source)
     launcher = build(path, [replace(kernel)])[kernel.name]
     launcher(*(buffers[name] for name in kernel.arguments))
-
-
-def poisoned(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """An output whose old contents would show."""
-    if dtype.is_floating_point:
-        return torch.full(shape, float("nan"), dtype=dtype)
-    return torch.full(shape, 77 if dtype != torch.bool else True, dtype=dtype)

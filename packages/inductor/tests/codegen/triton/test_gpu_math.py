@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from ...poison import poisoned
 from .. import loops
 from ..accuracy import check_ulp
-from .run import poisoned, run_loop
+from .run import run_loop
 
 RANGES = {
     "erf": (-5.0, 5.0, 2.0),

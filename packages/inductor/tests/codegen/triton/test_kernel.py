@@ -12,15 +12,9 @@ from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import as_expr
 from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Reduce, Store
 
+from ...poison import poisoned
 from .. import loops
-from .run import poisoned, run_loop
-
-
-@pytest.mark.parametrize("shape", [(4, 64), (3, 100), (1, 1), (70, 7)])
-def test_softmax_persistent(shape: tuple[int, int], tmp_path: Path) -> None:
-    a, out = torch.randn(shape), poisoned(*shape)
-    run_loop(loops.softmax(*shape), {"in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out, a.softmax(-1))
+from .run import run_loop
 
 
 def test_softmax_in_passes_over_a_long_row(tmp_path: Path) -> None:
@@ -76,87 +70,12 @@ def test_a_maximum_that_is_read_alone_is_no_pair() -> None:
     assert online_sums(replace(loop, body=tuple(body))) == {}
 
 
-def test_softmax_in_half_precision_rounds_once(tmp_path: Path) -> None:
-    a = torch.randn(5, 33, dtype=torch.bfloat16)
-    out = poisoned(5, 33, dtype=torch.bfloat16)
-    run_loop(loops.softmax(5, 33, torch.bfloat16), {"in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out, a.softmax(-1))
-
-
-@pytest.mark.parametrize("columns", [48, 17000, 33000])
-def test_layernorm(columns: int, tmp_path: Path) -> None:
-    a, weight = torch.randn(3, columns) + 5, torch.randn(columns)
-    out, mean = poisoned(3, columns), poisoned(3)
-    buffers = {"in0": a, "weight": weight, "out": out, "mean": mean}
-    run_loop(loops.layernorm(3, columns), buffers, tmp_path)
-    expected = torch.nn.functional.layer_norm(a, (columns,), weight)
-    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(mean, a.mean(-1))
-
-
-REDUCTIONS = {
-    "sum": lambda a: a.sum(-1),
-    "prod": lambda a: a.prod(-1),
-    "max": lambda a: a.amax(-1),
-    "min": lambda a: a.amin(-1),
-    "argmax": lambda a: a.argmax(-1),
-    "argmin": lambda a: a.argmin(-1),
-}
-
-
-@pytest.mark.parametrize("columns", [5, 32, 33001])
-@pytest.mark.parametrize("kind", REDUCTIONS)
-def test_row_reductions(kind: str, columns: int, tmp_path: Path) -> None:
-    a = torch.rand(3, columns) * 0.01 + 0.995
-    a[1, columns // 2] = a[1].max()  # a tie: the first position wins
-    if kind != "sum" and kind != "prod":
-        a[2, 1] = float("nan")
-    expected = REDUCTIONS[kind](a)
-    out = poisoned(3, dtype=expected.dtype)
-    loop = loops.reduction(kind, 3, columns, torch.float32, expected.dtype)
-    run_loop(loop, {"in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["any", "all"])
-def test_boolean_reductions(kind: str, tmp_path: Path) -> None:
-    a = torch.tensor([[True] * 5, [False] * 5, [True, False, True, True, True]])
-    out = poisoned(3, dtype=torch.bool)
-    loop = loops.reduction(kind, 3, 5, torch.bool, torch.bool)
-    run_loop(loop, {"in0": a, "out": out}, tmp_path)
-    assert torch.equal(out, getattr(a, kind)(-1))
-
-
-@pytest.mark.parametrize("kind", ["sum", "max", "min", "argmax"])
-def test_integer_reductions(kind: str, tmp_path: Path) -> None:
-    a = torch.randint(-50, 50, (3, 9)) - 100
-    expected = REDUCTIONS[kind](a)
-    out = poisoned(3, dtype=torch.int64)
-    loop = loops.reduction(kind, 3, 9, torch.int64, torch.int64)
-    run_loop(loop, {"in0": a, "out": out}, tmp_path)
-    assert torch.equal(out, expected)
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (37, 130), (300, 64)])
-def test_column_sum(shape: tuple[int, int], tmp_path: Path) -> None:
-    a, out = torch.randn(shape), poisoned(shape[1])
-    run_loop(loops.column_sum(*shape), {"in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out, a.sum(0), rtol=1e-4, atol=1e-4)
-
-
 def test_transpose_gets_a_two_dimensional_tile(tmp_path: Path) -> None:
     loop = loops.transpose_add(33, 70)
     assert [d.name for d in choose(loop).dimensions] == ["y", "x"]
     a, b, out = torch.randn(70, 33), torch.randn(33, 70), poisoned(33, 70)
     run_loop(loop, {"in0": a, "in1": b, "out": out}, tmp_path)
     assert torch.equal(out, a.T + b)
-
-
-def test_indirect_load(tmp_path: Path) -> None:
-    table, index = torch.randn(11, 6), torch.tensor([3, 0, 10, 3])
-    out = poisoned(4, 6)
-    run_loop(loops.embedding(4, 6), {"table": table, "index": index, "out": out}, tmp_path)
-    assert torch.equal(out, table[index])
 
 
 @pytest.mark.parametrize("length", [32768, 20011])
@@ -271,31 +190,6 @@ def test_what_is_read_of_every_element_decides_how_a_reduction_is_tiled() -> Non
     more = [replace(store, buffer=f"out{k}") for k in range(3)]
     tiling = choose(replace(loop, body=(*loop.body, *more)))
     assert tiling.dimensions[1].block == columns and not tiling.looped
-
-
-def test_masked_load(tmp_path: Path) -> None:
-    a, out = torch.randn(10), poisoned(15)
-    run_loop(loops.pad(10, 2, 3), {"in0": a, "out": out}, tmp_path)
-    assert torch.equal(out, torch.nn.functional.pad(a, (2, 3), value=7.0))
-
-
-@pytest.mark.parametrize("size", [1, 1000, 50000])
-def test_total(size: int, tmp_path: Path) -> None:
-    a, out = torch.randn(size), poisoned(1)
-    run_loop(loops.total(size), {"in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out[0], a.sum(), rtol=1e-4, atol=1e-3)
-
-
-def test_fill(tmp_path: Path) -> None:
-    out = poisoned(9)
-    run_loop(loops.fill(9), {"out": out}, tmp_path)
-    assert torch.equal(out, torch.full((9,), 2.5))
-
-
-def test_atomic_add(tmp_path: Path) -> None:
-    index, a, out = torch.tensor([0, 2, 0, 1]), torch.randn(4), torch.zeros(3)
-    run_loop(loops.scatter_add(4), {"index": index, "in0": a, "out": out}, tmp_path)
-    torch.testing.assert_close(out, torch.zeros(3).index_add(0, index, a))
 
 
 def test_a_result_may_have_the_memory_of_what_is_read_after_it(tmp_path: Path) -> None:

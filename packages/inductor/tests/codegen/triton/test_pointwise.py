@@ -15,6 +15,7 @@ from flambeau_inductor.codegen.triton.pointwise import (
 )
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Point, Store
 
+from ...poison import poisoned
 from .. import loops
 from ..operations import (
     BOOL_RESULT,
@@ -27,7 +28,7 @@ from ..operations import (
     reference,
     unary_values,
 )
-from .run import poisoned, run_loop
+from .run import run_loop
 
 ALL = FLOATING | INTEGER | BOOLEAN | ANY_DTYPE
 

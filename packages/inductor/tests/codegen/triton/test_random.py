@@ -12,7 +12,8 @@ from flambeau_inductor.codegen.triton.pointwise import spell_random
 from flambeau_inductor.indexing import Var, as_expr
 from flambeau_inductor.ir.loops import Axis, IndexValue, Load, Loop, Point, Store
 
-from .run import poisoned, run_loop
+from ...poison import poisoned
+from .run import run_loop
 
 SEED = 0x123456789ABCDEF
 DRAWN = [

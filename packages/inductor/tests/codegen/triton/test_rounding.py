@@ -14,8 +14,9 @@ from flambeau_inductor.codegen.triton import choose, generate
 from flambeau_inductor.codegen.triton.kernel import STAGES, TritonKernel
 from flambeau_inductor.ir.loops import Const, Instr, Load, Loop, Point, Reduce, Store
 
+from ...poison import poisoned
 from .. import loops
-from .run import poisoned, run_loop
+from .run import run_loop
 
 BF16, F32 = torch.bfloat16, torch.float32
 PARTS, ROWS, COLUMNS = 2, 3, 512

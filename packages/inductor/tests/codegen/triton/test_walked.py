@@ -19,8 +19,9 @@ from torch import fx
 
 from tests.schedule.pairs import CASES, JOINED
 
+from ...poison import poisoned
 from .. import loops
-from .run import poisoned, run_loop
+from .run import run_loop
 
 
 @pytest.mark.parametrize(
