@@ -1,4 +1,4 @@
-"""Numbers of every kernel class, under Triton's interpreter, against eager."""
+"""How Triton kernels are tiled, what they hold and read again, and that their numbers stay."""
 
 from __future__ import annotations
 
