@@ -114,32 +114,6 @@ def user_line(node: fx.Node) -> str:
     return " ".join(part.strip() for part in trace[head:].splitlines()) if head >= 0 else ""
 
 
-def reads_of(step: Any) -> set[str]:
-    """Names of the buffers that a step reads."""
-    loop = getattr(step, "loop", None)
-    if loop is not None:
-        return {str(i.buffer) for i in loop.body if type(i).__name__ == "Load"}
-    found: set[str] = set()
-    keywords = [value for _, value in getattr(step, "kwargs", ())]
-    waiting = [*getattr(step, "args", ()), *keywords]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, tuple):
-            waiting.extend(item)
-        elif hasattr(item, "buffer"):
-            found.add(str(item.buffer))
-    return found
-
-
-def writes_of(step: Any) -> set[str]:
-    """Names of the buffers that a step writes or makes."""
-    loop = getattr(step, "loop", None)
-    if loop is not None:
-        return {str(i.buffer) for i in loop.body if type(i).__name__ == "Store"}
-    into = {str(ref.buffer) for ref in getattr(step, "into", ())}
-    return into | {name for name in getattr(step, "results", ()) if name is not None}
-
-
 def _step(
     step: Any,
     sizes: Mapping[str, int | None],
@@ -149,12 +123,13 @@ def _step(
     loop, target = getattr(step, "loop", None), getattr(step, "target", None)
     if loop is None and target is None:
         return None  # memory, and checks of indices
-    from flambeau_inductor.ir.steps import looked_at  # a warm start loads no such module
+    from flambeau_inductor.ir.steps import looked_at, touched  # a warm start loads no such module
 
     origins = tuple(loop.origins if loop is not None else step.origins)
-    reads, writes = reads_of(step), writes_of(step)
+    reads, writes = touched(step)
+    writes |= {name for name in getattr(step, "results", ()) if name is not None}
     seen = looked_at(loop, items) if loop is not None else {}
-    touched = [
+    moved = [
         size if size is None else min(size, seen.get(name, size))
         for name in reads | writes
         for size in [sizes.get(name)]
@@ -163,7 +138,7 @@ def _step(
         kind="kernel" if loop is not None else "library",
         name=str(loop.name if loop is not None else target),
         origins=origins,
-        bytes=_sum(touched),
+        bytes=_sum(moved),
         lines=tuple(dict.fromkeys(lines[name] for name in origins if name in lines)),
         reads=tuple(sorted(reads)),
         writes=tuple(sorted(writes)),
