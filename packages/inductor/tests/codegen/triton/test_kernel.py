@@ -51,6 +51,28 @@ def test_blocks_of_rows_are_so_many_bytes() -> None:
     assert [tiling.dimensions[0].block for tiling in (half, whole)] == [8, 4]
 
 
+def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:
+    parts, rows, columns = 2, 600, 64
+    at = loops.x() * (rows * columns) + loops.r() * columns + loops.x(1)
+    of_row = loops.x() * rows + loops.r()
+    body = [
+        Load("in0", at, torch.float32),
+        Load("mean", of_row, torch.float32),
+        Load("scale", of_row, torch.float32),
+        Point("sub", (0, 1), torch.float32),
+        Point("mul", (3, 2), torch.float32),
+        Reduce("sum", 4, torch.float32),
+        Store("out", loops.x() * columns + loops.x(1), 5),
+    ]
+    loop = loops.loop("sums", (parts, columns), (rows,), body)
+    assert choose(loop).dimensions[0].block > 1  # neighbours in memory are summed side by side
+    x, mean, scale = torch.randn(2, 600, 64), torch.randn(2, 600, 1), torch.rand(2, 600, 1)
+    buffers = {"in0": x, "mean": mean, "scale": scale, "out": poisoned(2, 64)}
+    run_loop(loop, buffers, tmp_path)
+    wanted = ((x - mean) * scale).sum(1)
+    torch.testing.assert_close(buffers["out"], wanted, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("dtype", "block"), [(torch.bfloat16, 8192), (torch.float32, 4096)])
 def test_long_rows_of_several_operands_are_read_again(dtype: torch.dtype, block: int) -> None:
     whole = loops.norm_backward(1, 64, 32768, dtype)

@@ -64,15 +64,16 @@ def read_once(loop: Loop) -> bool:
 def reduces_across(loop: Loop) -> bool:
     """Whether neighbours in memory belong to different rows, by what is read of every element.
 
-    What has one value a row, or the same values for all rows, weighs nothing against that.
+    What has one value a row, or the same values for all rows, weighs nothing against that; nor
+    does what has one value for all neighbours of the innermost axis of `x`.
     """
-    along, rows = {axis.var for axis in loop.r}, {axis.var for axis in loop.x}
+    along = {axis.var for axis in loop.r}
+    inner, outer = loop.r[-1].var, loop.x[-1].var
     elements = [
         access.index
         for access in (i for i in loop.body if isinstance(i, Load | Store))
-        if access.index.vars & along and access.index.vars & rows
+        if access.index.vars & along and outer in access.index.vars
     ]
-    inner, outer = loop.r[-1].var, loop.x[-1].var
     return sum(index.coefficient(outer) == 1 for index in elements) > sum(
         index.coefficient(inner) == 1 for index in elements
     )
