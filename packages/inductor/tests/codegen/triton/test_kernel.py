@@ -10,7 +10,17 @@ import torch
 from flambeau_inductor.codegen.triton import TritonUnsupported, choose, generate
 from flambeau_inductor.codegen.triton.online import online_sums
 from flambeau_inductor.indexing import as_expr
-from flambeau_inductor.ir.loops import Axis, Const, IndexValue, Load, Loop, Point, Reduce, Store
+from flambeau_inductor.ir.loops import (
+    Axis,
+    Const,
+    IndexValue,
+    Instr,
+    Load,
+    Loop,
+    Point,
+    Reduce,
+    Store,
+)
 
 from ...poison import poisoned
 from .. import loops
@@ -49,6 +59,35 @@ def test_reductions_in_turn_take_more_warps() -> None:
 def test_blocks_of_rows_are_so_many_bytes() -> None:
     half, whole = (choose(loops.softmax(65536, 256, t)) for t in (torch.bfloat16, torch.float32))
     assert [tiling.dimensions[0].block for tiling in (half, whole)] == [8, 4]
+
+
+def in_turn(function: str | None) -> Loop:
+    """Three reductions that wait for each other, of a row as it is or of a function of it."""
+    at = loops.x() * 4096 + loops.r()
+    body: list[Instr] = [
+        Load("in0", at, torch.bfloat16),
+        Point("cast", (0,), torch.float32),
+        Point(function or "neg", (1,), torch.float32),
+        Reduce("sum", 2, torch.float32),
+        Point("sub", (2, 3), torch.float32),
+        Reduce("sum", 4, torch.float32),
+        Point("sub", (4, 5), torch.float32),
+        Reduce("sum", 6, torch.float32),
+        Point("sub", (6, 7), torch.float32),
+        Point("cast", (8,), torch.bfloat16),
+        Store("out", at, 9),
+    ]
+    return loops.loop("in_turn", (4096,), (4096,), body)
+
+
+def test_what_costs_much_is_not_computed_again_for_each_reduction() -> None:
+    assert choose(in_turn(None)).held
+    assert not choose(in_turn("erf")).held
+    kernels = [
+        generate(in_turn(each), dict.fromkeys(("in0", "out"), torch.bfloat16), {})
+        for each in (None, "erf")
+    ]
+    assert kernels[0].source.count("* -1.0") > 1 and kernels[1].source.count("fm.erf(") == 1
 
 
 def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:

@@ -145,6 +145,17 @@ ANY_DTYPE: dict[str, Spelling] = {
     "logical_not": "{0} == 0",
 }
 
+INSTRUCTIONS: dict[str, int] = {
+    "exp": 5, "expm1": 18, "log": 25, "log2": 27, "log10": 28, "log1p": 68, "sqrt": 15,
+    "reciprocal": 8, "sin": 80, "cos": 82, "tan": 169, "asin": 99, "acos": 99, "atan": 33,
+    "sinh": 41, "cosh": 25, "tanh": 14, "asinh": 117, "acosh": 107, "atanh": 84, "erf": 21,
+    "sigmoid": 8, "div": 15, "trunc_div": 13, "floor_div": 67, "remainder": 38, "fmod": 33,
+    "pow": 159, "atan2": 97, "erfc": 108, "erfinv": 506, "lgamma": 606, "digamma": 1096,
+    "round": 24, "copysign": 18, "nextafter": 11, "philox_uniform": 60, "philox_normal": 90,
+    "philox_bits": 60,
+}  # fmt: skip
+"""Machine instructions that a float32 element takes (sm_90, Triton 3.6); others take one or so."""
+
 # Where rounding operands up to float32 first could not change the result.
 EXACT_IN_HALF = frozenset({"where", "eq", "ne", "lt", "le", "gt", "ge", "abs"})
 

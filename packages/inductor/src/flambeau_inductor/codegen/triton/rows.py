@@ -7,7 +7,8 @@ the loop is cut into programs.
 from __future__ import annotations
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
-from flambeau_inductor.ir.loops import Load, Loop, Reduce, Store
+from flambeau_inductor.codegen.triton.pointwise import INSTRUCTIONS
+from flambeau_inductor.ir.loops import Check, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.operands import operands
 
 
@@ -52,6 +53,36 @@ def depth(loop: Loop) -> int:
         level = max((levels[i] for i in operands(instr)), default=0)
         levels.append(level + isinstance(instr, Reduce))
     return max(levels, default=0)
+
+
+def computed_again(loop: Loop) -> int:
+    """Instructions an element that a row costs which stays in registers as it was read: what a
+    reduction or a store takes is computed for each of them that waits for others."""
+    along = {axis.var for axis in loop.r}
+    level: list[int] = []
+    element: list[bool] = []
+    needed: dict[int, set[int]] = {}
+    for instr in loop.body:
+        read = operands(instr)
+        deep = max((level[k] for k in read), default=0)
+        own = isinstance(instr, Load | Store | IndexValue) and bool(instr.index.vars & along)
+        element.append(not isinstance(instr, Reduce) and (own or any(element[k] for k in read)))
+        if isinstance(instr, Reduce | Store | Check):
+            found = needed.setdefault(deep, set())
+            todo = [k for k in read if element[k]]
+            while todo:
+                k = todo.pop()
+                if k not in found:
+                    found.add(k)
+                    todo.extend(v for v in operands(loop.body[k]) if element[v])
+        level.append(deep + isinstance(instr, Reduce))
+    once = set[int]().union(*needed.values())
+    each = [_instructions(loop.body[k]) for found in needed.values() for k in found]
+    return sum(each) - sum(_instructions(loop.body[k]) for k in once)
+
+
+def _instructions(instr: Instr) -> int:
+    return INSTRUCTIONS.get(instr.op, 1) if isinstance(instr, Point) else 0
 
 
 def read_once(loop: Loop) -> bool:
