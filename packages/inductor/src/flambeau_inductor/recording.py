@@ -11,18 +11,9 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.ir.program import (
-    Alloc,
-    CheckIndex,
-    Extern,
-    Free,
-    Program,
-    Reuse,
-    RunLoop,
-    Step,
-)
-from flambeau_inductor.ir.steps import storage_bytes
+from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from flambeau_inductor.runtime.cuda_graphs import Rules
+from flambeau_inductor.schedule import memory
 
 LEAST_LAUNCHES = 4
 """Fewer than this are not worth a recording."""
@@ -131,22 +122,4 @@ def _only_queues(target: str) -> bool:
 
 def most_held(program: Program) -> int:
     """Bytes that the program's own buffers take at once; open sizes count nothing."""
-    sizes = {b.name: storage_bytes(b.layout) for b in program.buffers}
-    own: dict[str, int] = {}
-    most = 0
-    for step in program.steps:
-        for name in _made(step):
-            size = sizes[name]
-            own[name] = size if isinstance(size, int) else 0
-        if isinstance(step, Reuse):
-            own[step.buffer] = own.pop(step.old, 0)
-        elif isinstance(step, Free):
-            own.pop(step.buffer, None)
-        most = max(most, sum(own.values()))
-    return most
-
-
-def _made(step: Step) -> list[str]:
-    if isinstance(step, Alloc):
-        return [step.buffer]
-    return [r for r in step.results if r is not None] if isinstance(step, Extern) else []
+    return memory.most_held(program.steps, {b.name: b for b in program.buffers})

@@ -8,7 +8,7 @@ an output, or a tensor that may share it still needs it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flambeau_inductor.indexing import same
@@ -74,6 +74,28 @@ def with_lifetimes(
         gone = sorted((n for n in ended - taken if _may_die(n, stay)), key=_natural)
         result.extend(Free(n) for n in gone)
     return result
+
+
+def most_held(
+    steps: Sequence[Step], buffers: Mapping[str, Buffer], donated: Iterable[str] = ()
+) -> int:
+    """Bytes that a program's own buffers, and the inputs that it may let go, take at once; open
+    sizes count nothing."""
+    sizes = {name: storage_bytes(each.layout) for name, each in buffers.items()}
+    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    own = {name: known.get(name, 0) for name in donated}
+    held = most = sum(own.values())
+    for step in steps:
+        if isinstance(step, Alloc | Extern):
+            made = [step.buffer] if isinstance(step, Alloc) else _results(step)
+            own.update((name, known.get(name, 0)) for name in made)
+            held += sum(own[name] for name in made)
+        elif isinstance(step, Reuse):
+            own[step.buffer] = own.pop(step.old, 0)
+        elif isinstance(step, Free):
+            held -= own.pop(step.buffer, 0)
+        most = max(most, held)
+    return most
 
 
 def _may_die(name: str, stay: frozenset[str]) -> bool:
