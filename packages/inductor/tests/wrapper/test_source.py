@@ -81,7 +81,8 @@ def test_the_text_of_a_small_program():
         "    aten_mm_out(in0, in1, out=buf0)\n"
         "    del in0, in1\n"
         "    buf1 = reuse(buf0, (6,), (1,), torch.float32)\n"
-        "    kernel0(buf0.data_ptr(), buf1.data_ptr())\n"
+        "    buf0_at = buf0.data_ptr()\n"
+        "    kernel0(buf0_at, buf0_at)\n"
         "    del buf0\n"
         "    return (seen_as(buf1, (2, 2), (2, 1), 2), None, buf1,)\n"
     )
@@ -114,6 +115,30 @@ def test_an_address_that_several_launches_take_is_asked_for_once():
     launch = Launch("kernel0", ("in0", "buf0"), True)
     text = generate(given, {"loop0": launch, "loop1": launch}).text
     assert text.count("in0.data_ptr()") == 1 and text.count("kernel0(in0_at, buf0_at)") == 2
+
+
+def test_memory_that_is_taken_over_is_asked_for_its_address_once():
+    given = program(
+        [
+            Reuse("buf0", "in0"),
+            exp_loop("in0", "buf0"),
+            Reuse("buf1", "buf0"),
+            exp_loop("buf0", "buf1", "loop1"),
+        ],
+        (Ref("buf1"),),
+        {"in0": layout(6), "buf0": layout(6), "buf1": layout(2, 3)},
+    )
+    launches = {
+        "loop0": Launch("kernel0", ("in0", "buf0"), True),
+        "loop1": Launch("kernel0", ("buf0", "buf1"), True, offsets=(0, 4)),
+    }
+    text = generate(given, launches).text
+    assert text.count(".data_ptr()") == 1
+    assert "kernel0(in0_at, in0_at)" in text and "kernel0(in0_at, in0_at + 4)" in text
+    x, seen = torch.randn(6), []
+    run(given, [x], launches, kernel0=lambda source, target: seen.append((source, target)))
+    at = x.data_ptr()
+    assert seen == [(at, at), (at, at + 4)]
 
 
 def test_library_results_one_several_and_a_list():

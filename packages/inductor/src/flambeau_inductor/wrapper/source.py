@@ -7,7 +7,7 @@ is deleted after the last step that needs its memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ from flambeau_inductor.runtime.operators import (
 )
 from flambeau_inductor.runtime.pages import LARGE
 from flambeau_inductor.wrapper import names
+from flambeau_inductor.wrapper.addresses import Addresses
 
 INDENT = "    "
 
@@ -85,7 +86,7 @@ class _Printer:
     program: Program
     launches: Mapping[str, Launch]
     layouts: Mapping[str, Layout]
-    addressed: Mapping[str, int]
+    address: Addresses
     unchanging: frozenset[str]
     lines: list[str] = field(default_factory=list)
     operators: dict[str, str] = field(default_factory=dict)
@@ -116,7 +117,8 @@ def generate(
     layouts = {b.name: b.layout for b in program.buffers}
     given = _given(program)
     same = frozenset(name for place, name in enumerate(given) if place in unchanging)
-    printer = _Printer(program, launches, layouts, _addressed(program, launches), same)
+    addresses = Addresses.of(program, _taken(program, launches))
+    printer = _Printer(program, launches, layouts, addresses, same)
     if kept_memory != 0:
         printer.allocate = "kept"
     if not check_values:
@@ -164,15 +166,11 @@ def generate(
     return Wrapper(text, {n: t for t, n in named.items()})
 
 
-def _addressed(program: Program, launches: Mapping[str, Launch]) -> dict[str, int]:
-    """How many launches take the address of each buffer."""
-    counts: dict[str, int] = {}
+def _taken(program: Program, launches: Mapping[str, Launch]) -> Iterator[tuple[str, ...]]:
+    """What each launch takes by address."""
     for step in program.steps:
-        if isinstance(step, RunLoop):
-            launch = launches[step.loop.name]
-            for buffer in launch.buffers if launch.by_address else ():
-                counts[buffer] = counts.get(buffer, 0) + 1
-    return counts
+        if isinstance(step, RunLoop) and (launch := launches[step.loop.name]).by_address:
+            yield launch.buffers
 
 
 def _receive(p: _Printer, program: Program, check: bool) -> None:
@@ -242,7 +240,7 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
     if launch.by_address:
         offsets = launch.offsets or (0,) * len(launch.buffers)
-        given += [_address(p, b, o) for b, o in zip(launch.buffers, offsets, strict=True)]
+        given += [p.address(b, o, p) for b, o in zip(launch.buffers, offsets, strict=True)]
     else:
         given += launch.buffers
     given += launch.sizes
@@ -264,7 +262,7 @@ def _run_behind(p: _Printer, launch: Launch, how: BehindDraws) -> None:
     offsets = launch.offsets or (0,) * len(launch.buffers)
     others = [pair for pair in zip(launch.buffers, offsets, strict=True) if pair[0] != mask]
     given = [names.argument(a) for a in call.args]
-    given += [str(how.draws.kept), *(_address(p, b, o) for b, o in others)]
+    given += [str(how.draws.kept), *(p.address(b, o, p) for b, o in others)]
     p(f"{mask} = {called}({', '.join(given)})")
     if p.dying:
         p("del " + ", ".join(p.dying))
@@ -279,18 +277,6 @@ def _stream(p: _Printer, buffer: str) -> str:
         p.known.add(name)
         p(f"{name} = current_raw_stream({index})")
     return name
-
-
-def _address(p: _Printer, buffer: str, offset: int) -> str:
-    """An address in a buffer; its start gets a name of its own where several launches take it."""
-    behind = f" + {offset}" if offset else ""
-    if p.addressed[buffer] == 1:
-        return f"{buffer}.data_ptr(){behind}"
-    name = f"{buffer}_at"
-    if buffer not in p.known:
-        p.known.add(buffer)
-        p(f"{name} = {buffer}.data_ptr()")
-    return f"{name}{behind}"
 
 
 def _check_values(p: _Printer, step: Step) -> None:
