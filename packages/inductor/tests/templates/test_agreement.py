@@ -53,6 +53,21 @@ def test_runs_that_leave_other_numbers_raise_and_the_others_stay() -> None:
     assert all(found[name] is ways[name] for name in ("same", "rounded", "broken"))
 
 
+def test_what_is_left_alone_of_a_result_is_not_compared() -> None:
+    made = bench()
+    right, out = torch.randn(SHAPE), made.tensor("out")
+
+    def first(numbers: Tensor) -> Callable[[], object]:
+        return lambda: out[:3].copy_(numbers[:3])
+
+    ways = {"same": first(right), "other": first(-right), "nothing": lambda: None}
+    found = agreeing(made, first(right), ways, ["out"])
+    assert found["same"] is ways["same"]
+    for name in ("other", "nothing"):
+        with pytest.raises(OtherNumbers):
+            found[name]()
+
+
 def test_distance() -> None:
     a = torch.tensor([3.0, 4.0])
     assert distance(a, a) == 0 and distance(a, torch.tensor([3.0, 4.5])) == pytest.approx(0.1)

@@ -91,6 +91,15 @@ class Choose:
 
     branches: tuple[tuple[tuple[Guard, ...], Node], ...]
     other: Node
+    joined: Joined | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What a `Choose` amounts to, where it does: `pieces` one after another along `dim`."""
+
+    pieces: tuple[Node, ...]
+    dim: int
 
 
 @dataclass(frozen=True, slots=True)

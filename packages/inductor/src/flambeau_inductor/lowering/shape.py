@@ -16,6 +16,7 @@ from flambeau_inductor.ir.tensors import (
     Choose,
     Guard,
     Input,
+    Joined,
     Node,
     View,
     at,
@@ -29,6 +30,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError, convert
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
 
+CONCATENATION = "aten.cat.out"
 MOST_PIECES = 8
 """More pieces than this are concatenated by the library: each element asks which piece it is of."""
 
@@ -86,7 +88,7 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
     if len(pieces) == 1:
         return ctx.point("clone", (pieces[0],))
     if len(pieces) > MOST_PIECES:
-        return single(ctx.call("aten.cat.out", (tuple(pieces), dim), out=True))
+        return single(ctx.call(CONCATENATION, (tuple(pieces), dim), out=True))
     first = pieces[0]
     total = sum(x.shape[dim] for x in pieces)
     shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
@@ -104,7 +106,8 @@ def cat(ctx: Context, xs: Sequence[Node], dim: int) -> Lowered:
         branches.append((tuple(guards), shifted(ctx, x, shape, index)))
         begin = end
     other = ctx.literal(0, shape, first.dtype, first.device)
-    return ctx.node(shape, first.dtype, first.device, Choose(tuple(branches), other))
+    choice = Choose(tuple(branches), other, Joined(tuple(pieces), dim))
+    return ctx.node(shape, first.dtype, first.device, choice)
 
 
 @rule("pad")

@@ -24,7 +24,7 @@ from flambeau_inductor.ir.tensors import (
     flat_strides,
 )
 from flambeau_inductor.schedule.emit import Emitter
-from flambeau_inductor.schedule.plan import Plan
+from flambeau_inductor.schedule.plan import Place, Plan
 
 Block = tuple[int, bool]
 """Size, and whether it is reduced."""
@@ -45,6 +45,8 @@ class Anchor:
     ops: int
     ranges: Ranges
     position: int
+    memory: Node
+    """The node whose memory its elements go to."""
 
     @property
     def numel(self) -> int:
@@ -138,10 +140,10 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
         shape, reduced = node.shape, frozenset()
     ranges = dict(dim_ranges(shape))
 
-    def where(other: Node) -> tuple[str, Shape] | None:
+    def where(other: Node) -> Place | None:
         if other is node or not plan.has_memory(other):
             return None
-        return other.name, plan.graph.stride_of(other)
+        return Place(other.name, plan.graph.stride_of(other))
 
     emitter = Emitter(where, ranges)
     own = shape if isinstance(define, Scatter) else node.shape
@@ -155,4 +157,5 @@ def analyse(plan: Plan, node: Node, position: int) -> Anchor:
             found.append(index)
     ops = sum(isinstance(i, Point) for i in emitter.body)
     blocks = blocks_of(shape, reduced)
-    return Anchor(node, shape, blocks, reads, ops, dict(ranges), position)
+    memory = plan.memory_of(node)
+    return Anchor(node, shape, blocks, reads, ops, dict(ranges), position, memory)

@@ -32,8 +32,6 @@ from flambeau_inductor.ir.tensors import (
     Call,
     Node,
     Number,
-    Scatter,
-    Shape,
     flat_strides,
 )
 from flambeau_inductor.limits import Limits
@@ -43,8 +41,8 @@ from flambeau_inductor.schedule.later import later
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
-from flambeau_inductor.schedule.order import least_held
-from flambeau_inductor.schedule.plan import Operand, Plan, PlannedArgument, operands_of
+from flambeau_inductor.schedule.pieces import is_concatenation, rest
+from flambeau_inductor.schedule.plan import Operand, Place, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
 from flambeau_inductor.schedule.rowwise import with_numbers_inside
 from flambeau_inductor.schedule.split import NewBuffer, split_reductions
@@ -69,9 +67,9 @@ class _Assembly:
         """The node's buffer, made on first sight."""
         found = self.names.get(node)
         if found is None:
-            if isinstance(node.define, Scatter):
-                found = self.name_of(node.define.base)
-                self.names[node] = found
+            owner = self.plan.memory_of(node)
+            if owner is not node:
+                found = self.names[node] = self.name_of(owner)
                 return found
             if isinstance(node.define, Attribute):
                 found = f"const{len(self.constants)}"
@@ -98,10 +96,12 @@ class _Assembly:
     def add_input(self, position: int, node: Node) -> None:
         self._add(f"in{position}", node)
 
-    def place(self, node: Node) -> tuple[str, Shape] | None:
+    def place(self, node: Node) -> Place | None:
         if not self.plan.has_memory(node):
             return None
-        return self.name_of(node), self.plan.graph.stride_of(node)
+        piece = self.plan.pieces.get(node)
+        offset = 0 if piece is None else piece.offset
+        return Place(self.name_of(node), self.plan.graph.stride_of(node), offset)
 
 
 def assemble(
@@ -140,8 +140,7 @@ def assemble(
     donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
     updates = in_place(made.steps, _updates(plan, outputs), made.buffers, kept | made.shared)
     owned = Owned(given | bare, kept, frozenset(made.shared), donated, updates)
-    ordered = least_held(made.steps, made.buffers, owned)
-    steps_in_time: Sequence[Step] = with_lifetimes(ordered, made.buffers, owned)
+    steps_in_time: Sequence[Step] = with_lifetimes(made.steps, made.buffers, owned)
     if limits.share_memory:
         steps_in_time = share_dead(steps_in_time, made.buffers, owned)
     return Program(
@@ -250,7 +249,7 @@ def _on_device(made: _Assembly, check: CheckIndex, layout: Layout) -> list[Compu
 def _call(made: _Assembly, call: Call) -> None:
     args = tuple(_argument(made, a) for a in made.plan.arguments[call])
     kwargs = tuple((k, _argument(made, v)) for k, v in made.plan.keywords[call])
-    results = made.plan.graph.results[call]
+    results = made.plan.results(call)
     if call.aliases:
         made.shared.update(made.name_of(n) for n in operands_of(made.plan, call))
     names: list[str | None] = []
@@ -259,7 +258,10 @@ def _call(made: _Assembly, call: Call) -> None:
         names.append(made.name_of(node) if used and node is not None else None)
     if call.aliases:
         made.shared.update(n for n in names if n is not None)
-    if call.out:
+    if call.out and is_concatenation(call):
+        assert names[0] is not None
+        made.steps.extend(rest(made.plan, call, args, names[0]))
+    elif call.out:
         into = tuple(Ref(n) for n in names if n is not None)
         made.steps.append(Extern(call.target, args, kwargs, into, (), call.origins))
     else:

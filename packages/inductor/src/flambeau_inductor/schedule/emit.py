@@ -43,9 +43,10 @@ from flambeau_inductor.ir.tensors import (
     at,
     dot,
 )
+from flambeau_inductor.schedule.plan import Place
 
-Where = Callable[[Node], tuple[str, tuple[int, ...]] | None]
-"""Name and strides of a node's memory; None: it has none and is computed where it is read."""
+Where = Callable[[Node], Place | None]
+"""A node's memory; None: it has none and is computed where it is read."""
 
 
 @dataclass(slots=True)
@@ -105,15 +106,14 @@ class Emitter:
         place = self.where(node)
         if place is None:
             raise AssertionError(f"{node.name} has no memory to be stored to")
-        name, stride = place
         define = node.define
         if isinstance(define, Scatter):
             index = self.target(define, own)
             apart = tuple(i for i, p in zip(index, define.index) if isinstance(p, Expr))
-            flat = self._flat(index, stride)
-            self.body.append(Store(name, flat, value, define.mode, apart))
+            flat = self._flat(index, place)
+            self.body.append(Store(place.buffer, flat, value, define.mode, apart))
             return
-        self.body.append(Store(name, self._flat(own, stride), value))
+        self.body.append(Store(place.buffer, self._flat(own, place), value))
 
     def target(self, define: Scatter | Gather, index: Index) -> Index:
         """The coordinates in the base, some of them looked up, of the element at `index`."""
@@ -139,20 +139,19 @@ class Emitter:
             found = (
                 self.define(node, index, mask)
                 if place is None
-                else self._load(node, index, mask, *place)
+                else self._load(node, index, mask, place)
             )
             self.memo[key] = found
         return found
 
-    def _load(
-        self, node: Node, index: Index, mask: ValueId | None, name: str, stride: tuple[int, ...]
-    ) -> ValueId:
+    def _load(self, node: Node, index: Index, mask: ValueId | None, place: Place) -> ValueId:
         self.reads.append((node, index))
         other: Scalar = False if node.dtype == torch.bool else 0
-        return self.put(Load(name, self._flat(index, stride), node.dtype, mask, other))
+        flat = self._flat(index, place)
+        return self.put(Load(place.buffer, flat, node.dtype, mask, other))
 
-    def _flat(self, index: Index, stride: tuple[int, ...]) -> Expr:
-        return simplify(dot(index, stride), self.ranges)
+    def _flat(self, index: Index, place: Place) -> Expr:
+        return simplify(dot(index, place.stride, place.offset), self.ranges)
 
     def define(self, node: Node, index: Index, mask: ValueId | None) -> ValueId:
         """Compute an element from its definition."""

@@ -96,7 +96,7 @@ def _collect(state: Fusion) -> None:
                     step.after = effect.number
                     step.before |= effect.before | (1 << effect.number)
                 effect = step
-            for result in plan.graph.results[item]:
+            for result in plan.results(item):
                 if result is not None:
                     state.maker[result] = step
             state.kept.update(read)

@@ -24,7 +24,7 @@ from flambeau_inductor.ir.tensors import (
     dot,
 )
 from flambeau_inductor.schedule.emit import Emitter
-from flambeau_inductor.schedule.plan import Plan, layout_of, root_of
+from flambeau_inductor.schedule.plan import Place, Plan, layout_of, root_of
 
 
 def product_layouts(plan: Plan) -> None:
@@ -73,13 +73,13 @@ def _reads_transposed(plan: Plan, node: Node) -> bool:
     What the value is made of is taken as if it were in memory, copies looked through.
     """
 
-    def where(other: Node) -> tuple[str, Shape] | None:
+    def where(other: Node) -> Place | None:
         define = other.define
         if isinstance(define, Literal | Position | View):
             return None
         if isinstance(define, Pointwise) and define.op == "clone":
             return None
-        return other.name, plan.graph.stride_of(other)
+        return Place(other.name, plan.graph.stride_of(other))
 
     emitter = Emitter(where, dict(dim_ranges(node.shape)))
     emitter.define(node, dims_of(len(node.shape)), None)

@@ -102,7 +102,8 @@ def refusal(a: Group, b: Group, limits: Limits, checked: Container[Node] = ()) -
         return f"space: {a.blocks} and {b.blocks}"
     if a.ops + b.ops > limits.loop_ops:
         return f"size: {a.ops} + {b.ops} ops"
-    buffers = len(a.reads.keys() | b.reads.keys()) + len(a.members) + len(b.members)
+    stored = {m.memory for m in (*a.members, *b.members)}
+    buffers = len(a.reads.keys() | b.reads.keys()) + len(stored)
     if buffers > limits.loop_buffers:
         return f"size: {buffers} buffers"
     again = False

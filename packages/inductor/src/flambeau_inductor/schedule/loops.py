@@ -17,7 +17,7 @@ from flambeau_inductor.ir.operands import pruned
 from flambeau_inductor.ir.tensors import Node, Shape, dot, flat_strides, unflatten
 from flambeau_inductor.schedule.anchors import Block, size_of
 from flambeau_inductor.schedule.axes import normalised
-from flambeau_inductor.schedule.emit import Emitter
+from flambeau_inductor.schedule.emit import Emitter, Where
 from flambeau_inductor.schedule.legal import Group, is_element
 
 
@@ -36,7 +36,7 @@ class Space:
 def build_loop(
     name: str,
     group: Group,
-    place: Callable[[Node], tuple[str, Shape] | None],
+    place: Where,
     stored: Callable[[Node], bool],
 ) -> Loop:
     """Emit the members in order, store what is needed, bring the axes into their best order."""

@@ -7,6 +7,7 @@ Invariant: anchors are never views; `layout_of` is exact or None.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from flambeau_inductor.indexing import plain, simplify, symbols_in
 from flambeau_inductor.ir.loops import Scalar
@@ -25,6 +26,7 @@ from flambeau_inductor.ir.tensors import (
     Result,
     Scan,
     Scatter,
+    Shape,
     TensorGraph,
     View,
     dim_ranges,
@@ -39,6 +41,22 @@ class Operand:
 
     node: Node
     layout: Layout | None = None
+
+
+class Place(NamedTuple):
+    """Where the elements of a node are: in a buffer, by strides, from an element on."""
+
+    buffer: str
+    stride: Shape
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An anchor's elements are among those of `whole`, from `offset` on."""
+
+    whole: Node
+    offset: int
 
 
 PlannedArgument = Argument | Operand | tuple["PlannedArgument", ...]
@@ -67,9 +85,36 @@ class Plan:
     outputs: list[Operand | Scalar | None] = field(default_factory=list)
     checks: dict[Node, list[PlannedCheck]] = field(default_factory=dict)
     live: set[Node | Call] = field(default_factory=set)
+    pieces: dict[Node, Piece] = field(default_factory=dict)
+    """Anchors without memory of their own."""
+
+    joined: dict[Node, Call] = field(default_factory=dict)
+    """Values that are made of such anchors alone: by what stands for them in the order."""
 
     def has_memory(self, node: Node) -> bool:
-        return node in self.anchors or isinstance(node.define, Input | Attribute | Result)
+        given = isinstance(node.define, Input | Attribute | Result)
+        return given or node in self.anchors or node in self.joined
+
+    def maker(self, node: Node) -> Call | None:
+        """The call that a value is there after."""
+        define = node.define
+        return define.call if isinstance(define, Result) else self.joined.get(node)
+
+    def results(self, call: Call) -> list[Node | None]:
+        """The values that are there after a call."""
+        found = self.graph.results.get(call)
+        return [n for n, c in self.joined.items() if c is call] if found is None else found
+
+    def memory_of(self, node: Node) -> Node:
+        """The node whose memory an anchor's elements are in."""
+        if isinstance(node.define, Scatter):
+            return node.define.base
+        piece = self.pieces.get(node)
+        return node if piece is None else piece.whole
+
+    def is_piece(self, argument: PlannedArgument) -> bool:
+        """Whether an operand is memory that another one's result has."""
+        return isinstance(argument, Operand) and argument.node in self.pieces
 
 
 def root_of(node: Node) -> Node:

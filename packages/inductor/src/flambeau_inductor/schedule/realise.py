@@ -34,7 +34,6 @@ from flambeau_inductor.ir.tensors import (
     Pointwise,
     Position,
     Reduction,
-    Result,
     Scan,
     Scatter,
     Shape,
@@ -48,6 +47,7 @@ from flambeau_inductor.limits import Limits
 from flambeau_inductor.lowering.context import LoweringError
 from flambeau_inductor.lowering.pointwise import EXPENSIVE
 from flambeau_inductor.schedule.layouts import product_layouts
+from flambeau_inductor.schedule.pieces import is_concatenation, joined_in_place, with_pieces
 from flambeau_inductor.schedule.plan import (
     Operand,
     Plan,
@@ -67,9 +67,14 @@ def plan(graph: TensorGraph, limits: Limits, again: frozenset[Node] = frozenset(
     for output in graph.outputs:
         made.outputs.append(_plan_output(made, output))
     product_layouts(made)
-    for call in [c for c in graph.order if isinstance(c, Call)]:
-        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
+    # the pieces of concatenations last: some are in memory for another call
+    for call in sorted((c for c in graph.order if isinstance(c, Call)), key=is_concatenation):
+        args = with_pieces(made, call, limits)
+        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in args)
         made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
+    for call in joined_in_place(made):
+        made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
+        made.keywords[call] = ()
     _drop_dead(made)
     for item in list(made.order):
         if isinstance(item, Node) and isinstance(item.define, Gather | Scatter):
@@ -260,8 +265,8 @@ def _drop_dead(made: Plan) -> None:
         live.add(item)
         if isinstance(item, Call):
             work.extend(operands_of(made, item))
-        elif isinstance(item.define, Result):
-            work.append(item.define.call)
+        elif (call := made.maker(item)) is not None:
+            work.append(call)
         else:
             work.extend(children(item))
             if isinstance(item.define, View):
@@ -291,7 +296,7 @@ def _choose_anchors(made: Plan, limits: Limits, again: frozenset[Node]) -> None:
             # Once for each different view: x + x reads x once, x + x.t() twice.
             for operand in set(operands(item)):
                 readers.setdefault(root_of(operand), []).append(item)
-    costs: dict[Node, _Cost] = {}
+    costs = {node: _Cost(0, 0, frozenset((node,))) for node in made.joined}
     for item in made.order:
         if not isinstance(item, Node) or isinstance(item.define, View):
             continue

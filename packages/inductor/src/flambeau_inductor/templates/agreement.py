@@ -10,7 +10,7 @@ all made by the same instructions but for those at the edges.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -33,7 +33,9 @@ class OtherNumbers(Exception):
 def agreeing(
     bench: Bench, library: Run, ways: Mapping[str, Run], results: Sequence[str]
 ) -> dict[str, Run]:
-    """The runs of `ways`; `library` leaves in the buffers `results` what each is to leave there."""
+    """The runs of `ways`; `library` leaves in the buffers `results` what each is to leave there,
+    and as it was what they leave."""
+    _clear(bench, results)
     library()
     expected = {name: [end.clone() for end in _ends(bench.tensor(name))] for name in results}
     return {name: _checked(bench, run, expected) for name, run in ways.items()}
@@ -54,9 +56,7 @@ def distance(expected: Tensor, found: Tensor) -> float:
 
 
 def _checked(bench: Bench, run: Run, expected: Mapping[str, Sequence[Tensor]]) -> Run:
-    for name in expected:
-        tensor = bench.tensor(name)
-        tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
+    _clear(bench, expected)
     try:
         run()
     except Exception:  # the race runs it again, and names what it raises
@@ -67,6 +67,13 @@ def _checked(bench: Bench, run: Run, expected: Mapping[str, Sequence[Tensor]]) -
         for end, found in zip(ends, _ends(bench.tensor(name)), strict=True)
     )
     return partial(_refuse, far) if far > FAR else run
+
+
+def _clear(bench: Bench, names: Iterable[str]) -> None:
+    """What nobody writes is the same wherever it is looked for."""
+    for name in names:
+        tensor = bench.tensor(name)
+        tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
 
 
 def _ends(tensor: Tensor) -> tuple[Tensor, ...]:
