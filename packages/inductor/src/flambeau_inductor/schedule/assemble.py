@@ -41,6 +41,7 @@ from flambeau_inductor.schedule.later import later
 from flambeau_inductor.schedule.legal import Group
 from flambeau_inductor.schedule.loops import build_loop
 from flambeau_inductor.schedule.memory import Owned, with_lifetimes
+from flambeau_inductor.schedule.order import least_held
 from flambeau_inductor.schedule.pieces import is_concatenation, rest
 from flambeau_inductor.schedule.plan import Operand, Place, Plan, PlannedArgument, operands_of
 from flambeau_inductor.schedule.reuse import share_dead
@@ -140,7 +141,8 @@ def assemble(
     donated = frozenset(f"in{i}" for i in plan.graph.donated) - kept - made.shared
     updates = in_place(made.steps, _updates(plan, outputs), made.buffers, kept | made.shared)
     owned = Owned(given | bare, kept, frozenset(made.shared), donated, updates)
-    steps_in_time: Sequence[Step] = with_lifetimes(made.steps, made.buffers, owned)
+    ordered = least_held(made.steps, made.buffers, owned)
+    steps_in_time: Sequence[Step] = with_lifetimes(ordered, made.buffers, owned)
     if limits.share_memory:
         steps_in_time = share_dead(steps_in_time, made.buffers, owned)
     return Program(
