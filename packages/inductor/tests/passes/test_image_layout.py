@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -100,18 +101,45 @@ def test_dense_convolutions_beside_group_norms_are_left_alone() -> None:
         assert channels_last(gm) == 0
 
 
-@pytest.mark.parametrize(
-    ("dtype", "count"), [(torch.bfloat16, 5), (torch.float16, 5), (torch.float32, 0)]
-)
-def test_on_a_gpu_all_convolutions_of_half_precision(dtype: torch.dtype, count: int) -> None:
-    gm = network(dense=3, cheap=1)
+def on_a_gpu(gm: fx.GraphModule, dtype: torch.dtype = torch.bfloat16) -> fx.GraphModule:
+    """The same graph on fake values of a GPU."""
     with FakeTensorMode():
         for node in gm.graph.nodes:
             if "val" in node.meta:
                 shape = node.meta["val"].shape
                 node.meta["val"] = torch.empty(shape, dtype=dtype, device="cuda")
+    return gm
+
+
+@pytest.mark.parametrize(
+    ("dtype", "count"), [(torch.bfloat16, 5), (torch.float16, 5), (torch.float32, 0)]
+)
+def test_on_a_gpu_all_convolutions_of_half_precision(dtype: torch.dtype, count: int) -> None:
+    gm = on_a_gpu(network(dense=3, cheap=1), dtype)
     assert channels_last(gm) == count
     assert orders(gm) == [torch.channels_last] * count
+
+
+@pytest.mark.parametrize(
+    ("norm", "groups", "count"),
+    [
+        (torch.nn.functional.group_norm, 2, 3),
+        (torch.nn.functional.group_norm, 4, 0),  # two channels of eight, four bytes
+        (torch.nn.functional.instance_norm, None, 0),
+    ],
+)
+def test_on_a_gpu_norms_of_several_channels_take_images_of_any_order(
+    norm: Callable[..., Tensor], groups: int | None, count: int
+) -> None:
+    gm = on_a_gpu(network(dense=3, cheap=0))
+    relu = gm.graph.find_nodes(op="call_function", target=torch.relu)[0]
+    relu.target, relu.args = norm, (relu.args[0], groups)
+    assert channels_last(gm) == count
+    named = on_a_gpu(network(dense=3, cheap=0))
+    relu = named.graph.find_nodes(op="call_function", target=torch.relu)[0]
+    relu.target, relu.args = norm, relu.args[:1]
+    relu.kwargs = {} if groups is None else {"num_groups": groups}
+    assert channels_last(named) == count
 
 
 def test_gradients_of_weights_stay_row_major() -> None:
