@@ -12,6 +12,7 @@ import pytest
 import torch
 from flambeau_inductor import Options
 from flambeau_inductor.ir.program import Alloc, Reuse, RunLoop
+from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import schedule
 from torch import Tensor, fx
@@ -130,3 +131,14 @@ def test_nothing_is_changed_by_a_program_that_may_still_fail() -> None:
         made(list(own))
     assert torch.equal(own[0], inputs[0])
     assert not any(isinstance(s, Reuse) and s.old == "in0" for s in program.steps)
+
+
+@pytest.mark.parametrize("fn", [lambda p: (p,), lambda p: (p.clone(),)])
+def test_a_value_that_is_there_already_takes_no_step(fn: Callable[..., Any]) -> None:
+    inputs = [r(3, 4)]
+    gm = flambeau_prims.lower(fx.symbolic_trace(fn), inputs)
+    program = schedule(lower_graph(gm, inputs, Info(((0, 0),))))
+    verify_program(program)
+    assert not any(isinstance(step, RunLoop | Alloc) for step in program.steps)
+    given, outputs = compiled(fn, inputs, ((0, 0),))
+    assert outputs[0] is given[0] and torch.equal(given[0], inputs[0])

@@ -182,6 +182,7 @@ def verify_program(program: Program) -> None:
     live = {b.name for b in program.inputs} | {n for n, _ in program.constants}
     for step in program.steps:
         _verify_step(step, live, layouts)
+    _end_dying(live)  # a step that would only have copied it to where it is, is left out
     for output in program.outputs:
         if isinstance(output, Ref) and output.buffer not in live:
             raise IRError(f"{output.buffer} is returned, but not there")
@@ -215,9 +216,14 @@ def _verify_step(step: Step, live: set[str], layouts: Mapping[str, Layout]) -> N
         for argument in (*step.args, *(v for _, v in step.kwargs), *step.into):
             _need_all(argument, live, step.target)
         live.update(r for r in step.results if r is not None)
+    if not isinstance(step, Alloc | Reuse):
+        _end_dying(live)
+
+
+def _end_dying(live: set[str]) -> None:
+    """What was taken over is gone behind the step that reads it for the last time."""
     for name in [n for n in live if n.endswith(" dying")]:
-        if not isinstance(step, Alloc | Reuse):
-            live -= {name, name.removesuffix(" dying")}
+        live -= {name, name.removesuffix(" dying")}
 
 
 def _need_all(argument: Argument, live: set[str], where: str) -> None:

@@ -77,10 +77,12 @@ def in_place(
             written.setdefault(name, []).append(position)
     found: dict[str, str] = {}
     for new, old in updates.items():
-        at, *later = written.get(new, [-1])
+        if new not in written:
+            continue
+        at, *later = written[new]
         step = steps[at]
         changes = later[:1] if copies(step, old, new) else [at]
-        if at < 0 or any(place <= sure for place in changes) or old in alive or old in written:
+        if any(place <= sure for place in changes) or old in alive or old in written:
             continue
         if buffers[new].layout != buffers[old].layout or read.get(old, -1) > at:
             continue
