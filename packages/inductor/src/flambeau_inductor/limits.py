@@ -74,8 +74,12 @@ class Limits:
 
     least_across: int = 64
     most_across: int = 8192
-    """Columns of such a loop: a program holds a row, and a sum for each column, in registers. Of
-    more, it holds a part of a row; what is reduced along rows is then a loop of its own."""
+    """Columns of such a loop: a program holds a row, and a sum for each column, in registers; of
+    twice as many where little else lives there. Of more, it holds a part of a row; what is reduced
+    along rows is then a loop of its own, where that reads them twice anyway."""
+
+    most_held: int = 32768
+    """Columns of a row that a program holds in registers if it sums none of them."""
 
     fusion: bool = True
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 from flambeau_inductor.indexing import Var
+from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.program import Alloc, Buffer, Free, Layout, Program, Ref, RunLoop
 from flambeau_inductor.ir.verify import IRError, verify_loop, verify_program
@@ -53,6 +54,28 @@ def test_a_good_loop_passes() -> None:
 def test_each_rule(bad: Loop, rule: str) -> None:
     with pytest.raises(IRError, match=rule):
         verify_loop(bad, LAYOUTS)
+
+
+@pytest.mark.parametrize(
+    ("points", "fine"), [(7, True), (8, True), (9, False), (4, False), (0, False)]
+)
+def test_the_last_points_of_a_loop(points: int, fine: bool) -> None:
+    """Seven elements are in memory; of two times four points the last one may not be there."""
+    at = Var("x0") * 4 + Var("x1")
+    body = (Load("in0", at, torch.float32), Store("out", at, 0))
+    loop = Loop("some", (Axis("x0", 2), Axis("x1", 4)), (), body, points=points)
+    layout = Layout((points or 1,), (1,), torch.float32, torch.device("cpu"))
+    if fine:
+        verify_loop(loop, {"in0": layout, "out": layout})
+        given, made = torch.arange(float(points)), torch.full((points,), torch.nan)
+        run_loop(loop, {"in0": given, "out": made})
+        assert made.equal(given)
+    else:
+        with pytest.raises(IRError, match="points of"):
+            verify_loop(loop, {"in0": layout, "out": layout})
+    if points == 7:
+        with pytest.raises(IRError, match="elements 0 to 7 of 7"):
+            verify_loop(replace(loop, points=None), {"in0": layout, "out": layout})
 
 
 def test_lifetimes() -> None:

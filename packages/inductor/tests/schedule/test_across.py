@@ -30,9 +30,18 @@ def test_results_are_those_of_two_loops(name: str) -> None:
     assert not _totals(apart)
 
 
-def test_rows_that_no_part_divides_stay_apart() -> None:
-    inputs = (*(torch.randn(47, COLUMNS) for _ in "ab"), torch.randn(COLUMNS))
-    assert not _totals(against_eager(norm_backward, *inputs, tolerance=1e-4, limits=JOINED))
+@pytest.mark.parametrize("columns", [COLUMNS, 600])
+def test_the_last_part_has_fewer_rows(columns: int) -> None:
+    inputs = (*(torch.randn(47, columns) for _ in "ab"), torch.randn(columns))
+    (whole,) = _totals(against_eager(norm_backward, *inputs, tolerance=1e-3, limits=JOINED))
+    parts, own = (axis.size for axis in whole.x)
+    assert whole.points == 47 and isinstance(parts, int) and isinstance(own, int)
+    assert (parts - 1) * own < 47 < parts * own
+
+
+def test_fewer_rows_than_programs_stay_apart() -> None:
+    inputs = (*(torch.randn(3, 600) for _ in "ab"), torch.randn(600))
+    assert not _totals(against_eager(norm_backward, *inputs, tolerance=1e-3, limits=JOINED))
 
 
 def test_rows_that_wait_for_the_sums_stay_apart() -> None:
@@ -59,7 +68,7 @@ def test_a_step_in_between_that_reads_the_rows_stays_after_them() -> None:
 @pytest.mark.parametrize("columns", [COLUMNS, 2500])
 def test_rows_too_long_for_a_program_are_reduced_first(name: str, columns: int) -> None:
     inputs = (*(torch.randn(ROWS, columns) for _ in "ab"), torch.randn(columns))
-    limits = replace(JOINED, most_across=COLUMNS - 1)
+    limits = replace(JOINED, most_across=COLUMNS // 2 - 1, most_held=COLUMNS - 1)
     done = against_eager(CASES[name], *inputs, tolerance=1e-3, limits=limits)
     (whole,) = _totals(done)
     assert not any(isinstance(i, Reduce) for i in whole.body)
@@ -69,12 +78,43 @@ def test_rows_too_long_for_a_program_are_reduced_first(name: str, columns: int) 
     assert not any(i.index.vars & along for i in first.body if isinstance(i, Store))
 
 
+def _softmax_and_sums(x: Tensor) -> tuple[Tensor, ...]:
+    return x.softmax(-1), x.sum(0)
+
+
+def test_rows_beside_which_little_lives_are_held_whole() -> None:
+    limits = replace(JOINED, most_across=COLUMNS - 1)
+    x = torch.randn(ROWS, COLUMNS)
+    (whole,) = _totals(against_eager(_softmax_and_sums, x, limits=limits))
+    assert any(isinstance(i, Reduce) for i in whole.body)
+
+
+def test_long_rows_that_are_read_once_stay_apart() -> None:
+    limits = replace(JOINED, most_across=COLUMNS // 2 - 1)
+    x = torch.randn(ROWS, COLUMNS)
+    assert not _totals(against_eager(_softmax_and_sums, x, limits=limits))
+    read_twice = replace(limits, most_held=COLUMNS - 1)
+    assert _totals(against_eager(_softmax_and_sums, x, limits=read_twice))
+
+
+def test_three_programs_for_two_where_registers_are_free() -> None:
+    x, grad, w = torch.randn(900, 600), torch.randn(900, 600), torch.randn(600)
+    x, grad, w = x.bfloat16(), grad.bfloat16(), w.bfloat16()
+
+    def sums(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor, ...]:
+        return tuple(each.bfloat16() for each in norm_backward(a.float(), b.float(), c.float()))
+
+    (light,) = _totals(against_eager(_softmax_and_sums, x, tolerance=3e-2, limits=JOINED))
+    (heavy,) = _totals(against_eager(sums, grad, x, w, tolerance=1.0, limits=JOINED))
+    assert (light.x[0].size, heavy.x[0].size) == (48, 32)
+
+
 def test_what_the_sums_store_and_the_rows_reduce_is_not_read_too_early() -> None:
     def both(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         gate = torch.sigmoid(x) * x
         total = (gate * 3 + w).sum(0)
         return gate, total, gate - gate.square().sum(-1, keepdim=True) * w
 
-    limits = replace(JOINED, most_across=COLUMNS - 1)
+    limits = replace(JOINED, most_across=COLUMNS // 2 - 1, most_held=COLUMNS - 1)
     inputs = torch.randn(ROWS, COLUMNS), torch.randn(COLUMNS)
     against_eager(both, *inputs, tolerance=1e-3, limits=limits)

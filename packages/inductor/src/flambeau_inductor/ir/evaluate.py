@@ -15,7 +15,7 @@ import torch
 from flambeau_inductor._torch_compat import out_names, overload_of
 from flambeau_inductor.indexing import Add, Const, Expr, FloorDiv, Mod, Mul, Var
 from flambeau_inductor.ir import loops as ir
-from flambeau_inductor.ir.loops import Loop, Scalar
+from flambeau_inductor.ir.loops import Loop, Scalar, spans
 from flambeau_inductor.ir.program import (
     Alloc,
     Argument,
@@ -36,15 +36,21 @@ Memory = Mapping[str, Tensor]
 
 
 def run_loop(loop: Loop, memory: Memory) -> None:
-    """Run every point of `loop` at once, with one tensor dimension per axis."""
+    """Run every point of `loop` at once, or of each of its boxes, with one tensor dimension per
+    axis."""
+    inner = tuple(range(_static(axis.size)) for axis in loop.r)
+    for outer in spans(loop):
+        _run_box(loop, memory, (*outer, *inner))
+
+
+def _run_box(loop: Loop, memory: Memory, box: Sequence[range]) -> None:
     axes = (*loop.x, *loop.r)
-    sizes = [_static(a.size) for a in axes]
     env: dict[str, Tensor] = {}
-    for position, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
+    for position, (axis, values) in enumerate(zip(axes, box, strict=True)):
         shape = [1] * len(axes)
-        shape[position] = size
-        env[axis.var] = torch.arange(size).reshape(shape)
-    state = _State(memory, env, sizes, len(loop.x))
+        shape[position] = len(values)
+        env[axis.var] = torch.arange(values.start, values.stop).reshape(shape)
+    state = _State(memory, env, [len(values) for values in box], len(loop.x))
     for position, instr in enumerate(loop.body):
         value = _RUN[type(instr)](state, instr)
         state.values.append(value)

@@ -159,10 +159,32 @@ Instr = Load | Const | IndexValue | Point | Reduce | Scan | Part | Store | Check
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One kernel. `origins` names the graph nodes it computes, for listings and debugging."""
+    """One kernel. `origins` names the graph nodes it computes, for listings and debugging.
+
+    With `points`, which a loop of two outer axes and constant sizes may have, only the first so
+    many points of `x` are there, counted along the second axis first: some for each value of the
+    first.
+    """
 
     name: str
     x: tuple[Axis, ...]
     r: tuple[Axis, ...]
     body: tuple[Instr, ...]
     origins: tuple[str, ...] = ()
+    points: int | None = None
+
+
+def spans(loop: Loop) -> tuple[tuple[range, ...], ...]:
+    """The outer points of a loop of constant sizes: boxes, each a range of values for every axis.
+
+    Raises:
+        TypeError: a size is a symbol.
+    """
+    sizes = tuple(axis.size for axis in loop.x if isinstance(axis.size, int))
+    if len(sizes) != len(loop.x):
+        raise TypeError(f"{loop.name}: symbolic sizes {loop.x}")
+    if loop.points is None:
+        return (tuple(range(size) for size in sizes),)
+    full, left = divmod(loop.points, sizes[1])
+    boxes = [(range(full), range(sizes[1]))] if full else []
+    return (*boxes, (range(full, full + 1), range(left))) if left else tuple(boxes)

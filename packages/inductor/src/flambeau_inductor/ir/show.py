@@ -94,6 +94,7 @@ def _value(instr: Instr) -> str:
 def show_loop(loop: Loop) -> str:
     """The whole loop."""
     space = f"x({_axes(loop.x)})" + (f" r({_axes(loop.r)})" if loop.r else "")
+    space += "" if loop.points is None else f" of {loop.points} points"
     lines = [f"loop {loop.name} over {space}:"]
     if loop.origins:
         lines.append(f"    # {', '.join(loop.origins)}")

@@ -25,6 +25,7 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Scan,
     Store,
+    spans,
 )
 from flambeau_inductor.ir.operands import operands
 from flambeau_inductor.ir.program import (
@@ -68,7 +69,22 @@ def _int(size: int | Expr) -> int:
 
 def verify_loop(loop: Loop, layouts: Mapping[str, Layout]) -> None:
     """SSA order, dtypes, known buffers, addresses in range."""
-    ranges = {a.var: (0, _int(a.size) - 1) for a in (*loop.x, *loop.r)}
+    sizes = [_int(axis.size) for axis in (*loop.x, *loop.r)]
+    if loop.points is not None:
+        whole = len(loop.x) == 2 and sizes[0] * sizes[1]
+        if not 0 < loop.points <= whole or whole - loop.points >= sizes[1]:
+            raise IRError(f"{loop.name}: {loop.points} points of {sizes}")
+    inner = {
+        axis.var: (0, size - 1) for axis, size in zip(loop.r, sizes[len(loop.x) :], strict=True)
+    }
+    for box in spans(loop):
+        outer = {axis.var: (b.start, b.stop - 1) for axis, b in zip(loop.x, box, strict=True)}
+        _verify_body(loop, layouts, outer | inner)
+
+
+def _verify_body(
+    loop: Loop, layouts: Mapping[str, Layout], ranges: Mapping[str, tuple[int, int]]
+) -> None:
     reduced = {a.var for a in loop.r}
     dtypes: list[torch.dtype | None] = []
     element: list[bool] = []

@@ -27,12 +27,20 @@ from flambeau_inductor.ir.loops import (
 )
 from flambeau_inductor.ir.operands import operands, pruned, renumbered
 from flambeau_inductor.ir.program import Layout
+from flambeau_inductor.ir.registers import live
 from flambeau_inductor.limits import ACROSS_COLUMNS, Limits
 from flambeau_inductor.schedule.split import NewBuffer, rows_of_parts
 
 PART, ROW, COLUMN = "x0", "x1", "r0"
 SMALL = (512, 1024, 2048, 4096)
 """Columns, rounded up, of which `split_programs` programs, or more, run at once."""
+LIGHT, LIGHTEST = 4, 3
+"""What lives in registers for each element of a row (`live`) where three programs for two run at
+once, and where a program of 16 warps holds a row of up to 16384. us, H200, 512 MiB an operand, rows
+of 4096 bfloat16, two and three programs: softmax with the sums of its operand 319 and 293, softmax
+of a layernorm of gelu with them 556 and 448, and a layernorm's backward, of which 7 live, 407 and
+468. Of 16384, apart and held: softmax 400 and 294, its backward 523 and 412, layernorm (4) 403 and
+415."""
 LayoutOf = Callable[[str], Layout]
 
 
@@ -44,6 +52,8 @@ class Pair:
     down: int
     rows: int
     columns: int
+    held: bool = True
+    """Whether a program holds whole rows."""
 
 
 @dataclass
@@ -63,10 +73,37 @@ class Joining:
 
     def loops(self, inside: Container[str]) -> tuple[Loop, Loop] | None:
         """The loop, and the one that adds up its parts; what is `inside` nobody else reads."""
-        parts = parts_of(self.pair.rows, self.pair.columns, self._wide(), self.limits)
+        whole = self._whole(False, inside)
+        if whole is not None and live(whole) <= LIGHT:
+            whole = self._whole(True, inside)
+        if whole is None:
+            return None
+        parts, partials = whole.x[0].size, dict[tuple[ValueId, int], str]()
+        assert isinstance(parts, int)
+        body = list(whole.body)
+        for k, instr in enumerate(body):
+            if isinstance(instr, Store) and instr.mode == "total":
+                name = self.new_buffer((parts, self.pair.columns), torch.float32)
+                partials[int(instr.buffer), 0] = name
+                body[k] = replace(instr, buffer=name)
+        rest = rows_of_parts(self.sums, parts, partials, self.limits, self.new_buffer)
+        return replace(whole, body=tuple(body)), rest
+
+    def holds_rows(self) -> bool:
+        """Whether a program has registers for rows of twice `most_across`."""
+        whole = self._whole(False, ())
+        within = self.pair.columns <= 2 * self.limits.most_across
+        return within and whole is not None and live(whole) <= LIGHTEST
+
+    def _whole(self, light: bool, inside: Container[str]) -> Loop | None:
+        """What both loops do, with a total for each sum whose buffer is its position in the second
+        loop; None where one would read what is not there yet, or little is shared."""
+        parts = parts_of(self.pair, self._wide(), light, self.limits)
         if parts is None:
             return None
-        self.own = self.pair.rows // parts
+        self.body, self.known, self.stored, self.totals = [], {}, {}, {}
+        self.own = -(-self.pair.rows // parts)
+        parts = -(-self.pair.rows // self.own)
         self.ranges: Ranges = {
             PART: (0, parts - 1),
             ROW: (0, self.own - 1),
@@ -84,20 +121,16 @@ class Joining:
         shared = self._bytes(first & second)
         if shared < max(self.limits.across_bytes, self._bytes(second - first)):
             return None
-        partials: dict[tuple[ValueId, int], str] = {}
         body = [
             Const(0, torch.int64) if isinstance(i, Store) and i.buffer in inside else i
             for i in self.body
         ]
-        for position, value in self.totals.items():
-            name = self.new_buffer((parts, self.pair.columns), torch.float32)
-            partials[position, 0] = name
-            index = Var(PART) * self.pair.columns + Var(COLUMN)
-            body.append(Store(name, index, value, "total"))
+        index = Var(PART) * self.pair.columns + Var(COLUMN)
+        body += [Store(str(k), index, value, "total") for k, value in self.totals.items()]
         x, r = (Axis(PART, parts), Axis(ROW, self.own)), (Axis(COLUMN, self.pair.columns),)
         origins = tuple(dict.fromkeys((*self.loop.origins, *self.sums.origins)))
-        whole = Loop(self.loop.name, x, r, pruned(body), origins)
-        return whole, rows_of_parts(self.sums, parts, partials, self.limits, self.new_buffer)
+        points = None if parts * self.own == self.pair.rows else self.pair.rows
+        return Loop(self.loop.name, x, r, pruned(body), origins, points)
 
     def _take(self, loop: Loop, mapping: Mapping[str, Expr]) -> set[str] | None:
         """What a loop does for each element, over the axes of both; the buffers whose elements it
@@ -176,19 +209,27 @@ def _key(instr: Instr) -> object:
     return (instr, repr(instr.other)) if isinstance(instr, Load) else instr
 
 
-def parts_of(rows: int, columns: int, wide: bool, limits: Limits) -> int | None:
-    """As many equal shares of the rows as a GPU runs programs at once, or nearly.
+def parts_of(pair: Pair, wide: bool, light: bool, limits: Limits) -> int | None:
+    """As many shares of the rows as a GPU runs programs at once; None for fewer rows than half.
 
     Of `SMALL` columns a program has a row in work at a time, and more of them run at once the
-    shorter it is; of others, a program takes a multiprocessor for itself, or half of one where
-    elements are `wide`, and blocks of them smaller. Rows longer than `most_across` are shared out
-    too, over programs of `ACROSS_COLUMNS` each.
+    shorter it is, three for two where the registers leave room for them (`light`). Of others, a
+    program takes a multiprocessor for itself, or half of one where elements are `wide`, and blocks
+    of them smaller. Rows longer than a program holds are shared out too, over programs of
+    `ACROSS_COLUMNS` each. Those that take several rows at a time have equal shares if they can.
     """
+    columns, programs = pair.columns, limits.split_programs
     padded = 1 << max(0, columns - 1).bit_length()
-    most = limits.split_programs if wide and padded < min(SMALL) else limits.split_programs // 2
+    most = programs if wide and padded < min(SMALL) else programs // 2
     if padded in SMALL:
-        most = limits.split_programs * min(8, max(SMALL) // padded)
-    if columns > limits.most_across:
-        most = max(1, limits.split_programs // -(-columns // ACROSS_COLUMNS))
+        most = programs * min(8, max(SMALL) // padded)
+        if light and (not wide or padded == max(SMALL)):
+            most = most * 3 // 2
+    if columns > limits.most_across and not pair.held:
+        most = max(1, programs // -(-columns // ACROSS_COLUMNS))
     least = max(1, most // 2)
-    return next((n for n in range(min(most, rows), least - 1, -1) if rows % n == 0), None)
+    if pair.rows < least:
+        return None
+    several = padded < min(SMALL) or (columns > limits.most_across and not pair.held)
+    even = (n for n in range(min(most, pair.rows), least - 1, -1) if pair.rows % n == 0)
+    return next(even, most) if several else most

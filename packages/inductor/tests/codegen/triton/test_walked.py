@@ -26,7 +26,15 @@ from .run import run_loop
 
 @pytest.mark.parametrize(
     ("columns", "together", "warps"),
-    [(64, 128, 16), (256, 32, 16), (500, 1, 1), (1024, 1, 2), (4096, 1, 4), (8192, 1, 16)],
+    [
+        (64, 128, 16),
+        (256, 32, 16),
+        (500, 1, 1),
+        (1024, 1, 1),
+        (2048, 1, 2),
+        (4096, 1, 4),
+        (8192, 1, 16),
+    ],
 )
 def test_short_rows_are_taken_together(columns: int, together: int, warps: int) -> None:
     tiling = choose(loops.norm_backward(132, 4096, columns, torch.bfloat16))
@@ -47,19 +55,33 @@ def test_blocks_on_their_way_find_room(
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("rows", [48, 88])
-def test_results_are_those_of_eager(name: str, rows: int, tmp_path: Path) -> None:
-    columns = 20
-    if name == "batched" and rows != 48:
-        rows, columns = 48, 64
-    tilings = _run(name, rows, columns, JOINED, tmp_path)
-    assert any(tiling.parts is not None for tiling in tilings)
+@pytest.mark.parametrize(("rows", "columns"), [(48, 20), (88, 20), (48, 64), (53, 20), (53, 600)])
+def test_results_are_those_of_eager(name: str, rows: int, columns: int, tmp_path: Path) -> None:
+    rows = 48 if name == "batched" else rows
+    (walked,) = [t for t in _run(name, rows, columns, JOINED, tmp_path) if t.parts is not None]
+    assert walked.parts is not None
+    shared_out = static_size(walked.parts) * walked.dimensions[0].size
+    assert walked.dimensions[0].ragged == (shared_out > rows) and (rows != 53 or shared_out > rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "programs", "warps", "registers"),
+    [(4096, torch.bfloat16, 264, 4, None), (4096, torch.bfloat16, 396, 4, 168),
+     (1024, torch.bfloat16, 1056, 1, None), (1024, torch.bfloat16, 1584, 1, 168),
+     (4096, torch.float32, 396, 4, 168), (16384, torch.bfloat16, 132, 16, 128)],
+)  # fmt: skip
+def test_registers_are_those_that_programs_leave_each_other(
+    columns: int, dtype: torch.dtype, programs: int, warps: int, registers: int | None
+) -> None:
+    tiling = choose(loops.norm_backward(programs, 100, columns, dtype))
+    assert (tiling.programs, tiling.warps, tiling.registers) == (programs, warps, registers)
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("columns", [1100, 2048])
 def test_long_rows_are_shared_out(name: str, columns: int, tmp_path: Path) -> None:
-    tilings = _run(name, 48, columns, replace(JOINED, most_across=1024), tmp_path)
+    limits = replace(JOINED, most_across=512, most_held=1024)
+    tilings = _run(name, 48, columns, limits, tmp_path)
     (walked,) = [tiling for tiling in tilings if tiling.parts is not None]
     assert [d.block for d in walked.dimensions] == [4, 1024]
     assert walked.programs == 2 * static_size(walked.parts)

@@ -16,11 +16,13 @@ from flambeau_inductor.ir.loops import Axis
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """Axes flattened into one block dimension, outermost first, and its block size."""
+    """Axes flattened into one block dimension, outermost first, and its block size. The last
+    program of a `ragged` one has fewer points, a number that the kernel computes."""
 
     name: str
     axes: tuple[Axis, ...]
     block: int
+    ragged: bool = False
 
     @property
     def size(self) -> int:
@@ -35,7 +37,12 @@ class Dimension:
     @property
     def masked(self) -> bool:
         """Whether the last block hangs over the end."""
-        return self.size == 0 or self.size % self.block != 0
+        return self.size == 0 or self.size % self.block != 0 or (self.ragged and self.block > 1)
+
+    @property
+    def end(self) -> str:
+        """The number of points in a kernel."""
+        return f"{self.name}_points" if self.ragged else str(self.size)
 
 
 @dataclass(frozen=True, slots=True)

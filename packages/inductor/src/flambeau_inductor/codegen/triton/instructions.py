@@ -159,7 +159,7 @@ class Instructions:
         name = dimension.name
         self._line(f"{name}index = ({index}){self._slot(name)}")
         if dimension.masked:
-            self._line(f"{name}mask = {name}index < {dimension.size}")
+            self._line(f"{name}mask = {name}index < {dimension.end}")
         below = 1
         for position, axis in reversed(list(enumerate(dimension.axes))):
             size = static_size(axis)

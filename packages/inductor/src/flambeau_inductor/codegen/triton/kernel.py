@@ -159,7 +159,10 @@ class Writer(Instructions):
         for i in totals:
             self._line(f"a{i} = tl.zeros({self._shape()}, tl.float32)")
         x = self._dimension("x")
-        self._line(f"for x_offset in tl.range(0, {x.size}, XBLOCK, num_stages={STAGES}):")
+        if x.ragged:
+            left = f"({self.loop.points} - {x.size} * {parts.var}).to(tl.int32)"
+            self._line(f"{x.end} = tl.minimum({left}, {x.size})")
+        self._line(f"for x_offset in tl.range(0, {x.end}, XBLOCK, num_stages={STAGES}):")
         self.indent = "        "
         self._dimension_index(x, "x_offset + tl.arange(0, XBLOCK)")
         early = [i for i in self._early() if i not in first]

@@ -29,6 +29,11 @@ def element_bytes(loop: Loop) -> int:
     return sum(load.dtype.itemsize for load in _elements(loop))
 
 
+def widest(loop: Loop) -> int:
+    """Bytes of the widest of them."""
+    return max((load.dtype.itemsize for load in _elements(loop)), default=1)
+
+
 def along_rows(loop: Loop) -> tuple[bool, int]:
     """Whether a row has several operands, and values that all rows share besides; and the bytes of
     the widest of their elements."""
