@@ -87,6 +87,12 @@ REFUSED = {
     "int_mm: not defined on torch.int32": lambda: P.int_mm(
         new(2, 3, dtype=torch.int32), new(3, 2, dtype=torch.int32)
     ),
+    "bounds_checked: the index is torch.int32": lambda: P.bounds_checked(
+        new(2, dtype=torch.int32), 3, "IndexError", ""
+    ),
+    "bounds_checked: KeyError is none of": lambda: P.bounds_checked(
+        new(2, dtype=I64), 3, "KeyError", ""
+    ),
     "assert_true: torch.float32": lambda: P.assert_true(new(), "so"),
     "masked_select: the mask is": lambda: P.masked_select(new(3), new(3)),
     "unique_dim: dim 1": lambda: P.unique_dim(new(3), 1, False),
@@ -109,6 +115,11 @@ def test_refused_when_it_runs():
     with pytest.raises(RuntimeError, match="so it is not"):
         P.assert_true(torch.tensor(False), "so it is not")
     a, beyond = torch.ones(3), torch.tensor([3])
+    for error in (IndexError, RuntimeError):
+        for outside in (3, -1):
+            with pytest.raises(error, match=f"^{outside} of 3$"):
+                index = torch.tensor([[0, 2], [1, outside]])
+                P.bounds_checked(index, 3, error.__name__, "{index} of {size}")
     for call in (
         lambda: P.gather(a, 0, beyond),
         lambda: P.index(a, [beyond]),

@@ -8,6 +8,7 @@ from flambeau_prims.sweep.measure import compare
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.nn import functional as F
 
 aten = torch.ops.aten
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.complex64)
@@ -177,6 +178,33 @@ def test_a_size_that_depends_on_elements_lowers_to_a_symbol():
         (lambda x: x.scatter_reduce(0, INDEX, x.double(), "sum"), RuntimeError, "dtype"),
         (lambda x: x.gather(2, INDEX), IndexError, "out of range"),
         (lambda x: x.index_add(0, ROWS, x.double()), RuntimeError, "scalar type"),
+        (lambda x: x.index_add(0, ROWS, x[:3]), RuntimeError, "-1 is out of bounds"),
+        (lambda x: x.index_add(0, ROWS, x[:3], alpha=2), IndexError, "out of range"),
+        (lambda x: x.index_add(0, ROWS.int(), x[:3]), IndexError, "out of range"),
+        (lambda x: x.index_add(0, ROWS.byte(), x[:3]), RuntimeError, "Expected dtype"),
+        (lambda x: x.index_add(0, INDEX, x), IndexError, "vector"),
+        (lambda x: x.index_add(0, FEW, x[:2]), RuntimeError, "Number of indices"),
+        (lambda x: x.index_add(0, FEW, x[:1, :1].expand(3, 1)), RuntimeError, "shape must match"),
+        (lambda x: x[0].index_add(0, FEW, x[0, 0]), IndexError, "Number of indices|no dimensions"),
+        (lambda x: x.index_add(1, FEW, x[0, :3]), RuntimeError, "out of bounds of the source"),
+        (lambda x: x.index_copy(0, ROWS, x[:3]), IndexError, "-1 is out of bounds"),
+        (lambda x: x.index_copy(0, FEW.int(), x[:3]), RuntimeError, "Expected"),
+        (lambda x: x.index_copy(0, FEW, x[0]), IndexError, "dimensionality must match"),
+        (lambda x: x.index_copy(0, FEW, x[:3, :1]), RuntimeError, "same slice shapes"),
+        (lambda x: x.index_copy(0, FEW, x[:2]), IndexError, "Number of indices"),
+        (lambda x: x[0].index_copy(0, FEW, x[0, 0]), IndexError, "should have one element"),
+        (lambda x: x.index_fill(0, FEW.int(), 1), IndexError, "Expected dtype int64"),
+        (lambda x: x.index_reduce(0, ROWS, x[:3], "amax"), IndexError, "out of range"),
+        (lambda x: x.take(FEW.int()), RuntimeError, "Expected"),
+        (lambda x: x.put(FEW.int(), x[0, :3]), RuntimeError, "Expected"),
+        (lambda x: x.gather(0, INDEX.byte()), RuntimeError, "Expected dtype int32/int64"),
+        (lambda x: x.masked_scatter(MASK[:, None], x[0]), RuntimeError, "Number of elements"),
+        (lambda x: x.masked_scatter(MASK[:, None], x[:0]), RuntimeError, "Number of elements"),
+        (lambda x: F.nll_loss(x, MASK.long() - 1), IndexError, "Target -1"),
+        (lambda x: F.nll_loss(x, MASK.int()), RuntimeError, "int64|Long"),
+        (lambda x: F.multi_margin_loss(x, MASK * 9), RuntimeError, "target out of range"),
+        (lambda x: F.multilabel_margin_loss(x, INDEX.repeat(2, 1) - 2), RuntimeError, "target"),
+        (lambda x: torch.arange(0, 0, 0), RuntimeError, "step must be nonzero"),
     ],
 )
 def test_refused_as_by_eager(call, error, message):

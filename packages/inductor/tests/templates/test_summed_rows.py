@@ -17,6 +17,7 @@ from flambeau_inductor import Options
 from flambeau_inductor.codegen.triton.build import build, options_of
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.evaluate import run_program
+from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref, RunLoop
 from flambeau_inductor.runtime.rows_added import ROWS_ADDED
 from flambeau_inductor.templates.selected import Selected
@@ -176,7 +177,10 @@ def test_rows_added_to_a_given_table() -> None:
 
     table, rows = ((60000, 1024), torch.bfloat16), ((4000, 1024), torch.bfloat16)
     program = scheduled(fn, table, ((4000,), torch.int64), rows)
-    assert steps_of(program) == [ROWS_ADDED]
+    # a loop looks at the positions, none of which may count from the end
+    assert steps_of(program) == ["loop", ROWS_ADDED]
+    (loop,) = [step.loop for step in program.steps if isinstance(step, RunLoop)]
+    assert any(isinstance(instr, Check) for instr in loop.body)
     (found,) = find_rows(program)
     assert found.base is not None and found.base.buffer == "in0"
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from flambeau_inductor.ir.tensors import Lookup, Node, Position, Reduction, dims_of
+from flambeau_inductor.ir.tensors import Node, Position, Reduction, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.indexing import single, whole
+from flambeau_inductor.lowering.indexing import looked_up, single
 from flambeau_inductor.lowering.reduction import HALF
 from flambeau_inductor.lowering.registry import Lowered, rule
 
@@ -38,15 +38,13 @@ def embedding_bag(
         raise LoweringError("embedding_bag: maxima, a last offset, or rows that count for nothing")
     bags, columns = offsets.shape[0], weight.shape[1]
     rows = weight.shape[0]
-    positions = whole(ctx, indices)
     message = (
         f"embedding_bag: Expected idx >= 0 && idx < num_embeddings but found idx to be {{index}}"
         f" (of {rows})"
     )
-    ctx.check(positions, rows, False, "RuntimeError", message)
     d = dims_of(3)
     flat = d[0] * length + d[1]
-    lookup = Lookup(positions, (flat,), rows, False)
+    lookup = looked_up(ctx, indices, (flat,), rows, False, "RuntimeError", message)
     found = ctx.gather(weight, (bags, length, columns), (lookup, d[2]))
     narrow = weight.dtype in HALF
     wide = ctx.cast(found, torch.float32) if narrow else found

@@ -1,27 +1,91 @@
 """Reads through index tensors.
 
 In: a node and integer nodes. Out: `Gather` nodes with a `Check` each.
-Invariant: every index tensor that a kernel reads through has been checked first, so that no kernel
-touches memory out of bounds and a bad index raises what eager raises.
+Invariant: every index tensor that a kernel reads through has been checked first, and once, so that
+no kernel touches memory out of bounds and a bad index raises what eager raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from flambeau_inductor.indexing import Expr, as_expr
-from flambeau_inductor.ir.tensors import Literal, Lookup, Node, Position, View, dims_of
+from flambeau_inductor.ir.tensors import (
+    Gather,
+    Index,
+    Literal,
+    Lookup,
+    Node,
+    Position,
+    View,
+    at,
+    dims_of,
+)
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.registry import rule
+
+IN_SELF = ("IndexError", "index out of range in self")
+OF_SECOND = ("RuntimeError", "INDICES element is out of DATA bounds, id={index} axis_dim={size}")
+"""How eager refuses to select a slice, and one along the second dimension: by another kernel."""
+
+
+@rule("bounds_checked")
+def bounds_checked(ctx: Context, index: Node, size: int, error: str, message: str) -> Node:
+    """Each position looked up among all positions, which finds itself: read once checked."""
+    d = dims_of(len(index.shape))
+    lookup = looked_up(ctx, index, d, size, False, error, message)
+    numbers = ctx.node((size,), torch.int64, index.device, Position(dims_of(1)[0]))
+    return ctx.gather(numbers, index.shape, (lookup,))
+
+
+def looked_up(
+    ctx: Context, index: Node, where: Index, size: int, wrap: bool, error: str, message: str
+) -> Lookup:
+    """The element of `index` at `where` as a position in a dimension of `size`, all of `index`
+    having been checked; or those behind it, if they were checked before they came here."""
+    base, place = index, where
+    if isinstance(index.define, View):
+        base, place = index.define.base, at(index.define.index, where)
+    if (checked := _found_itself(base)) is not None and checked.size == size:
+        return Lookup(checked.node, at(checked.index, place), size, False)
+    index, where = _unrepeated(ctx, whole(ctx, index), where)
+    ctx.check(index, size, wrap, error, message)
+    return Lookup(index, where, size, wrap)
+
+
+def _unrepeated(ctx: Context, index: Node, where: Index) -> tuple[Node, Index]:
+    """`index` without the dimensions along which it repeats itself, and `where` in it."""
+    if not isinstance(index.define, View) or index.numel == 0:
+        return index, where
+    needed = {name for e in index.define.index for name in e.vars}
+    dims = dims_of(len(index.shape))
+    kept = [k for k, d in enumerate(dims) if d.name in needed]
+    if len(kept) == len(dims):
+        return index, where
+    place = dict(zip(kept, dims_of(len(kept)), strict=True))
+    once = tuple(place.get(k, as_expr(0)) for k in range(len(dims)))
+    shown = ctx.view(index, [index.shape[k] for k in kept], once)
+    return shown, tuple(where[k] for k in kept)
+
+
+def _found_itself(node: Node) -> Lookup | None:
+    """The lookup of which a node is the result, if it was looked up among positions."""
+    define = node.define
+    if not isinstance(define, Gather) or not isinstance(define.base.define, Position):
+        return None
+    (lookup,) = define.index if len(define.index) == 1 else (None,)
+    itself = define.base.define.index == dims_of(1)[0]
+    return lookup if itself and isinstance(lookup, Lookup) and not lookup.wrap else None
 
 
 @rule("index_select")
 def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
-    index = whole(ctx, index)
     shape = (*a.shape[:dim], index.shape[0], *a.shape[dim + 1 :])
     d = dims_of(len(shape))
-    ctx.check(index, a.shape[dim], False, "IndexError", "index out of range in self")
-    lookup = Lookup(index, (d[dim],), a.shape[dim], False)
+    refusal = OF_SECOND if dim == 1 else IN_SELF
+    lookup = looked_up(ctx, index, (d[dim],), a.shape[dim], False, *refusal)
     return ctx.gather(a, shape, (*d[:dim], lookup, *d[dim + 1 :]))
 
 
@@ -29,13 +93,14 @@ def index_select(ctx: Context, a: Node, dim: int, index: Node) -> Node:
 def gather(ctx: Context, a: Node, dim: int, index: Node) -> Node:
     if not a.shape:
         raise LoweringError("gather from a 0-d tensor")
-    index = whole(ctx, index)
     d = dims_of(len(a.shape))
-    size = a.shape[dim]
-    message = f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
-    ctx.check(index, size, False, "RuntimeError", message)
-    lookup = Lookup(index, d, size, False)
+    lookup = looked_up(ctx, index, d, a.shape[dim], False, "RuntimeError", out_of_bounds(dim))
     return ctx.gather(a, index.shape, (*d[:dim], lookup, *d[dim + 1 :]))
+
+
+def out_of_bounds(dim: int) -> str:
+    """What eager says of a position outside along `dim`."""
+    return f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
 
 
 def addressed(
@@ -43,7 +108,7 @@ def addressed(
 ) -> tuple[list[int], tuple[Expr | Lookup, ...]]:
     """The shape of `a[indices]`, and the coordinates in `a` of each of its elements."""
     given = [i for i, node in enumerate(indices) if node is not None]
-    tensors = [whole(ctx, node) for node in indices if node is not None]
+    tensors = [node for node in indices if node is not None]
     rank = max(len(node.shape) for node in tensors)
     common = [1] * rank
     for node in tensors:
@@ -60,12 +125,10 @@ def addressed(
     for position, i in enumerate(rest):
         coordinates[i] = d[position if position < first else position + rank]
     for i, node in zip(given, tensors, strict=True):
-        size = a.shape[i]
-        message = f"index {{index}} is out of bounds for dimension {i} with size {{size}}"
-        ctx.check(node, size, True, "IndexError", message)
         start = first + rank - len(node.shape)
         own = tuple(as_expr(0) if n == 1 else d[start + p] for p, n in enumerate(node.shape))
-        coordinates[i] = Lookup(node, own, size, True)
+        size = a.shape[i]
+        coordinates[i] = looked_up(ctx, node, own, size, True, "IndexError", out_of_bounds(i))
     return shape, tuple(coordinates)
 
 

@@ -16,7 +16,7 @@ import torch
 from flambeau_inductor.indexing import Expr, as_expr
 from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
-from flambeau_inductor.lowering.indexing import addressed, single, whole
+from flambeau_inductor.lowering.indexing import addressed, looked_up, out_of_bounds, single
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rows import added_in_order
 
@@ -50,13 +50,9 @@ def scatter(ctx: Context, name: str, a: Node, dim: int, index: Node, src: Node) 
         return single(ctx.call(target, (a, dim, index, src, *more)))
     if index.numel == 0:
         return ctx.point("clone", (a,))
-    index = whole(ctx, index)
     d = dims_of(len(a.shape))
-    size = a.shape[dim]
-    message = f"index {{index}} is out of bounds for dimension {dim} with size {{size}}"
-    ctx.check(index, size, False, "RuntimeError", message)
     part = ctx.view(src, index.shape, d)
-    lookup = Lookup(index, d, size, False)
+    lookup = looked_up(ctx, index, d, a.shape[dim], False, "RuntimeError", out_of_bounds(dim))
     return _stored(ctx, a, part, (*d[:dim], lookup, *d[dim + 1 :]), mode)
 
 

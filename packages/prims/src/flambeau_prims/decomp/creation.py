@@ -225,6 +225,8 @@ def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Ten
     elif dtype == torch.int64:  # eager counts in the dtype asked for
         numbers = [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
         start, end, step = numbers
+    if not e.is_symbolic(step) and step == 0:
+        raise RuntimeError("step must be nonzero")
     if all(isinstance(n, (int, torch.SymInt)) for n in numbers):
         length = (end - start + step - (1 if step > 0 else -1)) // step
     else:

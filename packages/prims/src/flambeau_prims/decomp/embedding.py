@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import p
+from flambeau_prims.decomp.positions import positions
 from flambeau_prims.layout import Size
 from flambeau_prims.table import decomposition
 
@@ -20,9 +20,8 @@ aten = torch.ops.aten
 
 
 def _positions(indices: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    if indices.dtype == offsets.dtype:
-        return indices, offsets
-    return e.cast(indices, torch.int64), e.cast(offsets, torch.int64)
+    wide = [positions("embedding_bag", given) for given in (indices, offsets)]
+    return (indices, offsets) if indices.dtype == offsets.dtype else (wide[0], wide[1])
 
 
 @decomposition(aten._embedding_bag.default, aten._embedding_bag_forward_only.default)

@@ -17,6 +17,17 @@ from torch import Tensor
 from flambeau_prims.broadcast import broadcast_shapes
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, p
+from flambeau_prims.decomp.positions import (
+    IN_SELF,
+    INTEGERS,
+    LONG,
+    positions,
+    require_copied_slices,
+    require_same_dtype,
+    require_slices,
+    require_vector,
+    within,
+)
 from flambeau_prims.layout import Size, product
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
@@ -37,10 +48,10 @@ def embedding(
     del padding_idx, scale_grad_by_freq  # of interest to the backward only
     if sparse or weight.ndim != 2:
         return NotImplemented
-    positions = e.cast(indices, torch.int64)
+    places = positions("embedding", indices)
     if indices.ndim == 1:
-        return p.index_select(weight, 0, positions)
-    rows = p.index_select(weight, 0, p.reshape(positions, [indices.numel()]))
+        return p.index_select(weight, 0, places)
+    rows = p.index_select(weight, 0, p.reshape(places, [indices.numel()]))
     return p.reshape(rows, [*indices.shape, weight.shape[1]])
 
 
@@ -78,6 +89,11 @@ def _at_home(x: Tensor, indices: Indices) -> list[Tensor | None]:
         if index.device != x.device:
             index = p.device_put(index, device=x.device)
         if index.dtype not in _MASKS:
+            if index.dtype not in INTEGERS:
+                raise IndexError(
+                    "tensors used as indices must be long, int, byte or bool tensors, not"
+                    f" {index.dtype}"
+                )
             result.append(e.cast(index, torch.int64))
             continue
         covered = tuple(x.shape[len(result) : len(result) + index.ndim])
@@ -170,10 +186,8 @@ def _clamped(x: Tensor, indices: Indices) -> list[Tensor | None]:
 
 @decomposition(aten.index_select.default)
 def index_select(x: Tensor, dim: int, index: Tensor) -> Any:
-    if index.ndim > 1:
-        raise IndexError("index_select(): Index is supposed to be a vector")
-    positions = e.cast(index, torch.int64)
-    flat = p.reshape(positions, [1]) if index.ndim == 0 else positions
+    require_vector("index_select", index)
+    flat = _in_a_row(positions("index_select", index))
     if x.ndim == 0:
         return p.reshape(p.index_select(p.reshape(x, [1]), 0, flat), [])
     return p.index_select(x, canonical(dim, x.ndim), flat)
@@ -182,26 +196,27 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Any:
 @decomposition(aten.take.default)
 def take(x: Tensor, index: Tensor) -> Tensor:
     flat = p.reshape(x, [x.numel()])
-    return p.index(flat, [e.cast(index, torch.int64)])
+    return p.index(flat, [positions("take", index, LONG)])
 
 
 @decomposition(aten.put.default)
 def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
-    if source.dtype != x.dtype:
-        raise RuntimeError(f"put_(): self and source expected to have the same dtype, got self"
-                           f" {x.dtype} and source {source.dtype}")  # fmt: skip
+    require_same_dtype("put_", x, source)
     count = index.numel()
-    positions = p.reshape(e.cast(index, torch.int64), [count])
+    places = p.reshape(positions("put_", index, LONG), [count])
     flat, values = p.reshape(x, [x.numel()]), p.reshape(source, [count])
-    result = p.reshape(p.index_put(flat, [positions], values, accumulate), list(x.shape))
+    result = p.reshape(p.index_put(flat, [places], values, accumulate), list(x.shape))
     return e.laid_out_as(x, result)
 
 
-def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
-    """The index list that reaches `x` (which has dimensions) at `index` along `dim`."""
-    positions = e.cast(index, torch.int64)
-    positions = p.reshape(positions, [1]) if index.ndim == 0 else positions
-    return [*[None] * canonical(dim, x.ndim), positions]
+def _in_a_row(index: Tensor) -> Tensor:
+    """One position as a vector of one."""
+    return p.reshape(index, [1]) if index.ndim == 0 else index
+
+
+def _along(dim: int, places: Tensor) -> list[Tensor | None]:
+    """The index list that reaches a tensor at `places` along `dim`."""
+    return [*[None] * dim, _in_a_row(places)]
 
 
 def _with_a_dimension(*xs: Tensor) -> list[Tensor]:
@@ -210,15 +225,35 @@ def _with_a_dimension(*xs: Tensor) -> list[Tensor]:
 
 @decomposition(aten.index_add.default)
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Number = 1) -> Any:
-    if source.dtype != x.dtype:
-        raise RuntimeError(f"index_add_(): self ({x.dtype}) and source ({source.dtype}) must have"
-                           " the same scalar type")  # fmt: skip
+    where = canonical(dim, x.ndim)
+    places = positions("index_add_", index)
+    require_slices("index_add_", x, where, index, source)
+    if x.ndim > 1 and _surely_empty(x):
+        return p.clone(x)
+    size = x.shape[where] if x.ndim else 1
+    places = within(places, size, *_refusal(x, where, index, alpha))
     base, added = _with_a_dimension(*_wide(x, source))
     if alpha != 1:
         added = e.mul(added, alpha)
     base = e.in_format(base, torch.contiguous_format)
-    total = p.index_put(base, _along(base, dim, index), added, True)
+    total = p.index_put(base, _along(where, places), added, True)
     return p.reshape(e.cast(total, x.dtype), list(x.shape))
+
+
+def _refusal(x: Tensor, dim: int, index: Tensor, alpha: Number) -> tuple[str, str]:
+    """How eager refuses a position of `index_add`: as `scatter_add` does where it is that."""
+    outermost_or_innermost = x.ndim > 1 and dim in (0, x.ndim - 1)
+    if outermost_or_innermost and e.is_one(alpha) and index.dtype == torch.int64:
+        return (
+            "RuntimeError",
+            f"index {{index}} is out of bounds for dimension {dim} with size {{size}}",
+        )
+    return "IndexError", IN_SELF
+
+
+def _surely_empty(x: Tensor) -> bool:
+    """Whether a size is known to be 0."""
+    return any(isinstance(size, int) and size == 0 for size in x.shape)
 
 
 def _wide(*xs: Tensor) -> list[Tensor]:
@@ -227,23 +262,31 @@ def _wide(*xs: Tensor) -> list[Tensor]:
 
 @decomposition(aten.index_copy.default)
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Any:
-    if source.dtype != x.dtype:
-        raise RuntimeError(f"index_copy_(): self and source expected to have the same dtype, got"
-                           f" self {x.dtype} and source {source.dtype}")  # fmt: skip
+    where = canonical(dim, x.ndim)
+    require_copied_slices(x, where, index, source)
+    places = positions("index_copy_", index, LONG)
+    message = (
+        f"index_copy_(): index {{index}} is out of bounds for dimension {where} with size {{size}}"
+    )
+    if not _surely_empty(x):
+        places = within(places, x.shape[where] if x.ndim else 1, "IndexError", message)
     base, values = _with_a_dimension(x, source)
     base = e.in_format(base, torch.contiguous_format)
-    result = p.index_put(base, _along(base, dim, index), values, False)
+    result = p.index_put(base, _along(where, places), values, False)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
 
 @decomposition(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
 def index_fill(x: Tensor, dim: int, index: Tensor, value: Operand) -> Any:
+    if index.ndim > 1:
+        raise RuntimeError("index_fill_(): Index has to be a vector/scalar")
+    places = positions("index_fill_", index, LONG, IndexError)
     if e.is_number(value):
         number = p.full([], value, dtype=x.dtype, device=x.device)
     else:
         number = e.cast(value, x.dtype)  # type: ignore[arg-type]
     (base,) = _with_a_dimension(x)
-    result = p.index_put(base, _along(base, dim, index), number, False)
+    result = p.index_put(base, _along(canonical(dim, x.ndim), places), number, False)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
 
@@ -251,6 +294,9 @@ def ranked(mask: Tensor) -> Tensor:
     """For each element of a flat bool tensor, how many true ones stand before it (int64)."""
     ones = e.cast(mask, torch.int64)
     return p.sub(p.cumsum(ones, 0), ones)
+
+
+_TOO_FEW = "masked_scatter: Number of elements of source < number of ones in mask"
 
 
 @decomposition(aten.masked_scatter.default)
@@ -261,10 +307,14 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     shape = broadcast_shapes(x.shape, mask.shape)
     base, under = e.expand(x, shape), e.expand(e.cast(mask, torch.bool), shape)
     count, given = product(shape), source.numel()
-    if count == 0 or given == 0:
+    if count == 0:
         return p.clone(base)
     flat = p.reshape(under, [count])
-    places = e.minimum(ranked(flat), given - 1)
+    if given == 0:
+        p.assert_true(p.logical_not(p.any(flat, [0])), _TOO_FEW)
+        return p.clone(base)
+    # which of the source's elements comes to a place, if any does
+    places = within(e.where(flat, ranked(flat), 0), given, "RuntimeError", _TOO_FEW)
     values = p.reshape(p.index_select(p.reshape(source, [given]), 0, places), list(shape))
     return e.in_format(p.where(under, values, base), torch.contiguous_format)
 

@@ -14,7 +14,9 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, p
+from flambeau_prims.decomp.positions import LONG, positions, within
 from flambeau_prims.decomp.view import unsqueezed
+from flambeau_prims.layout import Size
 from flambeau_prims.promotion import compute_dtype, result_type
 from flambeau_prims.table import decomposition
 
@@ -107,12 +109,27 @@ def binary_cross_entropy_with_logits(
     return e.cast(reduce_loss(loss, reduction), dtype)
 
 
+def likely_classes(x: Tensor, target: Tensor) -> Tensor:
+    """The targets of `nll_loss` in int64; those of images (`x` is 4-d) may not be bytes."""
+    taken = LONG if x.ndim == 4 else (*LONG, torch.uint8)
+    return positions("nll_loss", target, taken)
+
+
 def class_weights(
-    weight: Tensor | None, target: Tensor, ignore_index: int, dtype: torch.dtype
+    weight: Tensor | None,
+    target: Tensor,
+    ignore_index: int,
+    dtype: torch.dtype,
+    classes: Size | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(targets made safe to gather by, weight of each target: 0 if ignored, kept or not)."""
+    """(targets made safe to gather by, weight of each target: 0 if ignored, kept or not).
+
+    Those that are kept are looked at where the number of `classes` is given.
+    """
     kept = e.ne(target, ignore_index)
     safe = e.where(kept, target, 0)
+    if classes is not None:
+        safe = within(safe, classes, "IndexError", "Target {index} is out of bounds.")
     if weight is None:
         return safe, e.cast(kept, dtype), kept
     flat = p.reshape(safe, [safe.numel()])
@@ -125,13 +142,13 @@ def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> Any:
     """`x` is [C], [N, C] or [N, C, ...] of log-probabilities, `target` the same without C."""
-    if target.dtype != torch.int64:
-        target = e.cast(target, torch.int64)
+    target = likely_classes(x, target)
     classes = 0 if x.ndim == 1 else 1
     wide = e.widen(x)
     if x.ndim == 1 and target.ndim == 1:  # one sample, its target in a vector of one
         target = p.reshape(target, [])
-    safe, weights, kept = class_weights(weight, target, ignore_index, wide.dtype)
+    size = x.shape[classes]
+    safe, weights, kept = class_weights(weight, target, ignore_index, wide.dtype, size)
     picked = p.gather(wide, classes, unsqueezed(safe, classes))
     picked = p.reshape(picked, list(target.shape))
     # where, not a product: an ignored log-probability may be infinite
@@ -166,7 +183,8 @@ def margins(
     """([N, C] margins violated, [N, C] which is the target, [N, C] weights, C)."""
     rows = p.reshape(x, [1, e.count(x.shape, range(x.ndim))]) if x.ndim < 2 else x
     n, classes = rows.shape
-    wanted = p.reshape(target, [n])
+    wanted = p.reshape(positions("multi_margin_loss", target, LONG), [n])
+    wanted = within(wanted, classes, "RuntimeError", "target out of range")
     own = p.gather(rows, 1, p.reshape(wanted, [n, 1]))
     gap = e.maximum(e.add(p.sub(rows, e.expand(own, rows.shape)), margin), 0.0)
     hit = p.eq(
@@ -212,8 +230,13 @@ def multilabels(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     A row of `target` lists labels up to the first -1.
     """
     rows = p.reshape(x, [1, e.count(x.shape, range(x.ndim))]) if x.ndim < 2 else x
-    labels = p.reshape(target, list(rows.shape))
     n, classes = rows.shape
+    labels = p.reshape(positions("multilabel_margin_loss", target, LONG), list(rows.shape))
+    # -1, which ends the labels, is a place among one more
+    raised = within(
+        e.add(labels, 1), classes + 1, "RuntimeError", "argument #2 'target' is out of range"
+    )
+    labels = e.sub(raised, 1)
     ended = e.gt(p.cumsum(e.cast(e.lt(labels, 0), torch.int64), 1), 0)
     count = p.iota(classes, 0, 1, dtype=torch.int64, device=x.device)
     shape = [n, classes, classes]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, canonical, p
+from flambeau_prims.decomp.positions import IN_SELF, positions, require_slices, within
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
 
@@ -27,10 +28,6 @@ def _lifted(*xs: Tensor) -> list[Tensor]:
     return [p.reshape(x, [1]) if x.ndim == 0 else x for x in xs]
 
 
-def _positions(index: Tensor) -> Tensor:
-    return e.cast(index, torch.int64)
-
-
 def _same_dtype(name: str, x: Tensor, src: Tensor) -> None:
     if src.dtype != x.dtype:
         raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
@@ -41,7 +38,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
     del sparse_grad
     if index.numel() == 0:
         return p.full(list(index.shape), 0, dtype=x.dtype, device=x.device)
-    a, places = _lifted(x, _positions(index))
+    a, places = _lifted(x, positions("gather", index))
     found = p.gather(a, canonical(dim, x.ndim), places)
     return p.reshape(found, list(index.shape)) if index.ndim == 0 else found
 
@@ -49,7 +46,7 @@ def gather(x: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> 
 def _scattered(op: Any, x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     if index.numel() == 0:
         return p.clone(x)
-    a, places, values = _lifted(x, _positions(index), src)
+    a, places, values = _lifted(x, positions("scatter", index), src)
     result = op(a, canonical(dim, x.ndim), places, values)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
 
@@ -101,9 +98,12 @@ def index_reduce(
     x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
     where = canonical(dim, x.ndim)
-    a, places, values = _lifted(x, _positions(index), source)
-    if values.numel() == 0:
+    found = positions("index_reduce_", index)
+    require_slices("index_reduce_", x, where, index, source)
+    if source.numel() == 0:
         return p.clone(x)
+    found = within(found, x.shape[where] if x.ndim else 1, "IndexError", IN_SELF)
+    a, places, values = _lifted(x, found, source)
     spread = p.broadcast_in_dim(places, list(values.shape), [where])
     result = reduced(a, where, spread, values, reduce, include_self)
     return p.reshape(result, list(x.shape)) if x.ndim == 0 else result
@@ -140,7 +140,7 @@ def reduced(
         raise RuntimeError(f"reduce argument must be one of {', '.join(_OPS)}, not {reduce!r}")
     if index.numel() == 0:
         return p.clone(x)
-    where, places = canonical(dim, x.ndim), _positions(index)
+    where, places = canonical(dim, x.ndim), positions("scatter", index)
     a, places, values = _lifted(x, places, src)
     wide = compute_dtype(x.dtype)
     a, values = e.cast(a, wide), e.cast(values, wide)

@@ -2,7 +2,8 @@
 
 In: a tensor, int64 positions. Out: a new tensor; the operands are never written to.
 Invariant: positions are within range or negative by less than the size only where said;
-an index out of range is an error in eager and undefined in compiled code, as in CUDA kernels.
+an index out of range is an error in eager and undefined in compiled code, as in CUDA kernels,
+unless `bounds_checked` has looked at it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,45 @@ def check_index(name: str, a: TensorMeta, dim: int, index: TensorMeta) -> None:
     """Raise unless `index` holds int64 positions along dimension `dim` of `a`."""
     require(0 <= dim < max(a.ndim, 1), f"{name}: dim {dim} of a {a.ndim}-d tensor")
     require(index.dtype == torch.int64, f"{name}: the index is {index.dtype}, not int64")
+
+
+ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
+
+
+def _bounds_rule(index: TensorMeta, size: Size, error: str, message: str) -> TensorMeta:
+    del size, message
+    require(index.dtype == torch.int64, f"bounds_checked: the index is {index.dtype}, not int64")
+    require(error in ERRORS, f"bounds_checked: {error} is none of {', '.join(ERRORS)}")
+    return index.like(index.shape)
+
+
+def _bounds_checked(index: torch.Tensor, size: int, error: str, message: str) -> torch.Tensor:
+    outside = torch.logical_or(index < 0, index >= size)
+    text = message.replace("{size}", str(size))
+    if index.device.type != "cpu":
+        text = text.replace("{index}", f"of a {index.device.type} tensor")
+        torch.ops.aten._assert_async.msg(outside.logical_not().all(), text)
+    elif bool(outside.any()):
+        raise ERRORS[error](text.replace("{index}", str(index[outside][0].item())))
+    return index.clone(memory_format=torch.contiguous_format)
+
+
+bounds_checked = define(
+    "bounds_checked(Tensor index, SymInt size, str error, str message) -> Tensor",
+    rule=_bounds_rule,
+    eager=_bounds_checked,
+    tags=("index",),
+    doc="`index`, all of whose elements are at least 0 and less than `size`.",
+    shape="that of `index`",
+    edge_cases={
+        "out of range": "stops the program before anything is read or written at the result:"
+        " raises `error`, IndexError or RuntimeError, with `message`, in which {index} is the"
+        " first such element and {size} the size; on a GPU an assertion that fails at some later"
+        " time",
+    },
+    source="bounds checks as in the Java Language Specification, 15.10.4",
+    differentiable=False,
+)
 
 
 def _preserved(a: TensorMeta) -> TensorMeta:

@@ -17,6 +17,15 @@ from flambeau_prims.conformance.tensors import BF16, BOOL, C64, F32, F64, I64, p
 _DTYPES = (F32, F64, BF16, I64, BOOL, C64)
 
 
+@samples("bounds_checked")
+def _bounds_checked(g: Generator) -> Iterator[Call]:
+    message = "index {index} is out of bounds for dimension 0 with size {size}"
+    for shape in ((), (7,), (2, 3)):
+        yield call(positions(shape, 5, g), 5, "IndexError", message)
+    yield call(positions((3, 4), 5, g).t(), 9, "RuntimeError", message)
+    yield call(positions((0,), 5, g), 0, "RuntimeError", message)
+
+
 @samples("gather")
 def _gather(g: Generator) -> Iterator[Call]:
     for dtype in _DTYPES:

@@ -18,6 +18,7 @@ from flambeau_prims.decomp.loss import (
     MEAN,
     NONE,
     class_weights,
+    likely_classes,
     margins,
     multilabel_gaps,
     multilabels,
@@ -97,8 +98,7 @@ def nll_loss_backward(
     ignore_index: int,
     total_weight: Tensor,
 ) -> Any:
-    if target.dtype != torch.int64:
-        target = e.cast(target, torch.int64)
+    target = likely_classes(x, target)
     classes = 0 if x.ndim == 1 else 1
     if x.ndim == 1 and target.ndim == 1:
         target = p.reshape(target, [])
