@@ -30,6 +30,7 @@ from flambeau_inductor.ir.program import RunLoop
 from flambeau_inductor.ir.steps import Compute, touched
 from flambeau_inductor.limits import Limits
 from flambeau_inductor.schedule.apart import apart, renamed
+from flambeau_inductor.schedule.in_turn import in_turn
 from flambeau_inductor.schedule.joining import Joining, LayoutOf, Pair
 from flambeau_inductor.schedule.split import NewBuffer
 
@@ -50,7 +51,23 @@ def joined(
             position += 1
         else:
             found, position = made, 0
-    return found
+    return [each for step in found for each in _stepped(step, layout_of, limits, new_buffer)]
+
+
+def _stepped(
+    step: Compute,
+    layout_of: LayoutOf,
+    limits: Limits,
+    new_buffer: Callable[[torch.device], NewBuffer],
+) -> list[Compute]:
+    """A loop that sums down columns as rows in turn, if that suits it; any other step as it is."""
+    loop = _loop(step)
+    if loop is None or not _sums_columns(loop, layout_of, limits):
+        return [step]
+    device = _device(loop, layout_of)
+    assert device is not None
+    made = in_turn(loop, layout_of, limits, new_buffer(device))
+    return [step] if made is None else [RunLoop(each) for each in made]
 
 
 def _joinable(

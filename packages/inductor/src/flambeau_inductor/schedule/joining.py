@@ -34,6 +34,8 @@ from flambeau_inductor.schedule.split import NewBuffer, rows_of_parts
 PART, ROW, COLUMN = "x0", "x1", "r0"
 SMALL = (512, 1024, 2048, 4096)
 """Columns, rounded up, of which `split_programs` programs, or more, run at once."""
+UNEVEN = 8
+"""Up to one program in so many is given up for equal shares."""
 LIGHT, LIGHTEST = 4, 3
 """What lives in registers for each element of a row (`live`) where three programs for two run at
 once, and where a program of 16 warps holds a row of up to 16384. us, H200, 512 MiB an operand, rows
@@ -216,7 +218,7 @@ def parts_of(pair: Pair, wide: bool, light: bool, limits: Limits) -> int | None:
     shorter it is, three for two where the registers leave room for them (`light`). Of others, a
     program takes a multiprocessor for itself, or half of one where elements are `wide`, and blocks
     of them smaller. Rows longer than a program holds are shared out too, over programs of
-    `ACROSS_COLUMNS` each. Those that take several rows at a time have equal shares if they can.
+    `ACROSS_COLUMNS` each. Those that take several rows at a time have equal shares if they may.
     """
     columns, programs = pair.columns, limits.split_programs
     padded = 1 << max(0, columns - 1).bit_length()
@@ -225,11 +227,11 @@ def parts_of(pair: Pair, wide: bool, light: bool, limits: Limits) -> int | None:
         most = programs * min(8, max(SMALL) // padded)
         if light and (not wide or padded == max(SMALL)):
             most = most * 3 // 2
-    if columns > limits.most_across and not pair.held:
-        most = max(1, programs // -(-columns // ACROSS_COLUMNS))
-    least = max(1, most // 2)
-    if pair.rows < least:
+    if not pair.held:
+        most = programs // -(-columns // ACROSS_COLUMNS)
+    most = max(2, most)
+    if pair.rows < max(2, most // 2):
         return None
-    several = padded < min(SMALL) or (columns > limits.most_across and not pair.held)
-    even = (n for n in range(min(most, pair.rows), least - 1, -1) if pair.rows % n == 0)
+    several = padded < min(SMALL) or not pair.held
+    even = (n for n in range(most, most - most // UNEVEN - 1, -1) if pair.rows % n == 0)
     return next(even, most) if several else most

@@ -90,6 +90,20 @@ def test_what_costs_much_is_not_computed_again_for_each_reduction() -> None:
     assert kernels[0].source.count("* -1.0") > 1 and kernels[1].source.count("fm.erf(") == 1
 
 
+@pytest.mark.parametrize(("dtype", "warps"), [(torch.bfloat16, 16), (torch.float32, 8)])
+def test_columns_that_are_stored_too_have_more_warps(dtype: torch.dtype, warps: int) -> None:
+    at = loops.r() * 512 + loops.x()
+    sums: list[Instr] = [
+        Load("in0", at, dtype),
+        Point("cast", (0,), torch.float32),
+        Reduce("sum", 1, torch.float32),
+        Store("sums", loops.x(), 2),
+    ]
+    assert choose(loops.loop("sums", (512,), (4096,), sums)).warps == 8
+    both: list[Instr] = [*sums, Point("neg", (0,), dtype), Store("out", at, 4)]
+    assert choose(loops.loop("sums", (512,), (4096,), both)).warps == warps
+
+
 def test_numbers_of_rows_do_not_turn_sums_of_columns(tmp_path: Path) -> None:
     parts, rows, columns = 2, 600, 64
     at = loops.x() * (rows * columns) + loops.r() * columns + loops.x(1)

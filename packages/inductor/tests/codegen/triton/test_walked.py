@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import flambeau_prims
 import pytest
@@ -89,11 +91,17 @@ def test_long_rows_are_shared_out(name: str, columns: int, tmp_path: Path) -> No
 
 def _run(name: str, rows: int, columns: int, limits: Limits, folder: Path) -> list[Tiling]:
     """Run a case under the interpreter, hold it to eager, and say how its loops were cut."""
-    grad, x, w = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns)
-    gm = flambeau_prims.lower(fx.symbolic_trace(CASES[name]), [grad, x, w])
-    program = schedule(lower_graph(passes.run(gm), [grad, x, w]), limits)
+    given = (torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns))
+    return _held_to(CASES[name], given, limits, folder)
+
+
+def _held_to(
+    fn: Callable[..., Any], given: tuple[torch.Tensor, ...], limits: Limits, folder: Path
+) -> list[Tiling]:
+    gm = flambeau_prims.lower(fx.symbolic_trace(fn), list(given))
+    program = schedule(lower_graph(passes.run(gm), list(given)), limits)
     loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
-    buffers = {f"in{k}": t for k, t in enumerate((grad, x, w))}
+    buffers = {f"in{k}": t for k, t in enumerate(given)}
     for each in program.buffers:
         if each.name not in buffers:
             shape, _, _ = each.layout.static()
@@ -101,12 +109,22 @@ def _run(name: str, rows: int, columns: int, limits: Limits, folder: Path) -> li
     tilings = [choose(loop) for loop in loops]
     for loop, tiling in zip(loops, tilings, strict=True):
         run_loop(loop, buffers, folder, tiling)
-    for want, made in zip(CASES[name](grad, x, w), program.outputs, strict=True):
+    for want, made in zip(fn(*given), program.outputs, strict=True):
         assert isinstance(made, Ref)
         got = buffers[made.buffer].reshape(want.shape)
         close = 1e-4 + 1e-5 * float(want.abs().max())
         torch.testing.assert_close(got, want, rtol=1e-4, atol=close)
     return tilings
+
+
+def test_columns_in_turn_give_what_eager_gives(tmp_path: Path) -> None:
+    def halved(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = torch.where(x > 0, grad, 0.5 * grad).bfloat16()
+        return made, made.float().sum(0) - w
+
+    given = (torch.randn(23, 1900).bfloat16(), torch.randn(23, 1900).bfloat16(), torch.randn(1900))
+    (walked,) = [t for t in _held_to(halved, given, JOINED, tmp_path) if t.parts is not None]
+    assert [d.block for d in walked.dimensions] == [4, 1024] and walked.dimensions[0].ragged
 
 
 def masked(rows: int, columns: int, dtype: torch.dtype) -> Loop:

@@ -61,7 +61,7 @@ def walking(loop: Loop) -> Tiling:
     wide = widest(loop) > 2
     at_once = -(-static_size(parts) // STREAMING_MULTIPROCESSORS)
     registers: int | None = None
-    if columns > ACROSS_COLUMNS and not any(isinstance(i, Reduce) for i in loop.body):
+    if columns >= ACROSS_COLUMNS and not any(isinstance(i, Reduce) for i in loop.body):
         together, columns, warps = ACROSS_ROWS, ACROSS_COLUMNS, ACROSS_WARPS
     elif columns <= WALKED_SHORT:
         block = WALKED_BLOCK if not wide else WALKED_BLOCK // 2
