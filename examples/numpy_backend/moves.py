@@ -49,6 +49,14 @@ def gather(x, dim, index):
     return x[tuple(where)] if x.ndim else np.broadcast_to(x, index.shape)
 
 
+def bounds_checked(index, size, error, message):
+    outside = index[(index < 0) | (index >= size)]
+    if outside.size:
+        text = message.replace("{index}", str(outside[0])).replace("{size}", str(size))
+        raise {"IndexError": IndexError, "RuntimeError": RuntimeError}[error](text)
+    return index
+
+
 def _places(indices):
     return tuple(slice(None) if i is None else i for i in indices)
 
