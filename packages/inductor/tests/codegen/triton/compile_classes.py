@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -37,7 +38,9 @@ def classes() -> list[Loop]:
         loops.layernorm(4096, 1024),
         loops.layernorm(64, 40000),
         loops.norm_backward(264, 128, 4096, BF16),
+        replace(loops.norm_backward(264, 128, 4096, BF16), points=264 * 128 - 50),
         loops.norm_backward(132, 4096, 64, BF16),
+        replace(loops.norm_backward(132, 4096, 64, BF16), points=132 * 4096 - 50),
         loops.norm_backward(132, 512, 700),
         loops.norm_backward(132, 64, 8192),
         loops.sums_down(8, 512, 32768, BF16),
