@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import flambeau_inductor
 import flambeau_prims
+import pytest
 import torch
-from flambeau_inductor import passes
+from flambeau_inductor import Options, passes
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Loop
 from flambeau_inductor.ir.program import Extern, Program, Ref, RunLoop
@@ -17,6 +19,7 @@ from flambeau_inductor.ir.verify import verify_program
 from flambeau_inductor.lowering import lower_graph
 from flambeau_inductor.schedule import Limits, Refusal, schedule_with_reasons
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,25 @@ def compiled(gm: fx.GraphModule, inputs: list[Any], limits: Limits | None = None
     verify_program(done.program)
     results = run_program(done.program, inputs)
     return Outcome(done.program, done.refusals, tuple(graph.fallbacks), tuple(results))
+
+
+def scheduled(
+    of: Callable[..., Any], given: Sequence[torch.Tensor], device: str = "cpu"
+) -> Program:
+    """The program of `of` on tensors like those given, of a device that need not be there."""
+    seen: list[Program] = []
+
+    def stop(stage: str, work: Any) -> None:
+        if stage == "verify":
+            seen.append(work.scheduled())
+            raise StopIteration
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty(t.shape, dtype=t.dtype, device=device) for t in given]
+        gm = flambeau_prims.lower(fx.symbolic_trace(of), fakes)
+        with pytest.raises(StopIteration):
+            flambeau_inductor.compile(gm, fakes, options=Options(observer=stop, verify=True))
+    return seen[0]
 
 
 def against_eager(

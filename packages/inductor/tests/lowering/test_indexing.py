@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import flambeau_inductor
 import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import Options
 from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.loops import Check
 from flambeau_inductor.ir.program import CheckIndex, Extern, Program, RunLoop
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..evaluated import scheduled
 
 P = torch.ops.flambeau_prims
 ASKED = (7, "RuntimeError", "{index} is none of {size}")
 GOOD, BAD = torch.tensor([6, 0, 3]), torch.tensor([6, -1, 3])
-Given = tuple[Tensor, ...]
-
-
-def scheduled(of: Callable[..., Any], given: Given, device: str = "cpu") -> Program:
-    seen: list[Program] = []
-
-    def stop(stage: str, work: Any) -> None:
-        if stage == "verify":
-            seen.append(work.scheduled())
-            raise StopIteration
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(t.shape, dtype=t.dtype, device=device) for t in given]
-        gm = flambeau_prims.lower(fx.symbolic_trace(of), fakes)
-        with pytest.raises(StopIteration):
-            flambeau_inductor.compile(gm, fakes, options=Options(observer=stop, verify=True))
-    return seen[0]
 
 
 def looks(program: Program) -> list[CheckIndex]:
