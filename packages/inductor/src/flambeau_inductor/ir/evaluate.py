@@ -105,11 +105,15 @@ def _load(s: _State, i: ir.Load) -> Tensor:
         raise TypeError(f"load of {i.dtype} from {i.buffer}, which holds {memory.dtype}")
     index = s.index(i.index)
     if i.mask is None:
-        return memory[_inside(i.buffer, index, memory)]
+        return memory.take(_inside(i.buffer, index, memory))  # never a view of what is there
     index, mask = torch.broadcast_tensors(index, s.values[i.mask])
     inside = _inside(i.buffer, torch.where(mask, index, 0), memory) if mask.any() else index * 0
     other = torch.tensor(i.other, dtype=i.dtype)
-    return torch.where(mask, memory[inside], other) if memory.numel() else other.expand(mask.shape)
+    return (
+        torch.where(mask, memory.take(inside), other)
+        if memory.numel()
+        else other.expand(mask.shape)
+    )
 
 
 def _inside(name: str, index: Tensor, memory: Tensor) -> Tensor:
