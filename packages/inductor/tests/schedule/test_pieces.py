@@ -191,6 +191,43 @@ def test_a_result_that_a_loop_reads_too_is_chosen_once() -> None:
     assert len(outcome.loops) == 1 and asks(outcome.program)
 
 
+READ: list[tuple[Callable[..., Any], list[Tensor], bool]] = [
+    (lambda a, b: torch.cat([a, b], -1).sum(-1), [r(600, 20), r(600, 3)], False),
+    (lambda a, b: torch.cat([a, b * 2], -1).relu(), [r(600, 20), r(600, 3)], False),
+    (lambda a, b: torch.cat([a, b, a], -1).softmax(-1), [r(600, 16), r(600, 32)], False),
+    (lambda a, b: torch.cat([a, b * 2], -1).relu(), [r(600, 16), r(600, 32)], True),
+    (lambda a, b: torch.cat([a, b]).relu(), [r(600, 20), r(300, 20)], True),
+    (lambda a, b: torch.cat([a, b], -1).relu(), [r(60, 20), r(60, 3)], True),
+]
+
+
+@pytest.mark.parametrize(("fn", "inputs", "chosen"), READ)
+def test_rows_of_parts_of_vectors_are_put_side_by_side_before_they_are_read(
+    fn: Callable[..., Any], inputs: list[Tensor], chosen: bool
+) -> None:
+    outcome = against_eager(fn, *inputs, tolerance=1e-4)
+    assert bool(asks(outcome.program)) == chosen
+    assert outcome.externs == []
+
+
+def test_what_is_put_side_by_side_may_be_a_piece_itself() -> None:
+    def function(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        inner = torch.cat([a, b * 2, a], 1)
+        return torch.cat([inner, b, inner], 1), inner
+
+    outcome = against_eager(function, r(600, 20), r(600, 3))
+    assert not asks(outcome.program)
+
+
+def test_parts_that_are_read_apart_are_not_put_side_by_side() -> None:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        whole = torch.cat([a, b], 1)
+        return whole[:, :20].sin() + whole[:, 20:40]
+
+    outcome = against_eager(function, r(600, 20), r(600, 20))
+    assert len(outcome.loops) == 1 and not asks(outcome.program)
+
+
 def test_the_library_copies_long_pieces() -> None:
     long, short = r(600, 200), r(600, 3)
     outcome = against_eager(lambda a, b: torch.cat([a, b], 1), long, short)

@@ -72,7 +72,7 @@ def plan(graph: TensorGraph, limits: Limits, again: frozenset[Node] = frozenset(
         args = with_pieces(made, call, limits)
         made.arguments[call] = tuple(_plan_argument(made, call, a) for a in args)
         made.keywords[call] = tuple((k, _plan_argument(made, call, v)) for k, v in call.kwargs)
-    for call in joined_in_place(made):
+    for call in joined_in_place(made, limits):
         made.arguments[call] = tuple(_plan_argument(made, call, a) for a in call.args)
         made.keywords[call] = ()
     _drop_dead(made)
