@@ -88,6 +88,32 @@ def against_eager(
     return outcome
 
 
+def scheduled_for_a_gpu(
+    function: Callable[..., Any], *given: tuple[Sequence[int], torch.dtype], **options: Any
+) -> Program:
+    """The program of `function` on a GPU that is not there; `given` are shapes and dtypes."""
+    seen: list[Program] = []
+
+    def stop(stage: str, work: Any) -> None:
+        if stage == "verify":
+            seen.append(work.scheduled())
+            raise StopIteration
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        fakes = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in given]
+        gm = flambeau_prims.lower(fx.symbolic_trace(function), fakes)
+        with pytest.raises(StopIteration):
+            chosen = Options(observer=stop, verify=True, **options)
+            flambeau_inductor.compile(gm, fakes, options=chosen)
+    return seen[0]
+
+
+def steps_of(program: Program) -> list[str]:
+    """Library calls by name, and "loop" for each kernel, in their order."""
+    steps = (s for s in program.steps if isinstance(s, Extern | RunLoop))
+    return [s.target if isinstance(s, Extern) else "loop" for s in steps]
+
+
 def own_memory(program: Program) -> bool:
     """Every output that is a whole buffer of its own is returned once."""
     whole = [o.buffer for o in program.outputs if isinstance(o, Ref) and o.layout is None]

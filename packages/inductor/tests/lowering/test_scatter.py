@@ -13,9 +13,10 @@ import torch
 from flambeau_inductor import Options
 from flambeau_inductor.codegen.triton import choose
 from flambeau_inductor.ir.evaluate import run_program
-from flambeau_inductor.ir.program import Extern, Program, RunLoop
+from flambeau_inductor.ir.program import Extern, RunLoop
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..evaluated import scheduled_for_a_gpu
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8]
@@ -122,19 +123,7 @@ def test_sums_of_rows_on_a_gpu_are_one_loop_of_atomic_additions(dtype: torch.dty
         torch.randint(-7, 7, (30,)) % 7,
         torch.randn(7, 64).to(dtype),
     ]
-    seen: list[Program] = []
-
-    def stop(stage: str, work: Any) -> None:
-        if stage == "verify":
-            seen.append(work.scheduled())
-            raise StopIteration
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(t.shape, dtype=t.dtype, device="cuda") for t in real]
-        gm = flambeau_prims.lower(fx.symbolic_trace(fn), fakes)
-        with pytest.raises(StopIteration):
-            flambeau_inductor.compile(gm, fakes, options=Options(observer=stop, verify=True))
-    (program,) = seen
+    program = scheduled_for_a_gpu(fn, *((t.shape, t.dtype) for t in real))
     loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
     assert len(loops) == sum(isinstance(step, RunLoop | Extern) for step in program.steps)
     adding = [loop for loop in loops if any(getattr(i, "mode", "") == "add" for i in loop.body)]

@@ -7,13 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import flambeau_inductor
-import flambeau_prims
 import pytest
 import torch
-from flambeau_inductor import Options
 from flambeau_inductor.codegen.triton.build import build, options_of
 from flambeau_inductor.codegen.triton.module import HEADER
 from flambeau_inductor.ir.evaluate import run_program
@@ -22,8 +18,9 @@ from flambeau_inductor.ir.program import Buffer, Extern, Layout, Program, Ref, R
 from flambeau_inductor.runtime.rows_added import ROWS_ADDED
 from flambeau_inductor.templates.selected import Selected
 from flambeau_inductor.templates.summed_rows import FoundRows, find_rows, sum_rows
-from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch import Tensor
+
+from ..evaluated import scheduled_for_a_gpu, steps_of
 
 pytest.importorskip("triton", reason="triton is not installed")
 GPU = torch.device("cuda")
@@ -80,6 +77,7 @@ def words(kind: str, count: int, length: int) -> Tensor:
         (torch.bfloat16, 200, 700),
         (torch.float16, 2100, 130),
         (torch.bfloat16, 128, 40),
+        (torch.bfloat16, 40, 300),
     ],
 )
 def test_rows_are_summed(
@@ -122,37 +120,13 @@ def test_a_position_outside_is_told_and_writes_nothing(tmp_path: Path) -> None:
     assert given[1].eq(1).all() and given.sum() == 128
 
 
-def scheduled(fn: Any, *shapes: Any, deterministic: bool = False) -> Program:
-    """The program of `fn` on a GPU that is not there."""
-    seen: list[Program] = []
-
-    def stop(stage: str, work: Any) -> None:
-        if stage == "verify":
-            seen.append(work.scheduled())
-            raise StopIteration
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in shapes]
-        gm = flambeau_prims.lower(fx.symbolic_trace(fn), fakes)
-        options = Options(observer=stop, verify=True, deterministic=deterministic)
-        with pytest.raises(StopIteration):
-            flambeau_inductor.compile(gm, fakes, options=options)
-    return seen[0]
-
-
 def backward(grad: Tensor, positions: Tensor) -> Tensor:
     return torch.ops.aten.embedding_dense_backward.default(grad, positions, 50257, 0, False)
 
 
-def steps_of(program: Program) -> list[str]:
-    named = (s.target if isinstance(s, Extern) else "loop" for s in program.steps
-             if isinstance(s, Extern | RunLoop))  # fmt: skip
-    return list(named)
-
-
 def test_the_gradient_of_a_large_table_is_half_precision_throughout() -> None:
     given = ((8, 512, 768), torch.bfloat16), ((8, 512), torch.int64)
-    program = scheduled(backward, *given)
+    program = scheduled_for_a_gpu(backward, *given)
     assert steps_of(program) == ["loop", ROWS_ADDED]  # the loop leaves out the padding
     (found,) = find_rows(program)
     assert {found.values.dtype, found.out.dtype} == {torch.bfloat16} and found.base is None
@@ -165,9 +139,9 @@ def test_the_gradient_of_a_large_table_is_half_precision_throughout() -> None:
 
 def test_small_tables_and_a_fixed_order_are_as_they_were() -> None:
     small = ((8, 128, 768), torch.float32), ((8, 128), torch.int64)
-    assert ROWS_ADDED not in steps_of(scheduled(backward, *small))
+    assert ROWS_ADDED not in steps_of(scheduled_for_a_gpu(backward, *small))
     large = ((8, 512, 768), torch.bfloat16), ((8, 512), torch.int64)
-    fixed = scheduled(backward, *large, deterministic=True)
+    fixed = scheduled_for_a_gpu(backward, *large, deterministic=True)
     assert ROWS_ADDED not in steps_of(fixed)
 
 
@@ -176,7 +150,7 @@ def test_rows_added_to_a_given_table() -> None:
         return x.index_add(0, index, source)
 
     table, rows = ((60000, 1024), torch.bfloat16), ((4000, 1024), torch.bfloat16)
-    program = scheduled(fn, table, ((4000,), torch.int64), rows)
+    program = scheduled_for_a_gpu(fn, table, ((4000,), torch.int64), rows)
     # a loop looks at the positions, none of which may count from the end
     assert steps_of(program) == ["loop", ROWS_ADDED]
     (loop,) = [step.loop for step in program.steps if isinstance(step, RunLoop)]
@@ -192,7 +166,7 @@ def test_rows_scattered_whole() -> None:
         return x.scatter_add(0, index.unsqueeze(1).expand(source.shape), source)
 
     table, rows = ((100, 256), torch.float32), ((90000, 256), torch.float32)
-    program = scheduled(fn, table, ((90000,), torch.int64), rows)
+    program = scheduled_for_a_gpu(fn, table, ((90000,), torch.int64), rows)
     assert steps_of(program) == ["loop", ROWS_ADDED]
     given = [torch.randn(100, 256), torch.randint(0, 100, (90000,)), torch.randn(90000, 256)]
     (found,) = run_program(program, given)
@@ -205,7 +179,7 @@ def test_rows_scattered_whole() -> None:
     def of_elements(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
         return x.scatter_add(0, index, source)
 
-    program = scheduled(of_elements, table, ((90000, 256), torch.int64), rows)
+    program = scheduled_for_a_gpu(of_elements, table, ((90000, 256), torch.int64), rows)
     assert ROWS_ADDED not in steps_of(program)
 
 
@@ -213,7 +187,7 @@ def test_the_call_by_its_meaning() -> None:
     grad, positions = torch.randn(3, 40, 768).bfloat16(), torch.randint(0, 50257, (3, 40))
     positions[1] = 0
     given = ((3, 40, 768), torch.bfloat16), ((3, 40), torch.int64)
-    program = scheduled(backward, *given)
+    program = scheduled_for_a_gpu(backward, *given)
     assert ROWS_ADDED in steps_of(program)
     (found,) = run_program(program, [grad, positions])
     assert isinstance(found, Tensor)

@@ -16,6 +16,8 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import looked_up, single
 from flambeau_inductor.lowering.reduction import HALF
 from flambeau_inductor.lowering.registry import Lowered, rule
+from flambeau_inductor.lowering.rows import SPARED
+from flambeau_inductor.lowering.scatter import SUMMED, added
 
 SUM, MEAN = 0, 1
 """Modes of `embedding_bag`; the third one takes maxima."""
@@ -85,6 +87,51 @@ def _bag_length(indices: Node, offsets: Node) -> int:
 
 
 @rule("embedding_bag_backward")
-def embedding_bag_backward(ctx: Context, *args: Node) -> Lowered:
-    """The library's: it sorts positions so that threads do not meet."""
+def embedding_bag_backward(
+    ctx: Context,
+    grad: Node,
+    indices: Node,
+    bag_of: Node,
+    sizes: Node,
+    largest: Node,
+    rows: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: Node | None,
+    padding_idx: int,
+) -> Lowered:
+    """On a GPU the gradient of a bag is added to the rows that it was made of, in any order.
+
+    The library sorts the positions for that, by some forty kernels a table; what it also does
+    (maxima, rows that count for nothing, a fixed order) stays its own.
+    """
+    summed = mode in (SUM, MEAN) and not scale_grad_by_freq and padding_idx < 0
+    if summed and grad.device.type == "cuda" and grad.dtype in SUMMED and not ctx.deterministic:
+        values = _of_each(ctx, grad, bag_of)
+        if mode == MEAN:
+            values = _times(ctx, "div", values, _of_each(ctx, sizes, bag_of))
+        if per_sample_weights is not None:
+            values = _times(ctx, "mul", values, per_sample_weights)
+        table = ctx.literal(0.0, (rows, grad.shape[1]), values.dtype, grad.device)
+        # who has bags has many tables: none of them is held in float32 besides
+        spared_from = 0 if grad.dtype in HALF else SPARED
+        return ctx.cast(added(ctx, table, indices, values, spared_from), grad.dtype)
+    how = (rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
+    args = (grad, indices, bag_of, sizes, largest, *how)
     return single(ctx.call("aten._embedding_bag_dense_backward.default", args))
+
+
+def _of_each(ctx: Context, of_bags: Node, bag_of: Node) -> Node:
+    """What its bag has, for each position."""
+    shape = (*bag_of.shape, *of_bags.shape[1:])
+    first, *rest = dims_of(len(shape))
+    bags = of_bags.shape[0]
+    ctx.check(bag_of, bags, False, "IndexError", "bag {index} is none of {size}")
+    return ctx.gather(of_bags, shape, (Lookup(bag_of, (first,), bags, False), *rest))
+
+
+def _times(ctx: Context, op: str, rows: Node, factors: Node) -> Node:
+    """Rows in float32, each multiplied with (or divided by) its factor."""
+    wide = ctx.cast(rows, torch.float32) if rows.dtype in HALF else rows
+    (first, _) = dims_of(2)
+    return ctx.point(op, (wide, ctx.view(ctx.cast(factors, wide.dtype), wide.shape, (first,))))

@@ -29,17 +29,23 @@ float32 51 and 90 (25 MB), for 16384 words in float32 83 and 103 (101 MB); 10000
 """
 WIDTH = 128
 """Fewer elements are no row that a program of its own is worth."""
+LEAST_WIDTH = 32
+"""The same where a table of float32 would be held besides."""
 
 
-def added_in_order(ctx: Context, a: Node, rows: Node, values: Node) -> Node | None:
-    """`a` with rows of `values` added; None where atomic additions cost no more."""
+def added_in_order(
+    ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED
+) -> Node | None:
+    """`a` with rows of values added; None where atomic additions cost no more: where they move
+    fewer than `spared_from` bytes besides (0: for the memory that they take besides)."""
     sizes = (*a.shape, *values.shape)
-    if not all(isinstance(n, int) for n in sizes) or len(a.shape) != 2 or a.shape[1] < WIDTH:
+    least = WIDTH if spared_from else LEAST_WIDTH
+    if not all(isinstance(n, int) for n in sizes) or len(a.shape) != 2 or a.shape[1] < least:
         return None
     source = _narrowest(ctx, values)
     # a sum is read and written where it is added to, and all of a table for half precision again
     spared = 8 * values.numel + (8 * a.numel if source.dtype in HALF else 0)
-    if spared < SPARED or max(a.numel, values.numel) >= 2**40 or values.shape[0] >= 2**30:
+    if spared < spared_from or max(a.numel, values.numel) >= 2**40 or values.shape[0] >= 2**30:
         return None
     zeros = isinstance(a.define, Literal) and a.define.value == 0
     base = None if zeros else _narrowest(ctx, a)

@@ -18,7 +18,7 @@ from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import addressed, looked_up, out_of_bounds, single
 from flambeau_inductor.lowering.registry import Lowered, rule
-from flambeau_inductor.lowering.rows import added_in_order
+from flambeau_inductor.lowering.rows import SPARED, added_in_order
 
 MODES = {
     "scatter": ("set", "aten.scatter.src", ()),
@@ -28,6 +28,10 @@ MODES = {
     "scatter_amin": ("min", "aten.scatter_reduce.two", ("amin",)),
 }
 """Primitive: the mode of its stores; the library's operator, and what it is given at the end."""
+
+
+SUMMED = (torch.float32, torch.bfloat16, torch.float16)
+"""Dtypes whose sums on a GPU are formed in float32."""
 
 
 def _stored(
@@ -97,12 +101,16 @@ def _library_put(
     rows = indices[0]
     by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
     if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
-        return added_in_order(ctx, a, rows, values) or _added(ctx, a, rows, values)
+        return added(ctx, a, rows, values)
     return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
 
 
-def _added(ctx: Context, a: Node, rows: Node, values: Node) -> Node:
-    """Rows added to those of `a` by atomic additions in float32, rounded once at the end."""
+def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED) -> Node:
+    """Rows added to those of `a` in float32, rounded once at the end: in order where that moves
+    so many bytes less, else by atomic additions."""
+    ordered = added_in_order(ctx, a, rows, values, spared_from)
+    if ordered is not None:
+        return ordered
     wide, src = (
         node if node.dtype == torch.float32 else ctx.point("cast", (node,), torch.float32)
         for node in (a, values)
@@ -121,6 +129,5 @@ def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
     Sums are in float32, whatever `a` is; the program may ask for a fixed order.
     """
     by_rows = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
-    known = a.dtype in (torch.float32, torch.bfloat16, torch.float16)
-    atomic = a.device.type == "cuda" and known and a.dtype == values.dtype and by_rows
+    atomic = a.device.type == "cuda" and a.dtype in SUMMED and a.dtype == values.dtype and by_rows
     return atomic and not ctx.deterministic
