@@ -16,7 +16,7 @@ from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.program import Extern, RunLoop
 from torch import Tensor, fx
 
-from ..evaluated import scheduled_for_a_gpu
+from ..evaluated import scheduled_for_a_gpu, steps_of
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8]
@@ -133,3 +133,31 @@ def test_sums_of_rows_on_a_gpu_are_one_loop_of_atomic_additions(dtype: torch.dty
     assert isinstance(got, Tensor)
     want = fn(*(t.double() if t.is_floating_point() else t for t in real))
     torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)
+
+
+def windows(grad: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Sums of elements, at places that two tensors give."""
+    zeros = torch.zeros(6, 9, 9, dtype=grad.dtype, device=grad.device)
+    return aten.index_put.default(zeros, [None, rows, columns], grad, True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_of_elements_on_a_gpu_are_atomic_additions(dtype: torch.dtype) -> None:
+    real = [torch.randn(6, 70).to(dtype), *(torch.randint(-9, 9, (70,)) for _ in range(2))]
+    program = scheduled_for_a_gpu(windows, *((t.shape, t.dtype) for t in real))
+    assert set(steps_of(program)) == {"loop"}
+    (got,) = run_program(program, real)
+    assert isinstance(got, Tensor)
+    want = windows(real[0].double(), *real[1:])
+    torch.testing.assert_close(got.double(), want, rtol=2**-8, atol=1e-5)
+
+
+def test_few_elements_and_a_fixed_order_are_the_librarys() -> None:
+    def given(length: int, dtype: torch.dtype) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        return [((6, length), dtype), ((length,), torch.int64), ((length,), torch.int64)]
+
+    put = "aten.index_put.default"
+    assert put in steps_of(scheduled_for_a_gpu(windows, *given(5, torch.bfloat16)))
+    assert put not in steps_of(scheduled_for_a_gpu(windows, *given(5, torch.float32)))
+    fixed = scheduled_for_a_gpu(windows, *given(70, torch.float32), deterministic=True)
+    assert put in steps_of(fixed)

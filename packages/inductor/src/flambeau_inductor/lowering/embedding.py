@@ -16,7 +16,7 @@ from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import looked_up, single
 from flambeau_inductor.lowering.reduction import HALF
 from flambeau_inductor.lowering.registry import Lowered, rule
-from flambeau_inductor.lowering.rows import SPARED
+from flambeau_inductor.lowering.rows import SPARED, narrowed
 from flambeau_inductor.lowering.scatter import SUMMED, added
 
 SUM, MEAN = 0, 1
@@ -115,7 +115,8 @@ def embedding_bag_backward(
         table = ctx.literal(0.0, (rows, grad.shape[1]), values.dtype, grad.device)
         # who has bags has many tables: none of them is held in float32 besides
         spared_from = 0 if grad.dtype in HALF else SPARED
-        return ctx.cast(added(ctx, table, indices, values, spared_from), grad.dtype)
+        total = added(ctx, table, indices, values, spared_from)
+        return narrowed(ctx, total, grad.dtype) or ctx.cast(total, grad.dtype)
     how = (rows, scale_grad_by_freq, mode, per_sample_weights, padding_idx)
     args = (grad, indices, bag_of, sizes, largest, *how)
     return single(ctx.call("aten._embedding_bag_dense_backward.default", args))

@@ -1,7 +1,7 @@
 """Writes through index tensors.
 
 In: a node, integer nodes, values. Out: `Scatter` nodes on a CPU, whose positions are checked first,
-and for sums of rows on a GPU; library calls elsewhere. Invariant: where several values meet on a
+and for sums on a GPU; library calls elsewhere. Invariant: where several values meet on a
 CPU they are combined in row-major order by one thread, as in eager, so that sums have the same
 bits; on a GPU they are added in float32 in whatever order, unless an order was asked for: by atomic
 additions, or to large tables row by row (`rows.py`).
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from flambeau_inductor.indexing import Expr, as_expr
+from flambeau_inductor.indexing import Expr, as_expr, hint
 from flambeau_inductor.ir.tensors import Lookup, Node, Scatter, View, dims_of
 from flambeau_inductor.lowering.context import Context, LoweringError
 from flambeau_inductor.lowering.indexing import addressed, looked_up, out_of_bounds, single
@@ -30,6 +30,9 @@ MODES = {
 """Primitive: the mode of its stores; the library's operator, and what it is given at the end."""
 
 
+FEW = 4
+"""So many times the values are fewer than the elements of a tensor of half precision, and it is not
+made float32 for them."""
 SUMMED = (torch.float32, torch.bfloat16, torch.float16)
 """Dtypes whose sums on a GPU are formed in float32."""
 
@@ -72,7 +75,7 @@ def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node
         return None
     (d0,) = dims_of(1)
     rows, values = ctx.view(index, shape[:1], (d0, as_expr(0))), ctx.view(src, shape, (row, column))
-    if not _adds_by_atomics(ctx, a, rows, values):
+    if not _adds_by_atomics(ctx, a, values):
         return None
     # a negative place, which elsewhere counts from the end, is none here
     negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
@@ -84,50 +87,47 @@ def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node
 def index_put(
     ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
 ) -> Lowered:
-    if a.device.type != "cpu":
-        return _library_put(ctx, a, indices, values, accumulate)
+    if a.device.type == "cpu":
+        return _put(ctx, a, indices, values, "add" if accumulate else "set")
+    adds = accumulate and _adds_by_atomics(ctx, a, values)
+    rows = indices[0]
+    if adds and rows is not None and len(indices) == 1 and rows.dtype == torch.int64:
+        if values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1:
+            return added(ctx, a, rows, values)
+    few = a.dtype != torch.float32 and FEW * hint(values.numel) < hint(a.numel)
+    if adds and not few:
+        return _put_in_float32(ctx, a, indices, values)
+    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+
+
+def _put(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, mode: str) -> Node:
     shape, coordinates = addressed(ctx, a, indices)
     own = dims_of(len(shape))[len(shape) - len(values.shape) :]
     spread = tuple(as_expr(0) if n == 1 else d for n, d in zip(values.shape, own, strict=True))
     src = ctx.view(values, shape, spread)
     if src.numel == 0:
         return ctx.point("clone", (a,))
-    return _stored(ctx, a, src, coordinates, "add" if accumulate else "set")
-
-
-def _library_put(
-    ctx: Context, a: Node, indices: Sequence[Node | None], values: Node, accumulate: bool
-) -> Lowered:
-    rows = indices[0]
-    by_rows = len(indices) == 1 and rows is not None and rows.dtype == torch.int64
-    if accumulate and by_rows and rows is not None and _adds_by_atomics(ctx, a, rows, values):
-        return added(ctx, a, rows, values)
-    return single(ctx.call("aten.index_put.default", (a, tuple(indices), values, accumulate)))
+    return _stored(ctx, a, src, coordinates, mode)
 
 
 def added(ctx: Context, a: Node, rows: Node, values: Node, spared_from: int = SPARED) -> Node:
     """Rows added to those of `a` in float32, rounded once at the end: in order where that moves
     so many bytes less, else by atomic additions."""
     ordered = added_in_order(ctx, a, rows, values, spared_from)
-    if ordered is not None:
-        return ordered
-    wide, src = (
-        node if node.dtype == torch.float32 else ctx.point("cast", (node,), torch.float32)
-        for node in (a, values)
-    )
-    shape, coordinates = addressed(ctx, wide, (rows,))
-    if values.numel == 0:
-        return ctx.point("clone", (a,))
-    part = ctx.view(src, shape, dims_of(len(shape)))
-    made = _stored(ctx, wide, part, coordinates, "add")
-    return made if a.dtype == torch.float32 else ctx.point("cast", (made,), a.dtype)
+    return ordered or _put_in_float32(ctx, a, (rows,), values)
 
 
-def _adds_by_atomics(ctx: Context, a: Node, rows: Node, values: Node) -> bool:
-    """Whether rows of `values` may be added in any order, by a kernel that does not sort them.
+def _put_in_float32(ctx: Context, a: Node, indices: Sequence[Node | None], values: Node) -> Node:
+    """`values` added by atomic additions in float32, rounded once at the end. The library sorts
+    the positions, and adds up what goes to one place by one thread."""
+    wide, src = (ctx.cast(node, torch.float32) for node in (a, values))
+    return ctx.cast(_put(ctx, wide, indices, src, "add"), a.dtype)
+
+
+def _adds_by_atomics(ctx: Context, a: Node, values: Node) -> bool:
+    """Whether `values` may be added to `a` in any order, by a kernel that does not sort them.
 
     Sums are in float32, whatever `a` is; the program may ask for a fixed order.
     """
-    by_rows = values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1
-    atomic = a.device.type == "cuda" and a.dtype in SUMMED and a.dtype == values.dtype and by_rows
+    atomic = a.device.type == "cuda" and a.dtype in SUMMED and a.dtype == values.dtype
     return atomic and not ctx.deterministic

@@ -2,14 +2,17 @@
 
 In: [N, C, ...] of one to three spatial dimensions, and an output size. Out: for each dimension in
 turn, entries picked by computed positions and blended by computed weights; the backward adds
-weighted gradients at the same positions.
+weighted gradients at the same positions. Where each entry is picked equally often, it is repeated
+by its shape alone, and the backward is a sum.
 Invariant: positions are computed by eager's formulas in eager's dtype (float32, but float64 where
 interpolation of float64 weighs), so that the same entries are picked.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -45,6 +48,22 @@ def _nearest(
     at = _iota(output, torch.float32, device)
     picked = p.floor(e.mul(e.add(at, 0.5) if exact else at, _ratio(size, output, scale)))
     return [(_index(picked, size), None)]
+
+
+@lru_cache(maxsize=256)
+def _repeats(size: Size, output: Size, scale: float | None, exact: bool) -> int | None:
+    """How often each entry is picked, where all are equally often, and one after the other; None
+    elsewhere, and for sizes that are left open."""
+    if not isinstance(size, int) or not isinstance(output, int) or not size or output % size:
+        return None
+    times, ratio = output // size, _float32(_ratio(size, output, scale))
+    places = (_float32(_float32(place + 0.5 * exact) * ratio) for place in range(output))
+    return times if all(int(at) == k // times for k, at in enumerate(places)) else None
+
+
+def _float32(value: float) -> float:
+    (rounded,) = struct.unpack("f", struct.pack("f", value))
+    return float(rounded)
 
 
 def _index(at: Tensor, size: Size) -> Tensor:
@@ -125,6 +144,26 @@ def put_back(grad: Tensor, dim: int, size: Size, taps: Taps) -> Tensor:
     return total
 
 
+def _repeat(x: Tensor, times: Sequence[int]) -> Tensor:
+    """Each entry of the spatial dimensions so many times."""
+    split = [*x.shape[:2]]
+    kept = [0, 1]
+    for size, count in zip(x.shape[2:], times, strict=True):
+        kept.append(len(split))
+        split += [size, count]
+    whole = [size * count for size, count in zip(x.shape[2:], times, strict=True)]
+    return p.reshape(p.broadcast_in_dim(x, split, kept), [*x.shape[:2], *whole])
+
+
+def _sum_repeated(grad: Tensor, times: Sequence[int]) -> Tensor:
+    """The gradient of `_repeat`."""
+    split, summed = [*grad.shape[:2]], []
+    for size, count in zip(grad.shape[2:], times, strict=True):
+        split += [size // count, count]
+        summed.append(len(split) - 1)
+    return p.sum(p.reshape(grad, split), summed)
+
+
 MakeTaps = Callable[[Size, Size, int], Taps]
 """(size, output size, number of the spatial dimension) -> what the outputs are made of."""
 
@@ -170,10 +209,24 @@ def _weighing_taps(
     return taps
 
 
+def _times(
+    sizes: Sequence[Size], output: Sequence[Size], scales: Sequence[float | None], exact: bool
+) -> list[int] | None:
+    """`_repeats` of each spatial dimension, or None where one has none."""
+    found = [
+        _repeats(size, target, _scale(scales, place), exact)
+        for place, (size, target) in enumerate(zip(sizes, output, strict=True))
+    ]
+    return [n for n in found if n is not None] if None not in found else None
+
+
 def _register_nearest(name: str, exact: bool) -> None:
     @decomposition(*overloads(name, "default"))
     def forward(x: Tensor, output_size: Sequence[Size], *scales: Any, **named: Any) -> Tensor:
         scales = (*scales, *named.values())
+        times = _times(x.shape[2:], output_size, scales, exact)
+        if times is not None:
+            return e.in_image_format(x, _repeat(x, times))
         return _forward(x, output_size, _nearest_taps(exact, x.device, scales), False)
 
     @decomposition(*overloads(f"{name}_backward", "default"))
@@ -184,8 +237,11 @@ def _register_nearest(name: str, exact: bool) -> None:
         *scales: Any,
         **named: Any,
     ) -> Tensor:
-        del output_size
         scales = (*scales, *named.values())
+        times = _times(input_size[2:], output_size, scales, exact)
+        if times is not None:
+            total = _sum_repeated(e.widen(grad), times)
+            return e.in_image_format(grad, e.cast(total, grad.dtype))
         return _backward(grad, input_size, _nearest_taps(exact, grad.device, scales))
 
 

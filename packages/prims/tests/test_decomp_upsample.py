@@ -1,0 +1,88 @@
+"""Nearest neighbours: by shape alone where each entry is picked equally often, else by position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import flambeau_prims
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+SHAPES = [(2, 3, 5), (2, 3, 5, 7), (1, 2, 3, 4, 5)]
+FACTORS = [1.0, 1.5, 1.9, 2.0, 3.0]
+WHOLE = (1.0, 2.0, 3.0)
+
+
+def lowered(fn: Callable[[Tensor], Tensor], x: Tensor) -> tuple[Tensor, set[str]]:
+    """What the primitives give, and which they are."""
+    gm = flambeau_prims.lower(fx.symbolic_trace(fn), [x])
+    names = {str(n.target).split(".")[1] for n in gm.graph.nodes if n.op == "call_function"}
+    return gm(x), names
+
+
+def images(shape: tuple[int, ...], last: bool) -> Tensor:
+    x = torch.randn(shape)
+    return x.contiguous(memory_format=torch.channels_last) if last and x.ndim == 4 else x
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("factor", FACTORS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_entries_and_their_gradients(
+    shape: tuple[int, ...], factor: float, mode: str, last: bool
+) -> None:
+    x = images(shape, last)
+    found, names = lowered(lambda t: F.interpolate(t, scale_factor=factor, mode=mode), x)
+    expected = F.interpolate(x, scale_factor=factor, mode=mode)
+    assert torch.equal(found, expected) and found.stride() == expected.stride()
+    if factor in WHOLE:
+        assert "index_select" not in names and "broadcast_in_dim" in names
+
+    size, dims = list(expected.shape[2:]), len(shape) - 2
+    name = f"upsample_nearest{dims}d_backward"
+    name = name if mode == "nearest" else f"_{name}".replace("nearest", "nearest_exact")
+    gradient = getattr(torch.ops.aten, name).default
+
+    def backward(grad: Tensor) -> Tensor:
+        return gradient(grad, size, list(shape), *[factor] * dims)
+
+    grad = torch.randn(expected.shape).to(memory_format=torch.preserve_format)
+    found, names = lowered(backward, grad)
+    torch.testing.assert_close(found, backward(grad), rtol=1e-5, atol=1e-4)
+    assert found.stride() == backward(grad).stride()
+    if factor in WHOLE:
+        assert "index_put" not in names and "sum" in names
+
+
+def test_a_factor_whose_positions_round_down_is_followed() -> None:
+    """In float32 41 times the rounded quotient 1/41 stays below one: eager picks unequally."""
+    x = torch.randn(1, 1, 37)
+    found, _ = lowered(lambda t: F.interpolate(t, scale_factor=41.0), x)
+    assert torch.equal(found, F.interpolate(x, scale_factor=41.0))
+    assert not torch.equal(found, x.repeat_interleave(41, 2))
+
+
+def test_sums_of_half_precision_are_rounded_once() -> None:
+    grad = torch.randn(1, 2, 12, 12).bfloat16()
+
+    def backward(grad: Tensor) -> Tensor:
+        return torch.ops.aten.upsample_nearest2d_backward.default(grad, [12, 12], [1, 2, 3, 3])
+
+    found, _ = lowered(backward, grad)
+    exact = grad.double().reshape(1, 2, 3, 4, 3, 4).sum((3, 5))
+    torch.testing.assert_close(found, exact.bfloat16(), rtol=2**-8, atol=0)
+
+
+def test_a_given_scale_that_picks_unequally_is_followed() -> None:
+    """Eager takes positions by the scale that it is given, though the sizes are whole factors."""
+    x = torch.arange(6.0).reshape(1, 1, 6)
+
+    def forward(x: Tensor) -> Tensor:
+        return torch.ops.aten.upsample_nearest1d.default(x, [12], 3.0)
+
+    found, names = lowered(forward, x)
+    assert torch.equal(found, forward(x)) and "index_select" in names
+    assert found.flatten()[-1] == 3
