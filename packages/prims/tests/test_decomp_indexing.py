@@ -1,5 +1,6 @@
 """Reading, writing and combining by positions: against eager, with masks, None and 0-d tensors."""
 
+import flambeau_prims
 import pytest
 import torch
 from flambeau_prims import lower
@@ -74,6 +75,10 @@ WRITES = {
     "scatter_nothing": lambda x: x.scatter(0, INDEX[:0], 7),
     "diagonal_scatter": lambda x: x.diagonal_scatter(x[0, :3], 3),
     "as_strided_scatter": lambda x: x.as_strided_scatter(x[:2, :2], (2, 2), (1, 7)),
+    "as_strided_scatter_behind": lambda x: x.as_strided_scatter(x[:2, :2], (2, 2), (1, 7), 3),
+    "as_strided_scatter_whole": lambda x: x.as_strided_scatter(x.exp2(), (4, 6), (6, 1)),
+    "as_strided_scatter_turned": lambda x: x.as_strided_scatter(x.t(), (6, 4), (1, 6), 0),
+    "as_strided_scatter_ones": lambda x: x.as_strided_scatter(x[None], (1, 4, 6), (2, 6, 1)),
 }
 
 SUMS = {
@@ -213,3 +218,17 @@ def test_refused_as_by_eager(call, error, message):
         call(x)
     with pytest.raises(error, match=message), Decomposing():
         call(x)
+
+
+@pytest.mark.parametrize(("size", "stride"), [((24,), (1,)), ((6, 4), (1, 6)), ((2, 12), (12, 1))])
+def test_a_view_that_fills_its_memory_is_written_by_its_shape(size, stride):
+    """As the gradient of a pooling to one pixel is, beside images channels-last."""
+    x, src = torch.zeros(4, 6), torch.randn(size)
+
+    def write(x, src):
+        return x.as_strided_scatter(src, size, stride)
+
+    gm = flambeau_prims.lower(torch.fx.symbolic_trace(write), [x, src])
+    names = {str(node.target) for node in gm.graph.nodes if node.op == "call_function"}
+    assert not any("as_strided_scatter" in name for name in names)
+    assert torch.equal(gm(x, src), write(x, src))

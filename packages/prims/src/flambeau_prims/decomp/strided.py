@@ -42,11 +42,31 @@ def as_strided_scatter(
     storage_offset: Size | None = None,
 ) -> Any:
     part = e.expand(e.cast(src, x.dtype), size)
+    order = _filling(x, size, stride, storage_offset)
+    if order is not None:
+        return p.clone(p.reshape(p.permute(part, order), list(x.shape)))
     if storage_offset is not None:
         return p.as_strided_scatter(x, part, list(size), list(stride), storage_offset)
     if not e.contiguous(x):  # what lies between the elements of `x` is not known here
         return NotImplemented
     return p.as_strided_scatter(p.clone(x), part, list(size), list(stride), 0)
+
+
+def _filling(
+    x: Tensor, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None
+) -> list[int] | None:
+    """The dimensions from the slowest to the fastest, if such a view has each element of `x` once,
+    so that writing through it leaves nothing of `x`; None if not, and for sizes left open."""
+    known = all(isinstance(n, int) for n in (*x.shape, *size, *stride))
+    if not known or not e.contiguous(x) or storage_offset not in (None, 0):
+        return None
+    order = sorted(range(len(size)), key=lambda d: (stride[d], size[d]), reverse=True)
+    step = 1
+    for d in reversed(order):
+        if size[d] != 1 and stride[d] != step:
+            return None
+        step *= size[d]
+    return order if step == x.numel() else None
 
 
 def _two_dims(dim1: int, dim2: int, ndim: int) -> tuple[int, int]:
