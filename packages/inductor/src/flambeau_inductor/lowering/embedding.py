@@ -127,8 +127,9 @@ def _of_each(ctx: Context, of_bags: Node, bag_of: Node) -> Node:
     shape = (*bag_of.shape, *of_bags.shape[1:])
     first, *rest = dims_of(len(shape))
     bags = of_bags.shape[0]
-    ctx.check(bag_of, bags, False, "IndexError", "bag {index} is none of {size}")
-    return ctx.gather(of_bags, shape, (Lookup(bag_of, (first,), bags, False), *rest))
+    message = "bag {index} is none of {size}"
+    bag = looked_up(ctx, bag_of, (first,), bags, False, "IndexError", message)
+    return ctx.gather(of_bags, shape, (bag, *rest))
 
 
 def _times(ctx: Context, op: str, rows: Node, factors: Node) -> Node:
