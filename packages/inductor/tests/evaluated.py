@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,10 +46,14 @@ def compiled(gm: fx.GraphModule, inputs: list[Any], limits: Limits | None = None
     return Outcome(done.program, done.refusals, tuple(graph.fallbacks), tuple(results))
 
 
+Given = torch.Tensor | tuple[Sequence[int], torch.dtype]
+"""A tensor like which one is to be, or its shape and dtype."""
+
+
 def scheduled(
-    of: Callable[..., Any], given: Sequence[torch.Tensor], device: str = "cpu"
+    of: Callable[..., Any], given: Iterable[Given], device: str = "cpu", **options: Any
 ) -> Program:
-    """The program of `of` on tensors like those given, of a device that need not be there."""
+    """The program of `of` on such tensors, of a device that need not be there."""
     seen: list[Program] = []
 
     def stop(stage: str, work: Any) -> None:
@@ -57,11 +61,13 @@ def scheduled(
             seen.append(work.scheduled())
             raise StopIteration
 
+    shapes = [(t.shape, t.dtype) if isinstance(t, torch.Tensor) else t for t in given]
     with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(t.shape, dtype=t.dtype, device=device) for t in given]
+        fakes = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
         gm = flambeau_prims.lower(fx.symbolic_trace(of), fakes)
         with pytest.raises(StopIteration):
-            flambeau_inductor.compile(gm, fakes, options=Options(observer=stop, verify=True))
+            chosen = Options(observer=stop, verify=True, **options)
+            flambeau_inductor.compile(gm, fakes, options=chosen)
     return seen[0]
 
 
@@ -86,26 +92,6 @@ def against_eager(
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
     assert own_memory(outcome.program)
     return outcome
-
-
-def scheduled_for_a_gpu(
-    function: Callable[..., Any], *given: tuple[Sequence[int], torch.dtype], **options: Any
-) -> Program:
-    """The program of `function` on a GPU that is not there; `given` are shapes and dtypes."""
-    seen: list[Program] = []
-
-    def stop(stage: str, work: Any) -> None:
-        if stage == "verify":
-            seen.append(work.scheduled())
-            raise StopIteration
-
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        fakes = [torch.empty(shape, dtype=dtype, device="cuda") for shape, dtype in given]
-        gm = flambeau_prims.lower(fx.symbolic_trace(function), fakes)
-        with pytest.raises(StopIteration):
-            chosen = Options(observer=stop, verify=True, **options)
-            flambeau_inductor.compile(gm, fakes, options=chosen)
-    return seen[0]
 
 
 def steps_of(program: Program) -> list[str]:

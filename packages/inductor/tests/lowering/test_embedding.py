@@ -11,7 +11,7 @@ from flambeau_inductor.ir.program import Program
 from flambeau_inductor.runtime.rows_added import ROWS_ADDED
 from torch import Tensor
 
-from ..evaluated import against_eager, scheduled_for_a_gpu, steps_of
+from ..evaluated import against_eager, scheduled, steps_of
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])
@@ -86,8 +86,7 @@ def gradient_of_bags(
         own = w if shares else None
         return BACKWARD(grad, at, bag, sizes, top, ROWS, False, mode, own, padding)
 
-    shapes = [(tuple(t.shape), t.dtype) for t in real]
-    program = scheduled_for_a_gpu(of, *shapes, deterministic=fixed)
+    program = scheduled(of, real, "cuda", deterministic=fixed)
     (found,) = run_program(program, real)
     assert isinstance(found, Tensor)
     return program, found, of(*(t.double() if t.is_floating_point() else t for t in real))

@@ -16,7 +16,7 @@ from flambeau_inductor.ir.evaluate import run_program
 from flambeau_inductor.ir.program import Extern, RunLoop
 from torch import Tensor, fx
 
-from ..evaluated import scheduled_for_a_gpu, steps_of
+from ..evaluated import scheduled, steps_of
 
 aten = torch.ops.aten
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int8]
@@ -123,7 +123,7 @@ def test_sums_of_rows_on_a_gpu_are_one_loop_of_atomic_additions(dtype: torch.dty
         torch.randint(-7, 7, (30,)) % 7,
         torch.randn(7, 64).to(dtype),
     ]
-    program = scheduled_for_a_gpu(fn, *((t.shape, t.dtype) for t in real))
+    program = scheduled(fn, real, "cuda")
     loops = [step.loop for step in program.steps if isinstance(step, RunLoop)]
     assert len(loops) == sum(isinstance(step, RunLoop | Extern) for step in program.steps)
     adding = [loop for loop in loops if any(getattr(i, "mode", "") == "add" for i in loop.body)]
@@ -144,7 +144,7 @@ def windows(grad: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_sums_of_elements_on_a_gpu_are_atomic_additions(dtype: torch.dtype) -> None:
     real = [torch.randn(6, 70).to(dtype), *(torch.randint(-9, 9, (70,)) for _ in range(2))]
-    program = scheduled_for_a_gpu(windows, *((t.shape, t.dtype) for t in real))
+    program = scheduled(windows, real, "cuda")
     assert set(steps_of(program)) == {"loop"}
     (got,) = run_program(program, real)
     assert isinstance(got, Tensor)
@@ -157,7 +157,7 @@ def test_few_elements_and_a_fixed_order_are_the_librarys() -> None:
         return [((6, length), dtype), ((length,), torch.int64), ((length,), torch.int64)]
 
     put = "aten.index_put.default"
-    assert put in steps_of(scheduled_for_a_gpu(windows, *given(5, torch.bfloat16)))
-    assert put not in steps_of(scheduled_for_a_gpu(windows, *given(5, torch.float32)))
-    fixed = scheduled_for_a_gpu(windows, *given(70, torch.float32), deterministic=True)
+    assert put in steps_of(scheduled(windows, given(5, torch.bfloat16), "cuda"))
+    assert put not in steps_of(scheduled(windows, given(5, torch.float32), "cuda"))
+    fixed = scheduled(windows, given(70, torch.float32), "cuda", deterministic=True)
     assert put in steps_of(fixed)

@@ -20,7 +20,7 @@ from flambeau_inductor.templates.selected import Selected
 from flambeau_inductor.templates.summed_rows import FoundRows, find_rows, sum_rows
 from torch import Tensor
 
-from ..evaluated import scheduled_for_a_gpu, steps_of
+from ..evaluated import scheduled, steps_of
 
 pytest.importorskip("triton", reason="triton is not installed")
 GPU = torch.device("cuda")
@@ -126,7 +126,7 @@ def backward(grad: Tensor, positions: Tensor) -> Tensor:
 
 def test_the_gradient_of_a_large_table_is_half_precision_throughout() -> None:
     given = ((8, 512, 768), torch.bfloat16), ((8, 512), torch.int64)
-    program = scheduled_for_a_gpu(backward, *given)
+    program = scheduled(backward, given, "cuda")
     assert steps_of(program) == ["loop", ROWS_ADDED]  # the loop leaves out the padding
     (found,) = find_rows(program)
     assert {found.values.dtype, found.out.dtype} == {torch.bfloat16} and found.base is None
@@ -139,9 +139,9 @@ def test_the_gradient_of_a_large_table_is_half_precision_throughout() -> None:
 
 def test_small_tables_and_a_fixed_order_are_as_they_were() -> None:
     small = ((8, 128, 768), torch.float32), ((8, 128), torch.int64)
-    assert ROWS_ADDED not in steps_of(scheduled_for_a_gpu(backward, *small))
+    assert ROWS_ADDED not in steps_of(scheduled(backward, small, "cuda"))
     large = ((8, 512, 768), torch.bfloat16), ((8, 512), torch.int64)
-    fixed = scheduled_for_a_gpu(backward, *large, deterministic=True)
+    fixed = scheduled(backward, large, "cuda", deterministic=True)
     assert ROWS_ADDED not in steps_of(fixed)
 
 
@@ -150,7 +150,7 @@ def test_rows_added_to_a_given_table() -> None:
         return x.index_add(0, index, source)
 
     table, rows = ((60000, 1024), torch.bfloat16), ((4000, 1024), torch.bfloat16)
-    program = scheduled_for_a_gpu(fn, table, ((4000,), torch.int64), rows)
+    program = scheduled(fn, (table, ((4000,), torch.int64), rows), "cuda")
     # a loop looks at the positions, none of which may count from the end
     assert steps_of(program) == ["loop", ROWS_ADDED]
     (loop,) = [step.loop for step in program.steps if isinstance(step, RunLoop)]
@@ -166,7 +166,7 @@ def test_rows_scattered_whole() -> None:
         return x.scatter_add(0, index.unsqueeze(1).expand(source.shape), source)
 
     table, rows = ((100, 256), torch.float32), ((90000, 256), torch.float32)
-    program = scheduled_for_a_gpu(fn, table, ((90000,), torch.int64), rows)
+    program = scheduled(fn, (table, ((90000,), torch.int64), rows), "cuda")
     assert steps_of(program) == ["loop", ROWS_ADDED]
     given = [torch.randn(100, 256), torch.randint(0, 100, (90000,)), torch.randn(90000, 256)]
     (found,) = run_program(program, given)
@@ -179,7 +179,7 @@ def test_rows_scattered_whole() -> None:
     def of_elements(x: Tensor, index: Tensor, source: Tensor) -> Tensor:
         return x.scatter_add(0, index, source)
 
-    program = scheduled_for_a_gpu(of_elements, table, ((90000, 256), torch.int64), rows)
+    program = scheduled(of_elements, (table, ((90000, 256), torch.int64), rows), "cuda")
     assert ROWS_ADDED not in steps_of(program)
 
 
@@ -187,7 +187,7 @@ def test_the_call_by_its_meaning() -> None:
     grad, positions = torch.randn(3, 40, 768).bfloat16(), torch.randint(0, 50257, (3, 40))
     positions[1] = 0
     given = ((3, 40, 768), torch.bfloat16), ((3, 40), torch.int64)
-    program = scheduled_for_a_gpu(backward, *given)
+    program = scheduled(backward, given, "cuda")
     assert ROWS_ADDED in steps_of(program)
     (found,) = run_program(program, [grad, positions])
     assert isinstance(found, Tensor)
