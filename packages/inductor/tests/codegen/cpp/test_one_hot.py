@@ -12,6 +12,7 @@ from flambeau_inductor.indexing import Const as IndexConst
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Const, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 
+from ...poison import poisoned
 from .. import loops
 from . import run
 
@@ -44,8 +45,8 @@ def memory() -> dict[str, torch.Tensor]:
     return {
         "label": torch.tensor(LABELS),
         "value": values,
-        "sums": run.poisoned(ROWS),
-        "out": run.poisoned(ROWS * COLUMNS),
+        "sums": poisoned(ROWS),
+        "out": poisoned(ROWS * COLUMNS),
     }
 
 
@@ -80,7 +81,7 @@ def test_every_comparison_in_32_bits(op: str, first: int, tmp_path: Path) -> Non
     assert set(kinds) == {torch.int32}
     labels = torch.tensor(LABELS)
     given = {"label": labels}
-    given |= {k: run.poisoned(ROWS * COLUMNS, dtype=torch.bool) for k in ("left", "right")}
+    given |= {k: poisoned(ROWS * COLUMNS, dtype=torch.bool) for k in ("left", "right")}
     run.run_loop(loop, given, tmp_path)
     places = torch.arange(first, first + COLUMNS)
     compare = getattr(torch, op)

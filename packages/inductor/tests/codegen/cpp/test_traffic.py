@@ -19,6 +19,7 @@ from flambeau_inductor.codegen.cpp.traffic import (
 from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Reduce, Store
 
+from ...poison import poisoned
 from .. import loops
 from . import run
 
@@ -62,7 +63,7 @@ def test_streamed(dtype: torch.dtype, start: int, width: int, tmp_path: Path) ->
     size = STREAMED // dtype.itemsize + 3
     buffers = {
         "in0": torch.arange(size).remainder(251).to(dtype),
-        "out": run.poisoned(size + start, dtype=dtype),
+        "out": poisoned(size + start, dtype=dtype),
     }
     loop = doubled(size, start, dtype)
     assert "stream(" in emit_kernel(plan(loop, width), lambda name: dtype).body
@@ -109,7 +110,7 @@ def test_fetching_changes_nothing(tmp_path: Path) -> None:
     loop = loops.softmax(rows, columns)
     assert "__builtin_prefetch" in emit_kernel(plan(loop, 64), lambda name: torch.float32).body
     x = torch.randn(rows * columns)
-    buffers = {"in0": x, "out": run.poisoned(rows * columns)}
+    buffers = {"in0": x, "out": poisoned(rows * columns)}
     run.run_loop(loop, buffers, tmp_path)
     want = torch.softmax(x.view(rows, columns).double(), -1).view(-1)
     assert (buffers["out"].double() - want).abs().max() < 1e-7
@@ -123,7 +124,7 @@ def test_columns_fetch_their_rows(tmp_path: Path) -> None:
     assert fetched_down(plan(loops.column_sum(100, 600), 64), lambda name: torch.float32) is None
     assert fetched_down(plan(loops.softmax(4096, 500), 64), lambda name: torch.float32) is None
     x = torch.randn(rows, columns)
-    buffers = {"in0": x.flatten(), "out": run.poisoned(columns)}
+    buffers = {"in0": x.flatten(), "out": poisoned(columns)}
     run.run_loop(loop, buffers, tmp_path)
     assert (buffers["out"] - x.double().sum(0)).abs().max() < 1e-4
 
@@ -136,7 +137,7 @@ def test_transposes_fetch_squares(tmp_path: Path) -> None:
     few = plan(loops.transpose_add(300, 200), 64)
     assert not fetched_squares(few, lambda name: torch.float32, "x0")
     given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
-    got = given | {"out": run.poisoned(rows * columns)}
+    got = given | {"out": poisoned(rows * columns)}
     run.run_loop(loop, got, tmp_path)
     want = given["in0"].view(columns, rows).t() + given["in1"].view(rows, columns)
     assert torch.equal(got["out"], want.flatten())
@@ -165,7 +166,7 @@ def test_rows_that_are_read_again_are_taken_a_few_at_a_time(
     assert traffic.repeated_rows(plan(loop, 64), lambda name: torch.float32) > 0
     given = {"in0": torch.randn(heads * rows * columns), "angles": torch.randn(rows * columns)}
     given |= {"scale": torch.randn(rows), "head": torch.randn(heads)}
-    buffers = given | {"out": run.poisoned(heads * rows * columns)}
+    buffers = given | {"out": poisoned(heads * rows * columns)}
     run.run_loop(loop, buffers, tmp_path)
     x, angles = given["in0"].view(sizes), given["angles"].view(rows, columns)
     want = x * angles * given["scale"].view(rows, 1) + given["head"].view(heads, 1, 1)

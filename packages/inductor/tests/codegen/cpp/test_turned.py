@@ -13,6 +13,7 @@ from flambeau_inductor.indexing import Var
 from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Instr, Load, Loop, Point, Store
 
+from ...poison import poisoned
 from .. import loops
 from . import run
 
@@ -26,8 +27,8 @@ def test_turned(shape: tuple[int, int], width: int, tmp_path: Path) -> None:
     rows, columns = shape
     loop = loops.transpose_add(rows, columns)
     given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
-    want = given | {"out": run.poisoned(rows * columns)}
-    got = given | {"out": run.poisoned(rows * columns)}
+    want = given | {"out": poisoned(rows * columns)}
+    got = given | {"out": poisoned(rows * columns)}
     run_loop(loop, want)
     run.run_loop(loop, got, tmp_path, width)
     assert torch.equal(got["out"], want["out"])
@@ -56,8 +57,8 @@ def test_tiles_of_large_arrays(
     assert "x1_b" in text and "__builtin_prefetch" in text
     given = {name: torch.randn(rows * columns) for name in ("in0", "in1")}
     given |= {"row": torch.randn(rows), "column": torch.randn(columns)}
-    want = given | {"out": run.poisoned(rows * columns)}
-    got = given | {"out": run.poisoned(rows * columns)}
+    want = given | {"out": poisoned(rows * columns)}
+    got = given | {"out": poisoned(rows * columns)}
     run_loop(loop, want)
     run.run_loop(loop, got, tmp_path, width)
     assert torch.equal(got["out"], want["out"])
@@ -80,7 +81,7 @@ def test_half_precision_is_turned(
     loop = loops.loop("turned", shape, (), body)
     assert "turn" in emit_kernel(plan(loop, width), lambda name: dtype).body
     given = {name: torch.randn(rows * columns).to(dtype) for name in ("in0", "in1")}
-    got = given | {"out": run.poisoned(rows * columns, dtype=dtype)}
+    got = given | {"out": poisoned(rows * columns, dtype=dtype)}
     run.run_loop(loop, got, tmp_path, width)
     turned = given["in0"].view(columns, rows).t()
     want = torch.maximum(turned, given["in1"].view(rows, columns))
@@ -127,7 +128,7 @@ def test_images(
     assert ("x3_b" in text) == large
     given = {name: torch.randn(count) for name in ("in0", "in1", "in2")}
     want, got = ({k: t.clone() for k, t in given.items()} for _ in range(2))
-    want["out"], got["out"] = run.poisoned(count), run.poisoned(count)
+    want["out"], got["out"] = poisoned(count), poisoned(count)
     run_loop(loop, want)
     run.run_loop(loop, got, tmp_path)
     for name in ("out", "in2"):
