@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flambeau_prims
@@ -11,6 +11,7 @@ import torch
 from flambeau_inductor import Options
 from flambeau_inductor._torch_compat import convolutions_tf32, products_tf32
 from flambeau_inductor.autotune import Budget, Tuner
+from flambeau_inductor.codegen.triton.kernel import TritonKernel
 from flambeau_inductor.ir.loops import Load, Store
 from flambeau_inductor.ir.program import Alloc, Extern, Free, Layout, Program, Reuse, RunLoop
 from flambeau_inductor.ir.steps import touched
@@ -49,10 +50,13 @@ class Chooser(Tuner):
         return next((name for name in names if self.wanted(name)), names[0])
 
 
-def sound(program: Program) -> None:
-    """Every buffer is there when it is used, and freed once."""
+def sound(program: Program, kernels: Mapping[str, TritonKernel] | None = None) -> None:
+    """Every buffer is there when it is used, and freed once; `kernels` by the loops' names."""
     there = {b.name for b in program.inputs} | {name for name, _ in program.constants}
     for step in program.steps:
+        if isinstance(step, RunLoop) and kernels is not None:
+            kernel = kernels.get(step.loop.name)
+            assert (buffers_of(step.loop) if kernel is None else set(kernel.arguments)) <= there
         if isinstance(step, Alloc):
             assert step.buffer not in there, step
             there.add(step.buffer)
@@ -90,7 +94,7 @@ def test_a_chosen_template_takes_the_place_of_call_and_loop(parts: bool) -> None
     taken = [name for name, choice in made.chosen.items() if "x" in choice]
     assert taken
     assert sum(isinstance(s, Extern) for s in made.program.steps) == calls - len(taken)
-    sound(made.program)
+    sound(made.program, made.kernels)
     loops = {s.loop.name for s in made.program.steps if isinstance(s, RunLoop)}
     assert made.kernels.keys() <= loops
     for kernel in made.kernels.values():
@@ -123,7 +127,7 @@ def test_attention_of_the_template_takes_the_place_of_the_library(causal: bool) 
     program = program_of(attend, *[(2, 4, 64, 32)] * 3)
     made = select(program, Chooser(lambda name: "x" in name, "attention"), "a GPU")
     assert not any(isinstance(s, Extern) for s in made.program.steps)
-    sound(made.program)
+    sound(made.program, made.kernels)
     (kernel,) = made.kernels.values()
     assert "tl.exp2" in kernel.source and ("rows[:, None] >= columns" in kernel.source) == causal
 
@@ -154,7 +158,7 @@ def test_gradients_of_the_template_take_the_place_of_the_library(
     assert len(find_backward(program)) == 1
     made = select(program, Chooser(lambda name: "x" in name, "backward"), "a GPU")
     assert sum(isinstance(s, Extern) for s in made.program.steps) == calls - 1
-    sound(made.program)
+    sound(made.program, made.kernels)
     assert [name.split("_")[-1] for name in made.kernels] == ["queries", "keys"]
     keys = made.kernels[[n for n in made.kernels if n.endswith("keys")][0]]
     assert f"{0.2 * 1.4426950408889634!r}" in keys.source
@@ -199,7 +203,7 @@ def test_logarithms_of_sums_are_made_where_they_are_wanted() -> None:
     program = program_of(attend, *[(2, 4, 50, 32)] * 3)
     made = select(program, Chooser(lambda name: "x" in name, "attention"), "a GPU")
     assert not any(isinstance(s, Extern) for s in made.program.steps)
-    sound(made.program)
+    sound(made.program, made.kernels)
     (kernel,) = made.kernels.values()
     assert "tl.store(sums_at, sums, rows < 64)" in kernel.source and len(kernel.arguments) == 5
 
@@ -243,6 +247,21 @@ def test_a_result_is_not_written_over_an_operand() -> None:
     taken = {s.old for s in made.steps[:position] if isinstance(s, Reuse) and s.buffer in stores}
     loads = {i.buffer for i in fused.loop.body if isinstance(i, Load)}
     assert not taken & loads
+
+
+@pytest.mark.parametrize("device", ["any", "known"])
+def test_a_kernel_of_a_template_takes_in_no_other_product(device: str) -> None:
+    """One loop reads two products: once the second is computed with it, the first is on its own."""
+
+    def gated(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> Any:
+        return F.silu(x @ w) * (x @ v)
+
+    program = program_of(gated, (512, 256), (256, 1024), (256, 1024))
+    chooser = Chooser(lambda name: "x" in name and "k" not in name)
+    made = select(program, chooser, "a GPU", trusted=device == "known")
+    assert not any(isinstance(s, Extern) for s in made.program.steps)
+    assert len(made.kernels) == 2
+    sound(made.program, made.kernels)
 
 
 def test_products_with_the_most_to_compute_are_raced_first() -> None:

@@ -63,8 +63,9 @@ def take_known(selected: Selected, done: set[str]) -> None:
 
 def _products(selected: Selected, done: set[str]) -> None:
     while True:
-        calls = [f for f in find(selected.program, products_tf32()) if f.result not in done]
-        if not any(_taken(selected, found, done) for found in calls):
+        found = find(selected.program, products_tf32(), selected.kernels)
+        calls = [each for each in found if each.result not in done]
+        if not any(_taken(selected, each, done) for each in calls):
             return
 
 

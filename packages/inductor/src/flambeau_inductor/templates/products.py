@@ -7,7 +7,7 @@ loop nothing is computed, so that both can run at the loop's place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,8 +50,9 @@ class Found:
     refused: str = ""
 
 
-def find(program: Program, tf32: bool) -> list[Found]:
-    """The products that a template could compute, in order."""
+def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Found]:
+    """The products that a template could compute, in order; `kernels` are the names of loops that
+    stand for kernels of templates, which take nothing more in."""
     layouts = {b.name: b.layout for b in program.buffers}
     readers = _readers(program)
     found: list[Found] = []
@@ -75,6 +76,8 @@ def find(program: Program, tf32: bool) -> list[Found]:
             loop = program.steps[reader]
             assert isinstance(loop, RunLoop)
             try:
+                if loop.loop.name in kernels:
+                    raise NoEpilogue("a template's kernel reads the product")
                 epilogue = epilogue_of(loop.loop, result, product.outer)
             except NoEpilogue as error:
                 reader, refused, epilogue = None, str(error), None

@@ -81,7 +81,8 @@ def _race_products(
         if seen is not selected.program:  # whatever takes a place moves what is behind it
             seen = selected.program
             products = sorted(
-                find(seen, products_tf32()), key=lambda found: found.product.multiplications
+                find(seen, products_tf32(), selected.kernels),
+                key=lambda found: found.product.multiplications,
             )
         products = [found for found in products if found.result not in done]
         if not products:
