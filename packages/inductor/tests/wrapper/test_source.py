@@ -57,6 +57,38 @@ def exp_loop(source: str, target: str, name: str = "loop0") -> RunLoop:
     return RunLoop(Loop(name, (Axis("x0", 6),), (), body))
 
 
+def test_memory_that_is_taken_over_keeps_its_name_until_it_is_written():
+    """A product in parts runs a kernel before the one that adds them up onto what was there."""
+    given = program(
+        [
+            Alloc("buf0"),
+            exp_loop("in0", "buf0"),
+            Reuse("buf1", "buf0"),
+            Alloc("parts"),
+            exp_loop("in0", "parts", "loop1"),
+            exp_loop("buf0", "buf1", "loop2"),
+            Free("parts"),
+        ],
+        (Ref("buf1"),),
+        {name: layout(6) for name in ("in0", "buf0", "buf1", "parts")},
+    )
+
+    def kernel(source: torch.Tensor, target: torch.Tensor) -> None:
+        torch.exp(source, out=target)
+
+    launches = {
+        name: Launch("kernel", buffers, False)
+        for name, buffers in (
+            ("loop0", ("in0", "buf0")),
+            ("loop1", ("in0", "parts")),
+            ("loop2", ("buf0", "buf1")),
+        )
+    }
+    x = torch.rand(6)
+    (found,) = run(given, [x], launches, kernel=kernel)
+    assert torch.equal(found, x.exp().exp())
+
+
 def test_the_text_of_a_small_program():
     given = program(
         [

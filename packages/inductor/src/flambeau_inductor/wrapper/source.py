@@ -92,7 +92,9 @@ class _Printer:
     operators: dict[str, str] = field(default_factory=dict)
     known: set[str] = field(default_factory=set)
     waiting: frozenset[int] = frozenset()
-    dying: list[str] = field(default_factory=list)
+    dying: dict[str, str] = field(default_factory=dict)
+    """Buffers by those that took over their memory and are not written yet."""
+
     in_blocks: dict[str, str] = field(default_factory=dict)
     drawn: str = ""
     behind: dict[str, str] = field(default_factory=dict)
@@ -229,13 +231,13 @@ def _reuse(p: _Printer, step: Reuse) -> None:
     if step.dead:
         p(f"del {step.old}")
         return
-    p.dying.append(step.old)  # the next loop may still read it under its old name
+    p.dying[step.buffer] = step.old  # who writes the new one may still read it under its old name
 
 
 def _run_loop(p: _Printer, step: RunLoop) -> None:
     launch = p.launches[step.loop.name]
     if launch.drawn is not None and id(launch.drawn.draws.draw) in p.waiting:
-        _run_behind(p, launch, launch.drawn)
+        _run_behind(p, step, launch, launch.drawn)
         return
     given = [_stream(p, launch.buffers[0])] if launch.queued else []
     if launch.by_address:
@@ -247,12 +249,10 @@ def _run_loop(p: _Printer, step: RunLoop) -> None:
     called = f"{launch.kernel}({', '.join(given)})"
     looks = any(isinstance(instr, Check) for instr in step.loop.body) and not launch.queued
     p(f"outside = {called}" if looks else called)
-    if p.dying:
-        p("del " + ", ".join(p.dying))
-        p.dying.clear()
+    _let_go(p, step)
 
 
-def _run_behind(p: _Printer, launch: Launch, how: BehindDraws) -> None:
+def _run_behind(p: _Printer, step: RunLoop, launch: Launch, how: BehindDraws) -> None:
     """The kernel that draws what it reads, or the draws and the kernel."""
     mask, call = how.draws.mask, how.draws.draw
     place = launch.buffers.index(mask)
@@ -264,9 +264,15 @@ def _run_behind(p: _Printer, launch: Launch, how: BehindDraws) -> None:
     given = [names.argument(a) for a in call.args]
     given += [str(how.draws.kept), *(p.address(b, o, p) for b, o in others)]
     p(f"{mask} = {called}({', '.join(given)})")
-    if p.dying:
-        p("del " + ", ".join(p.dying))
-        p.dying.clear()
+    _let_go(p, step)
+
+
+def _let_go(p: _Printer, step: RunLoop) -> None:
+    """What a loop has written is what is left of the memory that it was written to."""
+    _, written = touched(step)
+    gone = [p.dying.pop(name) for name in list(p.dying) if name in written]
+    if gone:
+        p("del " + ", ".join(gone))
 
 
 def _stream(p: _Printer, buffer: str) -> str:
