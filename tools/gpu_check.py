@@ -79,9 +79,8 @@ def stages(out: Path) -> list[list[Part]]:
         command = ("nice", "-n", "10", *own(name, "--cases", *cases))
         return Part(name, f"{name}, compiled early", command, 110, early=True)
 
-    models = own(
-        "models", "--seconds", "0.2", "--patience", "110", "--json", str(out / "models.json")
-    )
+    limits = ("--seconds", "0.2", "--patience", "110", "--timeout", "215")
+    models = own("models", *limits, "--json", str(out / "models.json"))
     found = [
         [
             Part("conformance", "The prims' conformance kit", kept("kit", "--seconds", "140"), 150),
