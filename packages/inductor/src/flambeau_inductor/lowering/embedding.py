@@ -2,7 +2,7 @@
 
 In: a table, positions, and where bags begin. Out: nodes that read the rows directly. Invariant:
 only bags that are known, while compiling, to be equally long (rows of a matrix of positions); any
-other bags are the library's.
+other bags are the library's. Gradients are rows added to tables on a GPU, whatever the bags are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flambeau_inductor.lowering.indexing import looked_up, single
 from flambeau_inductor.lowering.reduction import HALF
 from flambeau_inductor.lowering.registry import Lowered, rule
 from flambeau_inductor.lowering.rows import SPARED, narrowed
-from flambeau_inductor.lowering.scatter import SUMMED, added
+from flambeau_inductor.lowering.scatter import added, in_any_order
 
 SUM, MEAN = 0, 1
 """Modes of `embedding_bag`; the third one takes maxima."""
@@ -106,7 +106,7 @@ def embedding_bag_backward(
     (maxima, rows that count for nothing, a fixed order) stays its own.
     """
     summed = mode in (SUM, MEAN) and not scale_grad_by_freq and padding_idx < 0
-    if summed and grad.device.type == "cuda" and grad.dtype in SUMMED and not ctx.deterministic:
+    if summed and in_any_order(ctx, grad):
         values = _of_each(ctx, grad, bag_of)
         if mode == MEAN:
             values = _times(ctx, "div", values, _of_each(ctx, sizes, bag_of))

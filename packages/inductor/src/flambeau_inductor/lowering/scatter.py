@@ -75,7 +75,7 @@ def _whole_rows(ctx: Context, a: Node, dim: int, index: Node, src: Node) -> Node
         return None
     (d0,) = dims_of(1)
     rows, values = ctx.view(index, shape[:1], (d0, as_expr(0))), ctx.view(src, shape, (row, column))
-    if not _adds_by_atomics(ctx, a, values):
+    if not (in_any_order(ctx, a) and a.dtype == values.dtype):
         return None
     # a negative place, which elsewhere counts from the end, is none here
     negative = ctx.point("lt", (rows, ctx.like(0, rows)), torch.bool)
@@ -89,7 +89,7 @@ def index_put(
 ) -> Lowered:
     if a.device.type == "cpu":
         return _put(ctx, a, indices, values, "add" if accumulate else "set")
-    adds = accumulate and _adds_by_atomics(ctx, a, values)
+    adds = accumulate and in_any_order(ctx, a) and a.dtype == values.dtype
     rows = indices[0]
     if adds and rows is not None and len(indices) == 1 and rows.dtype == torch.int64:
         if values.shape == (*rows.shape, *a.shape[1:]) and len(rows.shape) == 1:
@@ -124,10 +124,7 @@ def _put_in_float32(ctx: Context, a: Node, indices: Sequence[Node | None], value
     return ctx.cast(_put(ctx, wide, indices, src, "add"), a.dtype)
 
 
-def _adds_by_atomics(ctx: Context, a: Node, values: Node) -> bool:
-    """Whether `values` may be added to `a` in any order, by a kernel that does not sort them.
-
-    Sums are in float32, whatever `a` is; the program may ask for a fixed order.
-    """
-    atomic = a.device.type == "cuda" and a.dtype in SUMMED and a.dtype == values.dtype
-    return atomic and not ctx.deterministic
+def in_any_order(ctx: Context, node: Node) -> bool:
+    """Whether sums of such a dtype, on such a device, may be formed by a kernel that does not sort
+    what it adds: in float32, whatever the dtype is; the program may ask for a fixed order."""
+    return node.device.type == "cuda" and node.dtype in SUMMED and not ctx.deterministic

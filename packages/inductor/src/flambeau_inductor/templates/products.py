@@ -70,14 +70,12 @@ def find(program: Program, tf32: bool, kernels: Container[str] = ()) -> list[Fou
         if product is None:
             continue
         result = step.into[0].buffer if step.into else str(step.results[0])
-        reader, refused = _reader(program, position, result, readers.get(result, []))
+        reader, refused = _reader(program, position, readers.get(result, []), kernels)
         epilogue = None
         if reader is not None:
             loop = program.steps[reader]
             assert isinstance(loop, RunLoop)
             try:
-                if loop.loop.name in kernels:
-                    raise NoEpilogue("a template's kernel reads the product")
                 epilogue = epilogue_of(loop.loop, result, product.outer)
             except NoEpilogue as error:
                 reader, refused, epilogue = None, str(error), None
@@ -166,13 +164,18 @@ def _readers(program: Program) -> dict[str, list[int]]:
     return found
 
 
-def _reader(program: Program, call: int, result: str, readers: list[int]) -> tuple[int | None, str]:
+def _reader(
+    program: Program, call: int, readers: list[int], kernels: Container[str]
+) -> tuple[int | None, str]:
     """The loop that alone reads the result, with nothing computed before it since the call."""
     if len(readers) != 1:
         return None, f"{len(readers)} steps read the product"
     (position,) = readers
-    if position >= len(program.steps) or not isinstance(program.steps[position], RunLoop):
+    step = program.steps[position] if position < len(program.steps) else None
+    if not isinstance(step, RunLoop):
         return None, "no loop reads the product"
+    if step.loop.name in kernels:
+        return None, "a template's kernel reads the product"
     between = program.steps[call + 1 : position]
     if not all(isinstance(step, Alloc | Reuse | Free) for step in between):
         return None, "something else is computed between the product and its reader"
