@@ -253,17 +253,6 @@ def test_an_input_that_is_a_view_of_one_that_begins_to_require_grad() -> None:
         assert not x.requires_grad
 
 
-def test_an_alias_to_which_what_it_is_an_alias_of_was_written() -> None:
-    def fn(x):
-        alias = x.detach()
-        alias.add_(x)
-        return alias
-
-    assert fn(torch.randn(3, requires_grad=True)).requires_grad
-    with pytest.raises(aot.Unsupported, match="a result is an alias"):
-        aot.aot_function(fn, aot.run_as_is)(torch.randn(3, requires_grad=True))
-
-
 def test_views_of_one_alias() -> None:
     def fn(x):
         alias = x.data

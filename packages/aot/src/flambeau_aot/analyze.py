@@ -3,7 +3,8 @@
 What comes in: the stand-ins of the inputs after the program ran on them, and its flat results.
 What goes out: the updates of inputs, a plan for each result, and the values the graph returns.
 Invariant: two results share memory under the plan exactly if they did in the program; what
-cannot be planned so is refused.
+cannot be planned so is refused. A view is made again outside the graph only if its gradient goes by
+the views alone: one that goes through a derivative of the user's is made by the autograd function.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flambeau_aot._torch_compat import (
     FakeTensor,
     base_of,
     current_value,
+    detour,
     is_functional,
     leaves_reached,
     made_without_grad,
@@ -41,11 +43,14 @@ from flambeau_aot.joint.written import (
     steps_from,
 )
 from flambeau_aot.plan import (
+    FromFunction,
     FromGraph,
+    InsideView,
     IsInput,
     Literal,
     OutputPlan,
     SameResult,
+    Saved,
     ViewOfInput,
     ViewOfOutput,
     ViewStep,
@@ -81,15 +86,19 @@ def _refuse_lost_bases(effects: Effects, results: Sequence[Any]) -> None:
     """A result that is a view of another result must be made as one."""
     places = {id(item): place for place, item in enumerate(results)}
     for item, plan in zip(results, effects.results, strict=True):
-        if isinstance(plan, (ViewOfInput, ViewOfOutput, FromGraph)):
+        if isinstance(plan, (ViewOfInput, ViewOfOutput, FromGraph, FromFunction)):
             base = base_of(item)
             if base is item or id(base) not in places:
                 continue
             origin = effects.results[places[id(base)]]
+            output = getattr(plan, "output", -1)
+            if isinstance(plan, FromFunction):
+                source = effects.inside[plan.place].source
+                output = source.index if source.kind == "output" else -1
             known = isinstance(origin, IsInput) or (
-                isinstance(plan, ViewOfOutput)
+                not isinstance(plan, FromGraph)
                 and isinstance(origin, FromGraph)
-                and origin.output == plan.output
+                and origin.output == output
             )
             if not known:
                 raise Unsupported(
@@ -213,8 +222,20 @@ class _Results:
         origin: torch.Tensor,
         steps: tuple[ViewStep, ...],
         leaf: bool,
-    ) -> ViewOfInput:
+    ) -> ViewOfInput | FromFunction:
         """The view of an input, from the shape the input is given if it was taken from that."""
+        written = any(update.primal == primal for update in self.effects.updates)
+        again = not written and primal in self.effects.end_grad and base_of(result) is origin
+        if not again and _goes_another_way(result, origin):  # again: before the input is detached
+            as_view = written and base_of(result) is base_of(origin)
+            if primal >= len(self.stand_ins) or self._changes(primal) or as_view:
+                raise Unsupported(
+                    "a result is a view of an input, but its gradient does not go by views to it "
+                    "(a derivative of the program's own, a write to an alias), and that input "
+                    "shares memory with another one, is written to or changed in place; "
+                    "return a clone"
+                )
+            return self._inside(result, Saved("input", primal), _as_related(result, origin, steps))
         self._refuse_hooks(result)
         late = primal in self.effects.end_grad and not result.requires_grad
         for reshape in self.effects.reshapes:
@@ -231,11 +252,21 @@ class _Results:
                 "a result is a view, made with grad disabled, of a tensor that begins to require "
                 "grad inside the program"
             )
-        written = any(update.primal == primal for update in self.effects.updates)
-        if written or primal not in self.effects.end_grad or base_of(result) is not origin:
-            _refuse_cut_off(result, origin)  # else made again before the input is detached
         steps = _as_related(result, origin, steps)
         return ViewOfInput(primal, steps, _made_with_grad(result), leaf, late)
+
+    def _changes(self, primal: int) -> bool:
+        """Whether an input becomes, beside its values, another one in the program."""
+        changed = (*self.effects.begin_grad, *self.effects.end_grad)
+        return primal in changed or any(x.primal == primal for x in self.effects.reshapes)
+
+    def _inside(
+        self, result: torch.Tensor, source: Saved, steps: tuple[ViewStep, ...]
+    ) -> FromFunction:
+        """A view that the autograd function makes."""
+        self.effects.inside.append(InsideView(source, steps))
+        self.effects.inside_values.append(Returned(current_value(result), result))
+        return FromFunction(len(self.effects.inside) - 1)
 
     def _refuse_hooks(self, result: torch.Tensor) -> None:
         """A hook on a view would not be called by the gradient of a view made again."""
@@ -251,7 +282,10 @@ class _Results:
         if id(value) not in self.slots:
             self.slots[id(value)] = len(self.effects.returned)
             self.effects.returned.append(Returned(value, wrapper))
-        return self.slots[id(value)]
+        slot = self.slots[id(value)]
+        if wrapper is not None and self.effects.returned[slot].wrapper is None:
+            self.effects.returned[slot] = Returned(value, wrapper)
+        return slot
 
     def _from_graph(
         self, result: torch.Tensor, group: list[torch.Tensor], leaf: bool
@@ -268,11 +302,16 @@ class _Results:
             return FromGraph(self._returned(value, result), leaf)
         root, steps = steps_from(tracer, value, base_value)
         assert root is base_value
-        self._refuse_hooks(result)
         tracer.views.refuse_stale((result,))
-        if base is not None:
-            _refuse_cut_off(result, base)
+        if base is None or _goes_another_way(result, base):
+            origin = base if base is not None else base_of(result)
+            steps = _as_related(result, origin, steps)
+            if in_graph(result):
+                output = self._returned(base_value, None)
+                return self._inside(result, Saved("output", output), steps)
+        else:
             steps = _as_related(result, base, steps)
+        self._refuse_hooks(result)
         with_grad = _made_with_grad(result)
         return ViewOfOutput(self._returned(base_value, base), steps, with_grad, leaf)
 
@@ -280,6 +319,8 @@ class _Results:
 def _made_with_grad(result: torch.Tensor) -> bool:
     """Whether a view is made again with grad enabled: what a caller may write to it depends on
     that even where it requires none."""
+    if result.requires_grad and not in_graph(result) and base_of(result).requires_grad:
+        return base_of(result) is result  # a view, that a user's function says has no derivative
     return in_graph(result) or not made_without_grad(result)
 
 
@@ -298,22 +339,16 @@ def _as_related(
     return (ViewStep(beside_autograd, (), {}, None), *steps)
 
 
-def _refuse_cut_off(result: torch.Tensor, origin: torch.Tensor) -> None:
-    """A view that autograd knows of, and whose gradient all the same does not reach what it is a
-    view of: somewhere between the two grad was disabled."""
+def _goes_another_way(result: torch.Tensor, origin: torch.Tensor) -> bool:
+    """Whether the gradient of a view does not go by views alone to what it is a view of: through a
+    user's derivative, from a value that was written to an alias, or somewhere between the two grad
+    was disabled."""
     if not in_graph(result):
-        return
-    if not in_graph(origin) or base_of(result) is not base_of(origin):
-        raise Unsupported(
-            "a result is an alias (detach, data) to which a value that requires grad was written; "
-            "return what was written, or write to a clone"
-        )
+        return False
+    if not in_graph(origin) or base_of(result) is not base_of(origin) or detour(result, origin):
+        return True
     reached = {id(leaf) for leaf in leaves_reached([result])}
-    if any(id(leaf) not in reached for leaf in leaves_reached([origin])):
-        raise Unsupported(
-            "a result is a view of a view that was made with grad disabled; take both under the "
-            "same grad mode"
-        )
+    return any(id(leaf) not in reached for leaf in leaves_reached([origin]))
 
 
 def _related(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -352,20 +387,17 @@ def _written_as_view(tracer: Tracer, result: torch.Tensor) -> bool:
 
 def _base_of(tracer: Tracer, group: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor | None]:
     """A value all of a group are views of, and the wrapper through which autograd knows it."""
-    needs_grad = any(member.requires_grad for member in group)
     candidates = [
         *(member for member in group if base_of(member) is member),
         *(base_of(member) for member in group if base_of(member) is not member),
     ]
     values = [current_value(member) for member in group]
     for candidate in candidates:
-        if needs_grad and not in_graph(candidate):
-            continue
         base = current_value(candidate)
         if all(steps_from(tracer, value, base)[0] is base for value in values):
             return base, candidate
     roots = {id(steps_from(tracer, value, None)[0]) for value in values}
-    if needs_grad or len(roots) > 1:
+    if len(roots) > 1:
         raise Unsupported("results share memory with a value that autograd cannot reach")
     return steps_from(tracer, values[0], None)[0], None
 

@@ -165,11 +165,13 @@ class RewriteCalls(TorchFunctionMode):
             args, kwargs = self.casts.given(args, kwargs)
         if func in STRIDED:
             args, kwargs = self.spans.counted(func, args, kwargs)
-        if func in _DIFFERENTIATE and self.input_hooks.found:
-            raise Unsupported(
-                "the program differentiates after it has put a hook on an input (register_hook); "
-                "put the hook on it outside the region"
-            )
+        if func in _DIFFERENTIATE:
+            if self.input_hooks.found:
+                raise Unsupported(
+                    "the program differentiates after it has put a hook on an input "
+                    "(register_hook); put the hook on it outside the region"
+                )
+            args, kwargs = self.casts.asked(args, kwargs)
         if is_higher_order(func):
             kept = self.higher_order.get(func.name())
             if kept is not None:

@@ -52,6 +52,19 @@ class LeavesToCast:
         shown: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(self._leaf, (args, kwargs))
         return shown
 
+    def asked(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of `torch.autograd.grad` and its like, where the program differentiates by
+        inputs: a cast was made of the leaf, beside the stand-in, which is made of the leaf too."""
+
+        def leaf(value: Any) -> Any:
+            item = self.of.get(id(value))
+            return item.leaf if item is not None and value.grad_fn is item.history else value
+
+        given: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(leaf, (args, kwargs))
+        return given
+
     def _leaf(self, argument: Any) -> Any:
         item = self.of.get(id(argument))
         if item is None or not torch.is_autocast_enabled(item.value.device.type):

@@ -213,7 +213,7 @@ def _differentiable(
         results = run_program(program, stand_ins, plan, len(program.input_names), tracer)
     flat, _ = pytree.tree_flatten(results)
     effects = analyze(tracer, [item.value for item in stand_ins], stand_ins, flat)
-    found = [item.wrapper for item in effects.returned if item.differentiable]
+    found = [item.wrapper for item in effects.from_function if item.differentiable]
     return [wrapper for wrapper in found if wrapper is not None]
 
 

@@ -20,7 +20,7 @@ from flambeau_aot.frontends import program_of
 from flambeau_aot.graph_module import TracedModule
 from flambeau_aot.joint.trace import Joint, trace
 from flambeau_aot.joint.tracer import Decompositions
-from flambeau_aot.plan import FromGraph, ViewOfOutput
+from flambeau_aot.plan import FromFunction, FromGraph, ViewOfOutput
 from flambeau_aot.simplify import simplify
 
 InputKind = Literal["parameter", "buffer", "constant", "argument", "tangent"]
@@ -184,7 +184,11 @@ def _outputs(joint: Joint, inputs: Sequence[JointInput]) -> tuple[JointOutput, .
 
 def _tangent(joint: Joint, outputs: Sequence[JointOutput], place: int) -> JointInput:
     node = joint.tangents[place]
-    of = outputs[joint.plan.differentiable[place]]
+    position = joint.plan.differentiable[place]
+    if position >= joint.plan.visible:
+        result = joint.plan.results.index(FromFunction(position - joint.plan.visible))
+        return JointInput(node.name, "tangent", f"result {result}", False, *_metadata(node))
+    of = outputs[position]
     source = of.source if of.kind == "result" else f"{of.kind}: {of.source}"
     return JointInput(node.name, "tangent", source, False, *_metadata(node))
 

@@ -95,6 +95,9 @@ def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
 
 
 def _alone(node: fx.Node) -> bool:
+    size = node.meta["val"].shape if isinstance(node.meta["val"], torch.Tensor) else ()
+    if any(isinstance(each, int) and each == 0 for each in size):
+        return False  # nothing to write to, and a copy would lose what memory a kernel hides there
     return not shares_memory(node) and not any(shares_memory(user) for user in node.users)
 
 
@@ -113,6 +116,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         sparse=joint.sparse,
         presences=joint.presences,
         handed=tuple(sorted(joint.plan.handed - set(joint.plan.differentiable))),
+        inside=joint.plan.inside,
     )
 
 

@@ -32,7 +32,7 @@ class ViewStep:
 
 @dataclass(frozen=True)
 class Saved:
-    """Where a saved value is found when the forward graph has run."""
+    """Where a value is found when the forward graph has run."""
 
     kind: str
     """"input" (a primal) or "output" (of the forward graph)."""
@@ -196,7 +196,26 @@ class Literal:
     value: Any
 
 
-OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | SameResult | Literal
+@dataclass(frozen=True)
+class InsideView:
+    """A view that the autograd function makes, and returns behind the graph's outputs: one whose
+    gradient goes another way than through the views that lead to it (a user's derivative).
+
+    source: the primal or the output of the graph that it is a view of.
+    """
+
+    source: Saved
+    steps: tuple[ViewStep, ...]
+
+
+@dataclass(frozen=True)
+class FromFunction:
+    """A result that is the view at this place of `Plan.inside`."""
+
+    place: int
+
+
+OutputPlan = FromGraph | IsInput | ViewOfInput | ViewOfOutput | FromFunction | SameResult | Literal
 
 
 @dataclass(frozen=True)
@@ -218,8 +237,10 @@ class SparseGrad:
 class Plan:
     """Everything outside the graphs.
 
-    differentiable: positions of the graph's outputs that autograd knows of, in tangent order.
+    differentiable: positions of the outputs that autograd knows of, in tangent order: of the
+    graph's, and behind the visible ones of those `inside`.
     visible: number of graph outputs the caller gets or that update inputs; saved ones follow.
+    inside: views that the autograd function makes.
     grad_mode_after: the grad mode the program leaves behind, None where it leaves it alone.
     offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
     grad_mode: the grad mode the program was traced in.
@@ -247,6 +268,7 @@ class Plan:
     beside: tuple[int, ...] = ()
     hooks: tuple[tuple[int, Any], ...] = ()
     leaves: tuple[int, ...] = ()
+    inside: tuple[InsideView, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
@@ -266,7 +288,10 @@ class Plan:
     def handed(self) -> frozenset[int]:
         """Outputs of the graph that are results, or that results are views of."""
         kinds = (FromGraph, ViewOfOutput)
-        return frozenset(item.output for item in self.results if isinstance(item, kinds))
+        of_views = (view.source for view in self.inside)
+        return frozenset(item.output for item in self.results if isinstance(item, kinds)) | {
+            source.index for source in of_views if source.kind == "output"
+        }
 
     @property
     def roots(self) -> frozenset[int]:
@@ -304,6 +329,11 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
             return replace(item, primal=moved(item.primal))
         return item
 
+    def inside(item: InsideView) -> InsideView:
+        if item.source.kind == "output":
+            return item
+        return replace(item, source=replace(item.source, index=moved(item.source.index)))
+
     duplicates = tuple((position, moved(primal)) for position, primal in plan.inputs.duplicates)
     return replace(
         plan,
@@ -317,4 +347,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         touched=tuple(moved(primal) for primal in plan.touched),
         beside=tuple(moved(primal) for primal in plan.beside),
         hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
+        inside=tuple(inside(item) for item in plan.inside),
     )

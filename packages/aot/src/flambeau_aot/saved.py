@@ -185,6 +185,8 @@ CLASSES: Mapping[str, type[Any]] = {
         plans.IsInput,
         plans.ViewOfInput,
         plans.ViewOfOutput,
+        plans.InsideView,
+        plans.FromFunction,
         plans.Literal,
         plans.Plan,
         Crossing,

@@ -35,6 +35,18 @@ def is_of_python(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
+def detour(result: torch.Tensor, origin: torch.Tensor) -> bool:
+    """Whether the gradient of a view goes, on its way to what it is a view of, through a derivative
+    of a user's: an autograd function of Python, one of C++, or that of a custom operator."""
+    node, end = result.grad_fn, origin.grad_fn
+    while node is not None and node is not end:
+        if is_of_python(node) or type(node).__name__ == "CppFunction":
+            return True
+        following = node.next_functions
+        node = following[0][0] if following else None
+    return False
+
+
 def autograd_nodes(roots: Sequence[Any]) -> list[tuple[Any, tuple[Any, ...]]]:
     """The nodes of an autograd graph with those that follow, each after all that lead to it."""
     following: dict[Any, tuple[Any, ...]] = {}

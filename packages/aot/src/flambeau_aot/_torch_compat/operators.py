@@ -57,4 +57,34 @@ def is_operator_packet(target: object) -> bool:
 
 def kernel_of(target: Any) -> Any:
     """What an operator overload calls: the overload itself adds a Python frame."""
+    if target in _BY_GRAD_MODE:
+        return _BY_GRAD_MODE[target]
     return target._op if isinstance(target, torch._ops.OpOverload) else target
+
+
+def _recurrent(*args: Any) -> tuple[torch.Tensor, ...]:
+    """oneDNN's recurrent layer. Its kernel makes what its backward needs, of a size that no shape
+    rule knows, where grad is enabled, and no tensor where it is not: here always an empty one."""
+    *results, _ = torch.ops.aten.mkldnn_rnn_layer.default(*args)
+    return (*results, results[0].new_empty(0, dtype=torch.uint8))
+
+
+def _recurrent_backward(*args: Any) -> Any:
+    """Its derivative; what it needs is made here."""
+    inputs, (reverse, mode, size, layers, biases, train), (both_ways, sizes, batch_first) = (
+        [x.detach() for x in args[:7]],
+        args[13:19],
+        args[19:22],
+    )
+    with torch.enable_grad():
+        *_, workspace = torch.ops.aten.mkldnn_rnn_layer.default(
+            *inputs, reverse, sizes, mode, size, layers, biases, both_ways, batch_first, train
+        )
+    return torch.ops.aten.mkldnn_rnn_layer_backward.default(*args[:22], workspace)
+
+
+_BY_GRAD_MODE: dict[Any, Any] = {
+    torch.ops.aten.mkldnn_rnn_layer.default: _recurrent,
+    torch.ops.aten.mkldnn_rnn_layer_backward.default: _recurrent_backward,
+}
+"""Operators whose kernels ask whether grad is enabled, as it is not where graphs run."""

@@ -87,7 +87,7 @@ def backward_part(
     values: list[torch.Tensor] = []
     nodes: list[fx.Node] = []
     for order, index in enumerate(differentiable):
-        returned = effects.returned[index]
+        returned = effects.from_function[index]
         assert returned.wrapper is not None
         value = tracer.fakes.tangent_like(returned.value)
         nodes.append(tracer.placeholder(f"tangent_{order}", value))

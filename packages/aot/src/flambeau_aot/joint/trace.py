@@ -45,6 +45,7 @@ from flambeau_aot.known_inputs import known_inputs
 from flambeau_aot.merging import hides_grad
 from flambeau_aot.plan import (
     InputPlan,
+    InsideView,
     OutputPlan,
     Plan,
     Presence,
@@ -58,6 +59,7 @@ from flambeau_aot.sizes import has_symbols, mentions_symbols, numbers_of, sized,
 from flambeau_aot.sparse import SparseUses, moved
 
 _T = TypeVar("_T")
+_Planned = TypeVar("_Planned", OutputPlan, InsideView)
 
 HigherOrderCalls = Mapping[str, Callable[..., Any]]
 
@@ -237,7 +239,7 @@ def _trace(
     outputs = tuple(tracer.node_of(item.value) for item in effects.returned)
     mark(tracer.graph)
     differentiable = tuple(
-        index for index, item in enumerate(effects.returned) if item.differentiable
+        index for index, item in enumerate(effects.from_function) if item.differentiable
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
@@ -264,6 +266,7 @@ def _trace(
         hooks=effects.hooks,
         touched=tuple(effects.touched),
         beside=_beside(effects, primals),
+        inside=tuple(_sized_views(item, symbols) for item in effects.inside),
     )
     return Joint(
         graph=tracer.graph,
@@ -318,9 +321,9 @@ def _python_forms(symbolic: bool) -> AbstractContextManager[Any]:
     return python_dispatcher() if symbolic else nullcontext()
 
 
-def _sized_views(item: OutputPlan, symbols: Sequence[Any]) -> OutputPlan:
+def _sized_views(item: _Planned, symbols: Sequence[Any]) -> _Planned:
     """The plan of a result, with what computes the sizes of its views at each call."""
-    if not isinstance(item, (ViewOfInput, ViewOfOutput)):
+    if not isinstance(item, (ViewOfInput, ViewOfOutput, InsideView)):
         return item
     steps = tuple(
         replace(step, sized=sized((step.args, step.kwargs), symbols))

@@ -177,6 +177,9 @@ class Tracer(TorchDispatchMode):
                 func = torch.ops.aten.clone.default
                 args = self._lift_constants(args)
                 self._nodes[id(args[0])].meta[FRESH] = True
+        if func is torch.ops.aten._efficientzerotensor.default:
+            # It has no memory, and functionalization dies on a view of it.
+            func = torch.ops.aten.zeros.default
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)

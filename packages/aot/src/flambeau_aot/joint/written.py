@@ -28,7 +28,7 @@ from flambeau_aot.functionalize import StandIn
 from flambeau_aot.input_hooks import Hook
 from flambeau_aot.joint.bind import Part, WritesOverlap
 from flambeau_aot.joint.tracer import Tracer
-from flambeau_aot.plan import InputUpdate, OutputPlan, Reshape, ViewOfInput, ViewStep
+from flambeau_aot.plan import InputUpdate, InsideView, OutputPlan, Reshape, ViewOfInput, ViewStep
 
 aten = torch.ops.aten
 
@@ -48,12 +48,15 @@ class Returned:
 
 @dataclass
 class Effects:
-    """The finding: values the graph returns (updates first), and plans that refer to them.
+    """The finding: values the graph returns (updates first), and plans that refer to them; views
+    that the autograd function makes of these and of inputs.
 
     finals: for each input, its base after the program ran.
     """
 
     returned: list[Returned] = field(default_factory=list)
+    inside: list[InsideView] = field(default_factory=list)
+    inside_values: list[Returned] = field(default_factory=list)
     updates: list[InputUpdate] = field(default_factory=list)
     results: list[OutputPlan] = field(default_factory=list)
     reshapes: list[Reshape] = field(default_factory=list)
@@ -62,6 +65,11 @@ class Effects:
     hooks: tuple[tuple[int, Hook], ...] = ()
     touched: list[int] = field(default_factory=list)
     finals: list[torch.Tensor] = field(default_factory=list)
+
+    @property
+    def from_function(self) -> list[Returned]:
+        """All that the autograd function returns."""
+        return [*self.returned, *self.inside_values]
 
 
 def in_graph(wrapper: torch.Tensor) -> bool:

@@ -24,7 +24,6 @@ from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.split import backward_only
-from flambeau_aot.plan import FromGraph, ViewOfOutput
 
 IsView = Callable[[fx.Node], bool]
 
@@ -64,8 +63,7 @@ def results_kept(joint: Joint, late: Iterable[fx.Node]) -> frozenset[fx.Node]:
 
 def _given(joint: Joint) -> frozenset[fx.Node]:
     """The results that the caller is given, or views of them; not what is copied into inputs."""
-    given = (item for item in joint.plan.results if isinstance(item, (FromGraph, ViewOfOutput)))
-    return frozenset(joint.outputs[item.output] for item in given)
+    return frozenset(joint.outputs[output] for output in joint.plan.handed)
 
 
 def root_of(node: fx.Node, is_view: IsView) -> fx.Node:

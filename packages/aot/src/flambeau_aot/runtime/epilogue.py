@@ -14,6 +14,7 @@ import torch
 
 from flambeau_aot._torch_compat import raise_version
 from flambeau_aot.plan import (
+    FromFunction,
     FromGraph,
     IsInput,
     Literal,
@@ -49,7 +50,7 @@ def epilogue(plan: Plan) -> Epilogue | None:
     recorded = [item for item in plan.updates if item.differentiable]
     symbols = slice(plan.inputs.bound - len(plan.inputs.symbols), plan.inputs.bound)
     update, update_unseen = copies(silent), copies(unseen, unseen=True)
-    results = [_result(item, symbols) for item in plan.results]
+    results = [_result(item, symbols, plan.visible) for item in plan.results]
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
     early = [_nothing if at in late else make for at, make in enumerate(results)]
     repeats = [(at, x.result) for at, x in enumerate(plan.results) if isinstance(x, SameResult)]
@@ -107,17 +108,20 @@ def _reshape(tensor: torch.Tensor, steps: tuple[ViewStep, ...]) -> None:
             change(tensor, *step.args, **step.kwargs)
 
 
-def _result(item: Any, symbols: slice) -> Result:
-    made = _made(item, symbols)
+def _result(item: Any, symbols: slice, visible: int) -> Result:
+    made = _made(item, symbols, visible)
     if not getattr(item, "leaf", False):
         return made
     return lambda primals, outputs: made(primals, outputs).requires_grad_()
 
 
-def _made(item: Any, symbols: slice) -> Result:
+def _made(item: Any, symbols: slice, visible: int) -> Result:
     if isinstance(item, FromGraph):
         place = item.output
         return lambda primals, outputs: outputs[place]
+    if isinstance(item, FromFunction):
+        behind = visible + item.place
+        return lambda primals, outputs: outputs[behind]
     if isinstance(item, IsInput):
         primal = item.primal
         return lambda primals, outputs: primals[primal]

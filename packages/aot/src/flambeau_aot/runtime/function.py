@@ -31,7 +31,8 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import Presence, Saved, SparseGrad
+from flambeau_aot.plan import InsideView, Presence, Saved, SparseGrad
+from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.sparse import assembled
@@ -72,6 +73,7 @@ class Crossing:
     ones alone may have been written to.
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
     handed: visible outputs without a gradient that are results, or that results are views of.
+    inside: views that the function makes itself; `differentiable` counts them behind the visible.
     presences: what the flags say that the backward graph takes behind the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
@@ -89,6 +91,7 @@ class Crossing:
     readers_of: tuple[frozenset[int], ...] = ()
     presences: tuple[Presence, ...] = ()
     handed: tuple[int, ...] = ()
+    inside: tuple[InsideView, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,12 @@ def _forward(
     for index in crossing.handed:
         given[index] = f"result{index}"
         lines.append(f"    result{index} = no_view(outputs[{index}])")
+    for place, view in enumerate(crossing.inside):
+        source = view.source
+        whole = given[source.index] if source.kind == "output" else f"primals[{source.index}]"
+        symbols = f", primals[-{crossing.symbols}:]" if crossing.symbols else ""
+        lines.append(f"    view{place} = view_again({whole}, steps{place}, False{symbols})")
+        given.append(f"view{place}")
     if constant:
         marked = display([given[index] for index in constant])
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
@@ -179,7 +188,9 @@ def _forward(
         "draws": () if higher is None else higher.draws,
         "versions": versions,
         "no_view": no_view,
+        "view_again": replay,
     }
+    scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("forward", lines, scope)
 
@@ -192,7 +203,8 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
         results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.rows]})"
     results = results[: len(crossing.tangents_of)]
     nothing = display(["None"] * len(results))
-    inputs = ", ".join(f"c{index}" for index in range(crossing.visible))
+    count = crossing.visible + len(crossing.inside)
+    inputs = ", ".join(f"c{index}" for index in range(count))
     lines = [f"def backward(ctx, {inputs}):"]
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")

@@ -16,14 +16,22 @@ import torch
 
 from flambeau_aot._torch_compat import appliers, pytree
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import FromGraph, InputPlan, IsInput, Literal, Plan, SymbolPlace
+from flambeau_aot.plan import (
+    FromFunction,
+    FromGraph,
+    InputPlan,
+    IsInput,
+    Literal,
+    Plan,
+    SymbolPlace,
+)
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.prologue import still_leaves
 
 Call = Callable[..., Any]
 
 _OWN_PARTS = {
-    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves",
+    "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
 }  # fmt: skip
 
 
@@ -36,7 +44,7 @@ def is_straight(plan: Plan, arguments: int) -> bool:
         return False
     if not all(
         item in (FromGraph(getattr(item, "output", -1)), IsInput(getattr(item, "primal", -1)))
-        or type(item) is Literal
+        or type(item) in (Literal, FromFunction)
         for item in plan.results
     ):
         return False
@@ -106,6 +114,8 @@ def _call(
             results.append(f"outputs[{item.output}]")
         elif isinstance(item, IsInput):
             results.append(_primal(plan, item.primal))
+        elif isinstance(item, FromFunction):
+            results.append(f"outputs[{plan.visible + item.place}]")
         else:
             assert isinstance(item, Literal)
             scope[f"literal{place}"] = item.value
