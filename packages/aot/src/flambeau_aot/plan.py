@@ -240,7 +240,8 @@ class Plan:
     differentiable: positions of the outputs that autograd knows of, in tangent order: of the
     graph's, and behind the visible ones of those `inside`.
     visible: number of graph outputs the caller gets or that update inputs; saved ones follow.
-    inside: views that the autograd function makes.
+    inside: views that the autograd function makes. apart: primals that require grad and that no
+    output with a gradient depends on: the function must have no edge to them.
     grad_mode_after: the grad mode the program leaves behind, None where it leaves it alone.
     offsets: (primal, storage offset): primals whose offset in their storage the graph relies on.
     grad_mode: the grad mode the program was traced in.
@@ -269,6 +270,7 @@ class Plan:
     hooks: tuple[tuple[int, Any], ...] = ()
     leaves: tuple[int, ...] = ()
     inside: tuple[InsideView, ...] = ()
+    apart: tuple[int, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
@@ -348,4 +350,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         beside=tuple(moved(primal) for primal in plan.beside),
         hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
         inside=tuple(inside(item) for item in plan.inside),
+        apart=tuple(moved(primal) for primal in plan.apart),
     )

@@ -28,6 +28,7 @@ from flambeau_aot._torch_compat.autograd import (
     node_sequence,
     saved_tensors_released,
     saved_where_checked,
+    separate_hooks,
     sequence_number,
 )
 from flambeau_aot._torch_compat.fakes import (
@@ -159,6 +160,7 @@ __all__ = [
     "run_fake",
     "saved_tensors_released",
     "saved_where_checked",
+    "separate_hooks",
     "sequence_number",
     "share_version_counter",
     "storage_key",

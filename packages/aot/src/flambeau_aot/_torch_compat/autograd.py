@@ -6,6 +6,7 @@ is asked of them. Invariant: the graph is read; only what a node saved is ever r
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -123,6 +124,29 @@ def appliers(
     """
     direct = super(torch.autograd.Function, function).apply  # type: ignore[misc]
     return function.apply, direct, torch._C._are_functorch_transforms_active
+
+
+class _WhereDefined(OrderedDict[int, Any]):
+    """The hooks of a tensor, none of them called for a gradient that nobody asked for."""
+
+    def __setitem__(self, key: int, hook: Any) -> None:
+        super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
+
+
+def separate_hooks(function: type[torch.autograd.Function]) -> None:
+    """Let the results of an autograd function have hooks as results of nodes of their own have: an
+    engine that runs a node for one result calls the hooks of all, with None.
+
+    `Tensor.register_hook` tells the node of the first hook that a tensor gets.
+    """
+    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    usual = node._register_hook_dict
+
+    def register(self: Any, tensor: torch.Tensor) -> None:
+        tensor._backward_hooks = _WhereDefined()
+        usual(self, tensor)
+
+    node._register_hook_dict = register
 
 
 def leaves_reached(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -24,6 +24,7 @@ from flambeau_aot._torch_compat import (
     environment_of,
     functionalization,
     is_view_of_leaf,
+    leaves_reached,
     made_without_grad,
     no_saved_tensor_hooks,
     python_dispatcher,
@@ -230,6 +231,11 @@ def _trace(
         results = run_program(
             program, stand_ins, input_plan, len(inputs), tracer, parts, sparse, hidden
         )
+        if any(item.leaf is not None and item.leaf.grad is not None for item in stand_ins):
+            raise Unsupported(
+                "the program accumulates gradients in inputs (backward); return what "
+                "torch.autograd.grad gives"
+            )
         grad_mode_after = torch.is_grad_enabled()
         tracer.lines.leave()
         tracer.stack_lines = False
@@ -267,6 +273,7 @@ def _trace(
         touched=tuple(effects.touched),
         beside=_beside(effects, primals),
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
+        apart=_apart(effects, stand_ins),
     )
     return Joint(
         graph=tracer.graph,
@@ -301,6 +308,16 @@ def _among(
 ) -> tuple[_T, ...]:
     """What belongs to primals, with that of the trace's constants after the first `count`."""
     return (*items[:count], *constants, *items[count:], *last)
+
+
+def _apart(effects: Effects, stand_ins: Sequence[StandIn]) -> tuple[int, ...]:
+    """Inputs that require grad to which autograd has no way from any result; none if that is so of
+    all, as results of a leaf made inside require grad because an input does."""
+    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
+    reached = {id(leaf) for leaf in leaves_reached(ends)}
+    wanting = [place for place, item in enumerate(stand_ins) if item.leaf is not None]
+    apart = tuple(place for place in wanting if id(stand_ins[place].leaf) not in reached)
+    return () if len(apart) == len(wanting) else apart
 
 
 def _beside(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:

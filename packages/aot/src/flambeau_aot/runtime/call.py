@@ -171,14 +171,10 @@ def training_call(
     build = _structure(plan)
     bound = plan.inputs.bound
 
-    changed = {*plan.end_grad, *(primal for primal, _ in plan.hooks)}
-    apart = [i for i in changed if i < bound and crossing.grads[i] is None]
-    if all(place is None for place in crossing.grads[:bound]):
-        apart = []  # results require grad because an input does
+    apart = plan.apart
 
     def given(primals: Sequence[Any]) -> list[Any]:
-        """The graph's inputs: one that is hooked or detached, and has no gradient here, has no
-        edge from here either."""
+        """The graph's inputs; there is no edge to those that no result depends on."""
         inputs = list(primals[:bound])
         for place in apart:
             inputs[place] = inputs[place].detach()

@@ -26,6 +26,7 @@ from flambeau_aot._torch_compat import (
     no_view,
     saved_tensors_released,
     saved_where_checked,
+    separate_hooks,
     version,
     versions,
 )
@@ -133,7 +134,10 @@ def autograd_function(
         "forward": staticmethod(_forward(forward, crossing, higher)),
         "backward": staticmethod(_backward(backward, crossing, higher)),
     }
-    return type("CompiledGraph", (torch.autograd.Function,), methods)
+    made = type("CompiledGraph", (torch.autograd.Function,), methods)
+    if len(crossing.differentiable) > 1:
+        separate_hooks(made)
+    return made
 
 
 def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:

@@ -32,6 +32,7 @@ Call = Callable[..., Any]
 
 _OWN_PARTS = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
+    "apart",
 }  # fmt: skip
 
 
@@ -83,6 +84,8 @@ def training_line(
     """The call that autograd can differentiate."""
     if not is_straight(plan, arguments) or not plan.grad_mode:
         return None
+    if any(primal < plan.inputs.static for primal in plan.apart):
+        return None
     general, direct, transforms_active = appliers(function)
     scope: dict[str, Any] = {"general": general, "direct": direct}
     scope["transforms_active"] = transforms_active
@@ -93,7 +96,8 @@ def training_line(
         scope["leaves"], scope["still_leaves"] = plan.leaves, still_leaves
         tests = " and ".join(f"{_primal(plan, primal)}.is_leaf" for primal in plan.leaves)
         checks = [f"    if not ({tests}):", f"        still_leaves(leaves, [{inputs}])"]
-    made = _call(plan, static, arguments, f"{chosen}({inputs})", scope, checks)
+    given = _inputs(plan, static, plan.apart)
+    made = _call(plan, static, arguments, f"{chosen}({given})", scope, checks)
     # whoever compiles it for other arguments has to be told
     made.straight = not plan.leaves  # type: ignore[attr-defined]
     return made
@@ -142,14 +146,17 @@ def _statics(static: Sequence[torch.Tensor]) -> list[str]:
     return ["*static"] if static else []
 
 
-def _tensors(plan: Plan) -> list[str]:
-    return [f"a{position}" for position in plan.inputs.primals]
+def _tensors(plan: Plan, apart: Sequence[int] = ()) -> list[str]:
+    return [
+        f"a{position}.detach()" if plan.inputs.static + place in apart else f"a{position}"
+        for place, position in enumerate(plan.inputs.primals)
+    ]
 
 
-def _inputs(plan: Plan, static: Sequence[torch.Tensor]) -> str:
-    """The graph's inputs: static tensors, arguments, values of symbols."""
+def _inputs(plan: Plan, static: Sequence[torch.Tensor], apart: Sequence[int] = ()) -> str:
+    """The graph's inputs: static tensors, arguments, values of symbols; no edges to those apart."""
     symbols = [_symbol(place) for place in plan.inputs.symbols]
-    return ", ".join([*_statics(static), *_tensors(plan), *symbols])
+    return ", ".join([*_statics(static), *_tensors(plan, apart), *symbols])
 
 
 def _symbol(place: SymbolPlace) -> str:
