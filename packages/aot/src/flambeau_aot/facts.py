@@ -117,6 +117,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         presences=joint.presences,
         handed=tuple(sorted(joint.plan.handed - set(joint.plan.differentiable))),
         inside=joint.plan.inside,
+        late=joint.late_writes,
     )
 
 

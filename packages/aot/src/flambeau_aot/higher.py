@@ -62,6 +62,11 @@ class Derivatives:
                 f"{self.name} contains torch.cond, whose derivative has no derivative; write both "
                 "branches with torch.where, or run this part of the program uncompiled"
             )
+        if self.joint.late_writes:
+            return (
+                f"the backward part of {self.name} writes to an input, which its derivative would "
+                "do again; run this part of the program uncompiled"
+            )
         if self.joint.sparse:
             return (
                 f"{self.name} has a sparse gradient (embedding with sparse=True), which has no "

@@ -234,6 +234,16 @@ class SparseGrad:
 
 
 @dataclass(frozen=True)
+class LateWrite:
+    """A primal that the backward part writes to, and where the value is among the gradients of a
+    joint graph; counted: whether its version counter notices."""
+
+    primal: int
+    place: int
+    counted: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """Everything outside the graphs.
 

@@ -44,6 +44,7 @@ class Dependence:
 
     def __init__(self, flag: Flag, select: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
         """select: records a `where` of a flag, a value and zeros."""
+        self._count = 0
         self._flag = flag
         self._select = select
         self._of: dict[int, Cotangents] = {}
@@ -68,6 +69,7 @@ class Dependence:
     ) -> None:
         """The engine will be given these cotangents of these outputs; hooks of the program's are
         on the gradients of `hooked`."""
+        self._count = len(cotangents)
         for order, value in enumerate(cotangents):
             self._of[id(value)] = frozenset((order,))
             self._clean.add(id(value))
@@ -94,6 +96,12 @@ class Dependence:
     def of(self, value: torch.Tensor | None) -> Cotangents:
         """The cotangents that a recorded value depends on."""
         return self._of.get(id(value), _NONE)
+
+    def inside_of_all(self) -> bool:
+        """Whether a function of the program's is being run that depends on every cotangent."""
+        number = current_backward_sequence()
+        whole = None if number is None else self._open.get(number)
+        return whole is not None and len(whole) == self._count
 
     def given(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]

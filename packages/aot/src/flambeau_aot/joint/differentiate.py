@@ -18,8 +18,8 @@ from flambeau_aot._torch_compat import engine_gradients, functional_tensor, func
 from flambeau_aot.errors import AotError, TraceError, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.cotangents import Dependence
+from flambeau_aot.joint.late_writes import LateWrites
 from flambeau_aot.joint.tracer import Tracer
-from flambeau_aot.joint.values import NoMemory
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.plan import Presence, SparseGrad
 from flambeau_aot.sparse import SparseUses, gathered, nodes_of
@@ -64,6 +64,9 @@ class BackwardPart:
     sparse: tuple[SparseGrad, ...] = ()
     presences: tuple[Presence, ...] = ()
     grads_of: Sequence[frozenset[int]] = ()
+    late: tuple[fx.Node, ...] = ()
+    writes: tuple[fx.Node, ...] = ()
+    counted: tuple[bool, ...] = ()
 
 
 def backward_part(
@@ -74,11 +77,13 @@ def backward_part(
     accumulate: bool,
     sparse: SparseUses,
     all_defined: bool,
+    written_late: frozenset[int] = frozenset(),
 ) -> BackwardPart:
     """Differentiate the results at these positions by the stand-ins that require grad.
 
     accumulate: gradients are accumulated in leaves, which reentrant checkpoints need. all_defined:
-    whether every cotangent will be given.
+    whether every cotangent will be given. written_late: stand-ins that the pass is known to write
+    to. Raises WrittenInBackward where there are others.
     """
     if not differentiable:
         return BackwardPart((), [None] * len(stand_ins))
@@ -99,13 +104,18 @@ def backward_part(
     if not all_defined and len(values) > 1:
         dependence = tracer.watch_cotangents()
         dependence.begin(wrappers, values, tracer.hooked)
+    late = LateWrites(tracer, stand_ins, written_late, ahead, dependence)
     with (
         functionalization(),
         tracer,
         torch.enable_grad(),
         torch.autograd.set_multithreading_enabled(False),
     ):
-        grads = _gradients(tracer, wrappers, [leaf for _, leaf in wanted], tangents, accumulate)
+        late.begin()
+        with late:
+            leaves = [leaf for _, leaf in wanted]
+            grads = _gradients(tracer, wrappers, leaves, tangents, accumulate)
+        writes = late.results()
         by_primal: list[torch.Tensor | None] = [None] * len(stand_ins)
         for (place, _), grad in zip(wanted, grads, strict=True):
             by_primal[place] = grad
@@ -115,7 +125,15 @@ def backward_part(
     for node in tracer.graph.nodes:
         if node not in ahead and node.op == "call_function":
             mark_as_backward(node)
-    known = BackwardPart(tuple(nodes), grad_nodes, rows, found.sparse)
+    known = BackwardPart(
+        tuple(nodes),
+        grad_nodes,
+        rows,
+        found.sparse,
+        late=tuple(late.nodes),
+        writes=tuple(writes),
+        counted=late.counted(),
+    )
     if dependence is None:
         return known
     tracer.dependence = None
@@ -136,8 +154,7 @@ def _gradients(
             tracer.draws_in_backward = False
             torch.autograd.backward(outputs, tangents)
             return [leaf.grad for leaf in leaves]
-        with NoMemory():
-            return engine_gradients(outputs, leaves, tangents)
+        return engine_gradients(outputs, leaves, tangents)
     except AotError:
         raise
     except RuntimeError as error:

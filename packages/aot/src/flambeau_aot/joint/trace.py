@@ -38,6 +38,7 @@ from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
+from flambeau_aot.joint.late_writes import WrittenInBackward
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
@@ -47,6 +48,7 @@ from flambeau_aot.merging import hides_grad
 from flambeau_aot.plan import (
     InputPlan,
     InsideView,
+    LateWrite,
     OutputPlan,
     Plan,
     Presence,
@@ -79,7 +81,9 @@ class Joint:
     behind them what sparse gradients need besides their values. sparse: which gradients are.
     flags: placeholders that say which cotangents are defined, as `presences` has it; there are none
     but where gradients of different cotangents meet. grads_of: for each gradient, the cotangents it
-    depends on. leaves: primals that are arguments, leaves, and require grad.
+    depends on. leaves: primals that are arguments, leaves, and require grad. late: placeholders of
+    inputs that the backward part writes to, as they are when it begins; late_writes: where their
+    new values are among the grads, behind those of primals.
     """
 
     graph: fx.Graph
@@ -97,6 +101,8 @@ class Joint:
     presences: tuple[Presence, ...] = ()
     grads_of: tuple[frozenset[int], ...] = ()
     leaves: frozenset[int] = frozenset()
+    late: tuple[fx.Node, ...] = ()
+    late_writes: tuple[LateWrite, ...] = ()
 
     @property
     def symbols(self) -> tuple[fx.Node, ...]:
@@ -107,7 +113,7 @@ class Joint:
     @property
     def late_inputs(self) -> tuple[fx.Node, ...]:
         """What the backward part is given besides values of the forward part."""
-        return (*self.tangents, *self.flags)
+        return (*self.tangents, *self.flags, *self.late)
 
     @property
     def training(self) -> bool:
@@ -149,6 +155,7 @@ def trace(
         # Leaving inference mode sets the grad mode too.
         overlapping: frozenset[int] = frozenset()
         accumulate = False
+        late: frozenset[int] = frozenset()
         seed, state = torch.initial_seed(), torch.get_rng_state()
         with torch.inference_mode(False), torch.set_grad_enabled(grad_mode):
             while True:
@@ -162,11 +169,14 @@ def trace(
                         accumulate,
                         calls,
                         all_defined,
+                        late,
                     )
                     _refuse_seeding(seed, state)
                     return joint
                 except NeedsAccumulation:
                     accumulate = True
+                except WrittenInBackward as found:
+                    late |= found.places
                 except WritesOverlap as found:
                     if found.storage in overlapping:
                         raise Unsupported(
@@ -185,6 +195,7 @@ def _trace(
     accumulate: bool,
     higher_order: HigherOrderCalls,
     all_defined: bool,
+    written_late: frozenset[int],
 ) -> Joint:
     primals, input_plan = bind_inputs(program, inputs, overlapping)
     requires_grad = any(tensor.requires_grad for tensor in primals)
@@ -251,7 +262,14 @@ def _trace(
         raise Unsupported("a result requires grad although no input does")
     with _python_forms(bool(numbers)):
         found = backward_part(
-            tracer, effects, differentiable, stand_ins, accumulate, sparse, all_defined
+            tracer,
+            effects,
+            differentiable,
+            stand_ins,
+            accumulate,
+            sparse,
+            all_defined,
+            written_late,
         )
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
@@ -281,13 +299,29 @@ def _trace(
         primals=(*nodes[:count], *tracer.constant_nodes, *nodes[count:]),
         tangents=found.tangents,
         outputs=outputs,
-        grads=_among(found.grads, count, [None] * extra, [*(None for _ in numbers), *found.rows]),
+        grads=_among(
+            found.grads,
+            count,
+            [None] * extra,
+            [*(None for _ in numbers), *found.rows, *found.writes],
+        ),
         sparse=moved(found.sparse, count, extra, len(numbers)),
         plan=shifted(plan, count, extra) if extra else plan,
         requires_grad=requires_grad,
         fake_runs=tracer.fakes.runs,
         fake_remembered=tracer.fakes.remembered,
         flags=tuple(tracer.flag_nodes),
+        late=found.late,
+        late_writes=tuple(
+            LateWrite(
+                place + extra if place >= count else place,
+                len(stand_ins) + extra + len(numbers) + len(found.rows) + number,
+                counted,
+            )
+            for number, (place, counted) in enumerate(
+                zip(sorted(written_late), found.counted, strict=True)
+            )
+        ),
         presences=found.presences,
         grads_of=_among(found.grads_of, count, [_NOTHING] * extra, [_NOTHING] * len(numbers))
         if found.grads_of

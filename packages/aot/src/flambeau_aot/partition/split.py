@@ -33,7 +33,7 @@ from flambeau_aot.writes import has_gaps
 @dataclass(frozen=True)
 class Halves:
     """The two graphs. Backward inputs are the saved values, then the tangents, then the flags
-    that say which of them are defined, then the symbols.
+    that say which of them are defined, then inputs that it writes to, then the symbols.
 
     grads: for each primal, the position of its gradient among the backward outputs, or None.
     recomputed: names of operators that run in both graphs. recomputed_share: their part of the

@@ -32,7 +32,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import InsideView, Presence, Saved, SparseGrad
+from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
@@ -75,6 +75,8 @@ class Crossing:
     symbols: how many of the primals, the last ones, are values of symbols; both graphs take them.
     handed: visible outputs without a gradient that are results, or that results are views of.
     inside: views that the function makes itself; `differentiable` counts them behind the visible.
+    late: primals that the backward graph takes, behind the flags, as they are when it is run, and
+    where `grads` has the places of their new values.
     presences: what the flags say that the backward graph takes behind the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
@@ -93,6 +95,7 @@ class Crossing:
     presences: tuple[Presence, ...] = ()
     handed: tuple[int, ...] = ()
     inside: tuple[InsideView, ...] = ()
+    late: tuple[LateWrite, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,9 @@ def _forward(
         lines.append(f"    ctx.saved_versions = versions(ctx.{CTX_TO_SAVE})")
     if crossing.symbols:
         lines.append(f"    ctx.symbols = primals[-{crossing.symbols}:]")
+    if crossing.late:
+        late = [f"primals[{item.primal}]" for item in crossing.late]
+        lines.append(f"    ctx.late = {display(late)}")
     lines.append(f"    ctx.{CTX_MATERIALIZE} = False")
     given = [f"outputs[{index}]" for index in range(crossing.visible)]
     for index in crossing.handed:
@@ -205,6 +211,10 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
     for spec in crossing.sparse:
         results[spec.primal] = f"sparse{spec.primal}({results[spec.primal]}, {results[spec.rows]})"
+    copies = [
+        f"ctx.late[{n}]{'' if item.counted else '.data'}.copy_({results[item.place]})"
+        for n, item in enumerate(crossing.late)
+    ]
     results = results[: len(crossing.tangents_of)]
     nothing = display(["None"] * len(results))
     count = crossing.visible + len(crossing.inside)
@@ -234,9 +244,12 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     for place, presence in enumerate(crossing.presences):
         known = " and ".join(f"c{crossing.differentiable[i]} is None" for i in presence.tangents)
         lines.append(f"    args.append(flag{place}[not ({known})])")
+    if crossing.late:
+        lines.append("    args.extend(ctx.late)")
     if crossing.symbols:
         lines.append("    args.extend(ctx.symbols)")
     lines.append("    grads = graph(args)")
+    lines.extend(f"    {copy}" for copy in copies)
     if len(given) > 1:
         lines.append(f"    if {missing}:")
         lines.append(f"        return undefined({display(results)}, {display(given)})")
