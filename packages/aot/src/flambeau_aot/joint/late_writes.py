@@ -15,7 +15,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import current_value, is_functional, replace_value, version
+from flambeau_aot._torch_compat import (
+    current_value,
+    is_functional,
+    raise_version,
+    replace_value,
+    version,
+)
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.cotangents import Dependence
@@ -23,6 +29,7 @@ from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.tracer import Tracer
 from flambeau_aot.joint.values import NoMemory
 from flambeau_aot.joint.written import steps_from
+from flambeau_aot.writes import WRITE_TO_LISTS
 
 
 class WrittenInBackward(Exception):
@@ -96,6 +103,10 @@ class LateWrites(NoMemory):
         counts = [version(target) for target in targets]
         roots = [self._root(target) for target in targets]
         result = super().__torch_function__(func, types, args, kwargs)
+        if getattr(func, "__name__", "") in WRITE_TO_LISTS:
+            # functionalization counts no writes to lists
+            for target in tensors_in(args[0]):
+                raise_version(target)
         for target, count, root in zip(targets, counts, roots, strict=True):
             if version(target) != count:
                 self._written(root)
