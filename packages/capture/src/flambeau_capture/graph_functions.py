@@ -194,10 +194,14 @@ def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
 
 
 def autograd_call(
-    forward: Body, backward: Body, spec: tuple[int, int, tuple[int, ...]], *tensors: Tensor
+    forward: Body,
+    backward: Body,
+    spec: tuple[int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    *tensors: Tensor,
 ) -> Any:
     """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
-    how many results it has, and which of those have no derivative."""
+    how many results it has, which of the values that it keeps autograd is to watch for writes, which
+    results have no derivative, and which are arguments written to."""
     return _apply(_Function, forward, backward, spec, *tensors)
 
 
@@ -207,17 +211,21 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, forward: Body, backward: Body, spec: Any, *tensors: Tensor) -> Any:
-        arguments, results, without = spec
+        arguments, results, checked, without, dirty = spec
         found = forward(*tensors)
-        ctx.save_for_backward(*found[results:])
+        kept = found[results:]
+        ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
+        ctx.kept = [None if own else x for x, own in zip(kept, checked)]
         ctx.mark_non_differentiable(*(found[place] for place in without))
+        ctx.mark_dirty(*(found[place] for place in dirty))
         ctx.body = backward
         ctx.missing = len(tensors) - arguments
         return tuple(found[:results])
 
     @staticmethod
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
-        found = disabled(ctx.body)(*derivatives, *ctx.saved_tensors)  # it is captured already
+        kept = [b if a is None else a for a, b in zip(ctx.saved_tensors, ctx.kept)]
+        found = disabled(ctx.body)(*derivatives, *kept)  # it is captured already
         return (None, None, None, *found, *(None,) * ctx.missing)
 
 

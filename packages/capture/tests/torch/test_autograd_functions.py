@@ -175,15 +175,98 @@ def test_what_autograd_refuses_is_refused(agree):
     agree(run, x(), x(), graphs=None, backward=False)
 
 
-def test_mark_dirty_runs_in_python(agree):
-    class InPlace(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, value):
-            ctx.mark_dirty(value)
-            return value.mul_(2)
+class Doubled(torch.autograd.Function):
+    """Writes to its argument; a derivative that autograd would not find."""
 
-        @staticmethod
-        def backward(ctx, grad):
-            return grad * 2
+    @staticmethod
+    def forward(ctx, a, b=None):
+        a.mul_(2)
+        ctx.mark_dirty(a)
+        ctx.save_for_backward(b)
+        return a if b is None else (a, b * 3)
 
-    agree(lambda a: InPlace.apply(a * 3) + 1, x(), graphs=None)
+    @staticmethod
+    def backward(ctx, *grads):
+        (b,) = ctx.saved_tensors
+        return (grads[0] * 5, None) if b is None else (grads[0] * b, grads[1] * 7)
+
+
+def _same(a):
+    y = a * 1
+    z = Doubled.apply(y)
+    return z is y, z + y
+
+
+def _not_used(a):
+    y = a * 1
+    Doubled.apply(y)
+    return y, y.sin()
+
+
+def _with_a_view(a):
+    y = a * 1
+    part = y[0]
+    Doubled.apply(y)
+    return part.sin(), y
+
+
+def _of_a_view(a):
+    y = a * 1
+    Doubled.apply(y[0])
+    return y
+
+
+@pytest.mark.parametrize("run", [_same, _not_used, _with_a_view, _of_a_view])
+def test_arguments_written_to(agree, run):
+    agree(run, x())
+
+
+def test_an_argument_written_to_beside_another_result(agree):
+    agree(lambda a, b: Doubled.apply(a * 1, b), x(), x())
+    agree(lambda a: Doubled.apply(a * 3) + 1, x())
+
+
+class Halves(torch.autograd.Function):
+    """Undefined gradients stay undefined."""
+
+    @staticmethod
+    def forward(ctx, a, both):
+        ctx.set_materialize_grads(False)
+        mask = a > 0
+        if not both:
+            ctx.mark_non_differentiable(mask)
+        return a * 2, a * 3 if both else mask
+
+    @staticmethod
+    def backward(ctx, one, other):
+        assert other is None
+        return one * 5, None
+
+
+def test_undefined_gradients(agree):
+    agree(lambda a: Halves.apply(a, False), x())
+    agree(lambda a: Halves.apply(a, True)[0], x(), graphs=None)
+
+
+class Counted(torch.autograd.Function):
+    """Writes, in backward, to what it holds on to."""
+
+    @staticmethod
+    def forward(ctx, a, seen):
+        ctx.seen = seen
+        return a.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.seen.add_(1)
+        return grad * ctx.seen, None
+
+
+def test_what_backward_writes_to(capture):
+    compiled = capture(lambda a, seen: Counted.apply(a, seen) * 2)
+    for run in (lambda a, seen: Counted.apply(a, seen) * 2, compiled):
+        a, seen = torch.ones(3, requires_grad=True), torch.zeros(1)
+        total = run(a, seen).sum()
+        total.backward(retain_graph=True)
+        total.backward()
+        assert seen.item() == 2 and a.grad.tolist() == [6.0] * 3

@@ -7,7 +7,7 @@ body, which autograd keeps as it does what `save_for_backward` is given, or a pl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
@@ -39,6 +39,8 @@ class ContextValue(Value):
         self.needs = needs
         self.saved: list[Value] = []
         self.without: list[Value] = []
+        self.dirty: list[Value] = []
+        self.materialize = True
         self.attributes: dict[str, Value] = {}
 
     @property
@@ -97,12 +99,13 @@ def _without_derivative(ctx: ContextValue, args: Args) -> None:
 
 
 def _materialize(ctx: ContextValue, args: Args) -> None:
-    if not (isinstance(args[0], Constant) and args[0].value is True):
-        raise Break(NO_FUNCTION, "set_materialize_grads(False)")
+    if not isinstance(args[0], Constant):
+        raise Break(NO_FUNCTION, f"set_materialize_grads of {args[0].describe()}")
+    ctx.materialize = bool(args[0].value)
 
 
 def _dirty(ctx: ContextValue, args: Args) -> None:
-    raise Break(NO_FUNCTION, "mark_dirty")
+    ctx.dirty = list(args)
 
 
 _METHODS: dict[str, Callable[[ContextValue, Args], None]] = {
@@ -170,10 +173,15 @@ class _Application:
             if isinstance(result, SequenceValue) and result.cls is not tuple:
                 raise Break(NO_FUNCTION, f"forward of {self.name} answers {result.describe()}")
             nodes = [forward.localize(value.node) for value in results]
-            without = tuple(
-                place for place, value in enumerate(results) if any(value is w for w in ctx.without)
-            )
-        backward, kept = self._backward(forward, ctx, results)
+            without = _places(results, ctx.without)
+            dirty = _places(results, ctx.dirty)
+            if len(dirty) != len(ctx.dirty) or not all(
+                any(results[place] is value for value in inner) for place in dirty
+            ):
+                raise Break(NO_FUNCTION, "mark_dirty of what is no argument, or no result")
+        backward, kept = self._backward(forward, ctx, results, without)
+        by_version = {forward.localize(v.node) for v in ctx.saved if isinstance(v, TensorValue)}
+        checked = tuple(forward.localize(node) in by_version for node in kept)
         forward.set_output((*nodes, *(forward.localize(node) for node in kept)))
         module, lifted = forward.finish_body()
         bodies = (
@@ -181,12 +189,15 @@ class _Application:
             tx.graph.add_module(backward, "backward"),
         )
         compat.set_grad_enabled(grad_mode)
-        spec = (len(self.tensors), len(results), without)
+        spec = (len(self.tensors), len(results), checked, without, dirty)
         made = record_call(
             tx, autograd_call, (*bodies, spec), [*(v.node for v in self.tensors), *lifted]
         )
         assert isinstance(made, SequenceValue)
-        return made if isinstance(result, SequenceValue) else made.item(0)
+        answers = list(made.parts())
+        for place in dirty:  # the argument itself, as the program may ask
+            answers[place] = self.given[_places(inner, [results[place]])[0]]
+        return TupleValue(answers) if isinstance(result, SequenceValue) else answers[0]
 
     def _argument(self, body: GraphBuilder, value: Value) -> Value:
         if not isinstance(value, TensorValue):
@@ -205,7 +216,11 @@ class _Application:
         return result
 
     def _backward(
-        self, forward: GraphBuilder, ctx: ContextValue, results: list[TensorValue]
+        self,
+        forward: GraphBuilder,
+        ctx: ContextValue,
+        results: list[TensorValue],
+        without: tuple[int, ...],
     ) -> tuple[fx.GraphModule, list[fx.Node]]:
         """The body that answers derivatives, and the nodes that it needs of forward."""
         tx = self.tx
@@ -216,6 +231,14 @@ class _Application:
                 TensorValue(body.add_example(f"grad{place}", _scattered(tx, value.fake)))
                 for place, value in enumerate(results)
             ]
+            if not ctx.materialize:
+                if len(results) - len(without) > 1:
+                    # each may be undefined in one backward pass and not in another
+                    raise Break(NO_FUNCTION, "set_materialize_grads(False) with several results")
+                derivatives = [
+                    Constant(None) if place in without else value
+                    for place, value in enumerate(derivatives)
+                ]
             function = tx.get_attr(self.kind, "backward")
             found = tx.call(function, [ctx, *derivatives], {})
             parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
@@ -233,6 +256,13 @@ class _Application:
                     )
             body.set_output(tuple(outputs))
             return body.finish_body()
+
+
+def _places(values: Sequence[Value], told: Sequence[Value]) -> tuple[int, ...]:
+    """Which of the values are among those that the context was told of."""
+    return tuple(
+        place for place, value in enumerate(values) if any(value is other for other in told)
+    )
 
 
 def _nothing(results: int, arguments: int) -> fx.Graph:
