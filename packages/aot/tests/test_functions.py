@@ -62,9 +62,11 @@ def function_of(kind: Kind, once: bool, flag: str) -> Callable[[torch.Tensor], A
         ctx.save_for_backward(x)
         if flag == "not all" and isinstance(results, tuple):
             ctx.mark_non_differentiable(results[-1])
-        if flag == "bare":
-            ctx.set_materialize_grads(False)
         return results
+
+    def bare(ctx: Any, x: torch.Tensor) -> Any:
+        ctx.set_materialize_grads(False)
+        return forward(ctx, x)
 
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (x,) = ctx.saved_tensors
@@ -77,7 +79,7 @@ def function_of(kind: Kind, once: bool, flag: str) -> Callable[[torch.Tensor], A
         return (found, None) if flag == "other" else found
 
     methods = {
-        "forward": staticmethod(forward),
+        "forward": staticmethod(bare if flag == "bare" else forward),
         "backward": staticmethod(once_differentiable(backward) if once else backward),
     }
     made = type("Own", (torch.autograd.Function,), methods)
@@ -174,6 +176,12 @@ def compare(case: tuple[Kind, bool, str], argument: str, returned: str, leaf: bo
     compiled = aot.aot_function(program, aot.run_as_is)
     if (case[0].name, returned) == ("detached", "and views") and "input" in argument:
         with pytest.raises(aot.Unsupported, match="itself an alias"):
+            observed(compiled, leaf, double)
+        return
+    several = case[0].name in ("parts", "with new", "two views", "unbound")
+    if case[2] == "bare" and several:
+        # what the derivative is given differs from one backward pass to another
+        with pytest.raises(aot.Unsupported, match="set_materialize_grads"):
             observed(compiled, leaf, double)
         return
     for _ in range(2):

@@ -36,6 +36,17 @@ def is_of_python(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
+def keeps_undefined(node: Any) -> bool:
+    """Whether an autograd node is that of a function of the program's that may ask for None in
+    place of zeros: torch does not say so, the function's own code does."""
+    kind = getattr(type(node), "_forward_cls", None)
+    if kind is None or not is_of_python(node) or kind.__module__.startswith("flambeau_aot."):
+        return False
+    methods = (getattr(kind, name, None) for name in ("forward", "setup_context"))
+    codes = (getattr(method, "__code__", None) for method in methods)
+    return any(code is not None and "set_materialize_grads" in code.co_names for code in codes)
+
+
 def detour(result: torch.Tensor, origin: torch.Tensor) -> bool:
     """Whether the gradient of a view goes, on its way to what it is a view of, through a derivative
     of a user's: an autograd function of Python, one of C++, or that of a custom operator."""

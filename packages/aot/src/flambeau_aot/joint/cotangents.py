@@ -24,8 +24,10 @@ from flambeau_aot._torch_compat import (
     autograd_nodes,
     current_backward_sequence,
     is_of_python,
+    keeps_undefined,
     node_sequence,
 )
+from flambeau_aot.errors import Unsupported
 from flambeau_aot.functionalize import STAND_IN
 from flambeau_aot.joint.nested import map_tensors, tensors_in
 from flambeau_aot.plan import Presence
@@ -76,6 +78,7 @@ class Dependence:
         if len(cotangents) < 2:
             return
         reached = _reached([output.grad_fn for output in outputs])
+        _refuse_undefined(outputs, reached)
         with_hooks = {tensor.grad_fn for tensor in hooked if tensor.grad_fn is not None}
         for node, own in reached.items():
             if is_of_python(node) and type(node).__name__ != STAND_IN:
@@ -147,6 +150,26 @@ class Dependence:
             self._guarded[key] = self._select(self._flags[presence], value)
             self._alive.append(value)
         return self._guarded[key]
+
+
+def _refuse_undefined(outputs: Sequence[Any], reached: Mapping[Any, Cotangents]) -> None:
+    """Raise where a function would be given None for one of its results in some backward passes
+    and not in others: a derivative is recorded once."""
+    bare = [node for node in reached if keeps_undefined(node)]
+    for node in bare:
+        results: dict[int, Cotangents] = {}
+        for order, output in enumerate(outputs):
+            if output.grad_fn is node:
+                results[output.output_nr] = frozenset((order,))
+        for other, own in reached.items():
+            for following, place in other.next_functions:
+                if following is node:
+                    results[place] = results.get(place, _NONE) | own
+        if len(set(results.values())) > 1:
+            raise Unsupported(
+                "an autograd function with set_materialize_grads(False), of which several results "
+                "lead to several results of the program; leave undefined gradients zero"
+            )
 
 
 def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:
