@@ -35,8 +35,6 @@ from flambeau_aot.partition.problem import Problem, mark_of, problem_of
 from flambeau_aot.partition.save_all import isinstance_tensor
 
 _SOURCE, _SINK = "source", "sink"
-_LENT = 1
-"""What it costs to save a result: an input, where nothing is computed again, is cheaper."""
 
 
 def min_cut_partition(joint: Joint, options: Options | None = None) -> list[fx.Node]:
@@ -99,7 +97,7 @@ def _saving(problem: Problem, node: fx.Node, runs_once: Callable[[fx.Node], bool
     if mark == "must_save":
         return 0
     if node in problem.lent and mark == "":
-        return _LENT
+        return 0
     cost = save_cost(node, problem.kinds[node])
     if not problem.stored(node):
         cost += int(cost * WRITE_PART)
@@ -130,6 +128,8 @@ def _again(
         return None
     if node in banned or node in problem.pinned:
         return None
+    if node in problem.lent and mark == "":
+        return None  # a write to the result is an error, as in eager
     if node in allowed:
         return 0
     return recompute_cost(node, problem.kinds[node])
