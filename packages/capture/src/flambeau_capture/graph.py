@@ -64,6 +64,9 @@ class GraphBuilder:
         self.known: dict[fx.Node, Any] = {}
         #: tensors that must not leave: the fake, the step before that began, what a break says
         self.begun: list[tuple[torch.Tensor, int, Any]] = []
+        # Steps at which operations with a history were recorded, where there is a clock.
+        self.clock: weakref.WeakMethod[Callable[[], int]] | None = None
+        self.steps: dict[fx.Node, int] = {}
         #: copies in place of views: the copy, what it is of, its version then, the step, a report
         self.copied: list[tuple[torch.Tensor, torch.Tensor, int, int, Any]] = []
         #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
@@ -211,7 +214,15 @@ class GraphBuilder:
         node.meta["val"] = result
         node.meta["stack_trace"] = stack_trace
         self.calls += 1
+        step = None if self.clock is None else self.clock()
+        if step is not None and _has_history(result):
+            self.steps[node] = step()
         return node
+
+    def first_reader(self, node: fx.Node) -> int | None:
+        """The first step at which something with a history was made of a value."""
+        found = [self.steps[user] for user in node.users if user in self.steps]
+        return min(found) if found else None
 
     def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
         """A call that changes a mode of torch: alone it is no work for a backend."""
@@ -289,6 +300,11 @@ def _identifier(source: Source) -> str:
     if direct is not None:
         return direct.group(1)
     return re.sub(r"\W+", "_", text).strip("_").lower()
+
+
+def _has_history(result: Any) -> bool:
+    values = result if isinstance(result, tuple | list) else (result,)
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
 
 
 def _cut_dead_projections(graph: fx.Graph) -> None:

@@ -200,8 +200,8 @@ def autograd_call(
     *tensors: Tensor,
 ) -> Any:
     """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
-    how many results it has, which of the values that it keeps autograd is to watch for writes, which
-    results have no derivative, and which are arguments written to."""
+    how many results it has, which of the values that it keeps autograd is to watch for writes,
+    which results have no derivative, and which are arguments written to."""
     return _apply(_Function, forward, backward, spec, *tensors)
 
 

@@ -49,15 +49,37 @@ class HandleValue(Value):
 
 
 def _register(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
-    """None where a hook cannot be a part of the graph."""
-    fake = tensor.fake
+    """None where a hook cannot be a part of the graph; nor can it then be put on a result that the
+    same graph goes on from, where all that eager's hook sees would not pass: the graph ends before
+    anything reads the tensor."""
     made_here = tensor.source is None and tensor.real is None
-    if not made_here or not fake.requires_grad or len(args) + len(kwargs) != 1:
+    if not made_here or tx.graph is not tx.graph.outermost:
         return None
-    if tx.graph is not tx.graph.outermost or not torch.is_grad_enabled():
+    read = tx.graph.first_reader(tensor.node)
+    why = "a hook that is put on a tensor which the graph reads before"
+    try:
+        handle = _in_graph(tensor, tx, args, kwargs, read)
+    except Break as error:
+        why, handle = error.what, None
+        if read is None:
+            raise
+    if handle is None and read is not None:
+        tx.heap.changed()
+        stopped = Break(_REASON, why)
+        stopped.stop = read
+        raise stopped
+    return handle
+
+
+def _in_graph(
+    tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs, read: int | None
+) -> Value | None:
+    """read: the step at which the graph first reads the tensor."""
+    fake = tensor.fake
+    if not fake.requires_grad or len(args) + len(kwargs) != 1 or not torch.is_grad_enabled():
         return None
     hook = [*args, *kwargs.values()][0]
-    step = tx.step()
+    step = tx.step() if read is None else read
     lines = tx.user_lines()
 
     def run(body: GraphBuilder) -> Value:

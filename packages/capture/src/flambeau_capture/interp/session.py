@@ -11,7 +11,7 @@ import linecache
 from collections.abc import Mapping
 from types import CodeType
 from typing import Any, NoReturn
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
 import torch
 
@@ -72,6 +72,7 @@ class Session(Tracer):
         dynamics: Dynamics,
     ) -> None:
         self.graph = GraphBuilder()
+        self.graph.clock = WeakMethod(self.step)
         self.shapes = Shapes(self.graph)
         self._dynamics = dynamics
         self._code = code
