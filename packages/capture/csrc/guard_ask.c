@@ -55,6 +55,14 @@ key_at(PyObject *value, Py_ssize_t index)
     return result;
 }
 
+/* 1 a class has the name of its own, 0 it has not, -1 it is no class with a dict. */
+static int
+class_has(PyObject *value, PyObject *name)
+{
+    PyObject *dict = PyType_Check(value) ? ((PyTypeObject *)value)->tp_dict : NULL;
+    return dict == NULL ? -1 : PyDict_Contains(dict, name);
+}
+
 PyObject *
 take_access(const Step *step, const GuardScope *scope, PyObject *value)
 {
@@ -82,6 +90,10 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
         return PyObject_GetAttr(value, step->object);
     case ACCESS_INSTANCE_ATTR:
         return instance_attr(value, step->object);
+    case ACCESS_CLASS_ENTRY:
+        return class_has(value, step->object) == 1
+                   ? dict_get(((PyTypeObject *)value)->tp_dict, step->object)
+                   : NULL;
     case ACCESS_CLASS_OF:
         return Py_NewRef((PyObject *)Py_TYPE(value));
     case ACCESS_LIST_ITEM:
@@ -244,6 +256,10 @@ ask(const Step *step, PyObject *value, PyObject **slots)
         return predicate_holds(step->object, value);
     case CHECK_TYPE_METHODS:
         return methods_are(value, step->object);
+    case CHECK_CLASS_HAS:
+        return class_has(value, step->object) == 1;
+    case CHECK_CLASS_LACKS:
+        return class_has(value, step->object) == 0;
     case CHECK_PIN:
         Py_XSETREF(slots[step->number], Py_NewRef(value));
         return 1;

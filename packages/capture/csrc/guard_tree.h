@@ -8,12 +8,12 @@
 #define ACCESSES(X)                                                                               \
     X(ROOT, 0) X(LOCAL, 1) X(FREE, 1) X(FREE_CELL, 1) X(GLOBAL, 0) X(BUILTIN, 0) X(HELD, 0)       \
     X(ATTR, 0) X(INSTANCE_ATTR, 0) X(CLASS_OF, 0) X(LIST_ITEM, 1) X(TUPLE_ITEM, 1) X(DICT_ITEM, 0)           \
-    X(ANY_ITEM, 0) X(DICT_KEY, 1) X(KNOWN_KEY, 0) X(CALLED, 0)
+    X(ANY_ITEM, 0) X(DICT_KEY, 1) X(KNOWN_KEY, 0) X(CALLED, 0) X(CLASS_ENTRY, 0)
 #define CHECKS(X)                                                                                 \
     X(IS, 0) X(TYPE_IS, 0) X(SAME, 0) X(LENGTH, 1) X(LIST_LENGTH, 1) X(TUPLE_LENGTH, 1)           \
     X(DICT_KEYS, 0) X(DICT_HAS, 0) X(DICT_LACKS, 0) X(HAS_ATTR, 0) X(LACKS_ATTR, 0)               \
     X(INSTANCE_LACKS, 0) X(WEAK_IS, 0) X(TENSOR, 0) X(STATE, 0) X(PREDICATE, 0) X(PIN, 1)         \
-    X(TYPE_METHODS, 0)
+    X(TYPE_METHODS, 0) X(CLASS_HAS, 0) X(CLASS_LACKS, 0)
 
 #define ACCESS_NAME(name, number) ACCESS_##name,
 #define CHECK_NAME(name, number) CHECK_##name,

@@ -351,6 +351,8 @@ check_named(Recorder *r, const Step *step, PyObject *value)
         }
         return note_item(r, dict, step->object) == NULL && !PyErr_Occurred();
     case CHECK_TYPE_METHODS:
+    case CHECK_CLASS_HAS:
+    case CHECK_CLASS_LACKS:
         if (PyType_HasFeature((PyTypeObject *)value, Py_TPFLAGS_IMMUTABLETYPE)) {
             return 1;
         }

@@ -128,7 +128,7 @@ class Conversion:
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
-        scope = GlobalsScope(self.func.__globals__, own=True)
+        scope = GlobalsScope(self.func.__globals__, True, self.func.__builtins__)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
         session = Session(

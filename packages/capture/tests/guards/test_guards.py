@@ -194,6 +194,8 @@ def params_of(kind: str):
         "NOT_HASATTR": st.tuples(st.sampled_from(["a", "shared", "__len__"])),
         "NOT_IN_INSTANCE_DICT": st.tuples(st.sampled_from(["a", "shared"])),
         "WEAKREF_MATCH": st.tuples(st.builds(plain)),
+        "CLASS_HAS": st.tuples(st.sampled_from(["a", "shared", "__len__"])),
+        "CLASS_LACKS": st.tuples(st.sampled_from(["a", "shared", "__len__"])),
         "CALL": st.tuples(st.sampled_from([callable, bool, len])),
     }
     return table[kind]
@@ -270,6 +272,8 @@ def test_each_kind_holds_and_fails():
         ("WEAKREF_MATCH", (target,), target, other),
         ("CLASS_ENTRY", ("bit_length", int.__dict__["bit_length"]), int, list),
         ("SUBCLASS", (int, True), bool, str),
+        ("CLASS_HAS", ("shared",), Plain, Slotted),
+        ("CLASS_LACKS", ("a",), Plain, Slotted),
         ("ANSWER", (4.0,), partial(math.sqrt, 16.0), partial(math.sqrt, 9.0)),
         ("CALL", (callable, "callable"), len, 3),
     ]

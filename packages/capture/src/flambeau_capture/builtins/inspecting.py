@@ -6,6 +6,7 @@ value that gave it.
 
 from __future__ import annotations
 
+import abc
 import types
 from typing import Any
 
@@ -13,9 +14,13 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.protocols import has_members, is_protocol
+from flambeau_capture.builtins.protocols import has_members
 from flambeau_capture.source import Held
-from flambeau_capture.values.attributes import find_in_class, is_subclass
+from flambeau_capture.values.attributes import (
+    assume_special_methods,
+    find_in_class,
+    is_subclass,
+)
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -31,6 +36,7 @@ from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
@@ -39,6 +45,9 @@ from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
+
+#: what `abc.ABCMeta` asks: it is written in C
+_ABC_CHECKS = tuple(vars(abc)[name] for name in ("_abc_instancecheck", "_abc_subclasscheck"))
 
 
 def class_of(value: Value) -> type:
@@ -73,41 +82,60 @@ def is_instance(tx: Tracer, value: Value, kinds: Value) -> bool:
         kind = getattr(plain, "__origin__", None)
         if not isinstance(kind, type):
             tx.raise_error(TypeError, "isinstance() arg 2 must be a type, a tuple, or a union")
-    if isinstance(value, TensorValue) and not is_protocol(kind):
-        return _tensor_is(value, kind)
-    if isinstance(value, OpaqueValue):
-        return isinstance(value.real, kind)
     by_members = has_members(tx, value, kind, has_attr)
     if by_members is not None:
         return by_members
-    own = type(kind).__dict__.get("__instancecheck__")
-    if isinstance(own, types.FunctionType) and kind.__module__.partition(".")[0] not in (
-        "torch", "abc", "collections", "typing", "numbers", "os", "enum",
-    ):  # fmt: skip
-        if type(kind).__module__ not in ("abc", "typing", "enum"):
-            raise Break("FB0009", f"isinstance with the metaclass of {kind.__name__}")
+    if value.cls is kind:
+        return True
+    if isinstance(value, TensorValue) and type(kind).__name__ == "tensortype":
+        return bool(value.fake.type() == f"{kind.__module__}.{kind.__name__}")
+    asked = _by_metaclass(tx, kind, "__instancecheck__", value)
+    if asked is not None:
+        return asked
+    if isinstance(value, OpaqueValue) and is_subclass(tx, type(value.real), kind) is not (
+        found := isinstance(value.real, kind)
+    ):
+        return found  # what says so is its `__class__`: it is the object that is guarded
     return is_subclass(tx, value.cls, kind)
 
 
-def _tensor_is(value: TensorValue, kind: type) -> bool:
-    if type(kind).__name__ == "tensortype":  # torch.FloatTensor and its like
-        return bool(value.fake.type() == f"{kind.__module__}.{kind.__name__}")
-    return issubclass(value.cls, kind)
+def _by_metaclass(tx: Tracer, kind: type, name: str, asked: Value) -> bool | None:
+    """What a metaclass written in Python answers: its code is captured. What abstract base classes
+    answer is asked of them, and asked again by a guard."""
+    found = find_in_class(type(kind), name)
+    if found is None or not isinstance(found[1], types.FunctionType):
+        return None
+    if found[0] is abc.ABCMeta or found[0].__module__ == "typing":
+        return None
+    assume_special_methods(tx, type(kind))
+    method = MethodValue(tx.wrap_new(kind), tx.wrap(found[1], Held(found[1], name)))
+    return tx.call(method, [asked], {}).truth(tx)
 
 
 @handles(issubclass)
 def _issubclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    kinds = (
-        tuple(class_of(kind) for kind in args[1].parts())
-        if isinstance(args[1], TupleValue)
-        else args[1].as_python()
-    )
     if not isinstance(args[0], ClassValue):
         tx.raise_error(TypeError, "issubclass() arg 1 must be a class")
-    wanted = kinds if isinstance(kinds, tuple) else (kinds,)
-    if not all(isinstance(kind, type) for kind in wanted):
-        return Constant(issubclass(args[0].python_class, kinds))
-    return Constant(any(is_subclass(tx, args[0].python_class, kind) for kind in wanted))
+    return Constant(_is_subclass_of(tx, args[0], args[1]))
+
+
+def _is_subclass_of(tx: Tracer, value: ClassValue, kinds: Value) -> bool:
+    if isinstance(kinds, TupleValue):
+        return any(_is_subclass_of(tx, value, kind) for kind in kinds.parts())
+    kind = kinds.as_python()
+    if isinstance(kind, types.UnionType):
+        return any(_is_subclass_of(tx, value, tx.wrap_new(one)) for one in kind.__args__)
+    if not isinstance(kind, type):
+        return bool(evaluate(tx, issubclass, value.python_class, kind))
+    asked = _by_metaclass(tx, kind, "__subclasscheck__", value)
+    return is_subclass(tx, value.python_class, kind) if asked is None else asked
+
+
+@handles(*_ABC_CHECKS)
+def _abc_check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """`ABCMeta.__instancecheck__` and `__subclasscheck__`, called by a metaclass of the program."""
+    asked = args[1].python_class if isinstance(args[1], ClassValue) else args[1].cls
+    return Constant(is_subclass(tx, asked, class_of(args[0])))
 
 
 @handles(type)
@@ -338,6 +366,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
             plain = value.cls is types.SimpleNamespace
             return f"{'namespace' if plain else value.cls.__name__}({', '.join(shown)})"
         raise Break("FB0009", f"text of {value.describe()}")
+    if isinstance(value, ClassValue):
+        return value.text(tx)
     if isinstance(value, ExceptionValue):
         return str(constant_of(value.text(tx, method)))
     if isinstance(value, IteratorValue):

@@ -23,6 +23,8 @@ from flambeau_capture.values import arrays
 from flambeau_capture.values.arrays import ArrayValue
 from flambeau_capture.values.attributes import find_in_class, name_in_errors
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.callables import BuiltinValue
+from flambeau_capture.values.class_dicts import behind_proxy
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.dicts import DictValue
@@ -42,6 +44,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
         made: Value = arrays.rules().binary(tx, symbol, left, right)
         return made
+    if symbol in ("==", "!=", "|"):
+        left, right = behind_proxy(tx, left), behind_proxy(tx, right)
     if symbol in IN_PLACE:
         return _in_place(tx, symbol, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -54,6 +58,9 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if symbol == "getitem":
         return left.get_item(tx, right)
     if symbol in ("==", "!=") and by_identity(left) and by_identity(right):
+        if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
+            # two accesses give two wrappers of one method, which are equal
+            return Constant((left.fn == right.fn) == (symbol == "=="))
         return Constant(identical(tx, left, right) == (symbol == "=="))
     if isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
         computed = symbol_operator(tx, symbol, left, right)

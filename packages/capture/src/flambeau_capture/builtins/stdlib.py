@@ -148,11 +148,6 @@ def _exc_info(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return TupleValue([tx.wrap_new(error.cls), error, Constant(None)])
 
 
-@handles(sys.getrecursionlimit)
-def _recursion_limit(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(sys.getrecursionlimit())
-
-
 @handles(sys.intern)
 def _intern(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return Constant(constant_of(args[0]))

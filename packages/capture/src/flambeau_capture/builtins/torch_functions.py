@@ -6,6 +6,7 @@ state, whose value at entry is guarded.
 
 from __future__ import annotations
 
+import sys
 import types
 from typing import Any
 
@@ -70,6 +71,7 @@ def _asked(*fns: Any) -> None:
 
 
 _asked(
+    sys.getrecursionlimit, sys.getswitchinterval, sys.getdefaultencoding,
     torch.get_float32_matmul_precision, torch.is_anomaly_enabled, torch.get_num_threads,
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,

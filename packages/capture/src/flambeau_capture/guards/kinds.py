@@ -399,6 +399,20 @@ CLASS_ENTRY = register(
     )
 )
 
+
+def _class_has(name: str, check: str, has: bool) -> Kind:
+    return Kind(
+        name,
+        holds=lambda value, params: isinstance(value, type) and (params[0] in vars(value)) is has,
+        check=lambda params: (check, params[0]),
+        expected=lambda params: f"a class with{'' if has else 'out'} {params[0]} of its own",
+        got=lambda value, params: f"{shown(value)} with{'out' if has else ''} it",
+    )
+
+
+CLASS_HAS = register(_class_has("CLASS_HAS", "CLASS_HAS", True))
+CLASS_LACKS = register(_class_has("CLASS_LACKS", "CLASS_LACKS", False))
+
 SUBCLASS = register(
     Kind(
         "SUBCLASS",

@@ -170,6 +170,7 @@ _STEPS: dict[type[Source], Callable[[Any, CodeType], Sequence[Step]]] = {
         ("INSTANCE_ATTR", node.table),
         ("DICT_ITEM", node.entry),
     ],
+    sources.ClassEntry: lambda node, code: [("CLASS_ENTRY", node.entry)],
     sources.ClassOf: lambda node, code: [("CLASS_OF", None)],
     sources.Item: lambda node, code: [(_ITEM_ACCESS[node.kind], node.key)],
     sources.DictKey: lambda node, code: [("DICT_KEY", node.index)],

@@ -6,13 +6,15 @@ under capture shares the cells of the frame that made it.
 
 from __future__ import annotations
 
+import builtins
 import sys
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.inspecting import has_attr
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.source import Held
+from flambeau_capture.source import Attr, Held, Item
 from flambeau_capture.values.base import Value, unpack
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.constant import constant_of
@@ -85,24 +87,33 @@ def import_name(frame: Frame, instruction: Instruction) -> None:
             package = package.rpartition(".")[0]
         name = f"{package}.{name}" if name else package
     wanted = names.as_python()
-    module = sys.modules.get(name)
-    if module is None:
-        raise Break("FB0005", f"first import of {name}")
+    if builtins.__import__ is not _IMPORT or sys.modules.get(name) is None:
+        raise Break("FB0005", f"first import of {name}, or an import of the program's own")
+    frame.tx.guard(Attr(Held(builtins, "builtins"), "__import__"), "FUNCTION_MATCH", _IMPORT)
+    found = _imported(frame, name)
     if not wanted and not level:
-        module = sys.modules[name.partition(".")[0]]
-    frame.push(frame.tx.wrap(module, Held(module, name)))
+        found = _imported(frame, name.partition(".")[0])
+    frame.push(found)
+
+
+_IMPORT = builtins.__import__
+
+
+def _imported(frame: Frame, name: str) -> Value:
+    """What stands in `sys.modules`, where a program may put another module."""
+    where = Item(Held(sys.modules, "sys.modules"), name, "dict")
+    return frame.tx.wrap(sys.modules[name], where)
 
 
 @opcode("IMPORT_FROM")
 def import_from(frame: Frame, instruction: Instruction) -> None:
     module = frame.stack[-1]
     name = str(instruction.argval)
-    real = module.as_python()
-    if not hasattr(real, name):
-        inner = sys.modules.get(f"{real.__name__}.{name}")
-        if inner is None:
+    if not has_attr(frame.tx, module, name):
+        package = constant_of(frame.tx.get_attr(module, "__name__"))
+        if sys.modules.get(f"{package}.{name}") is None:
             frame.tx.raise_error(ImportError, f"cannot import name '{name}'")
-        frame.push(frame.tx.wrap(inner, Held(inner, name)))
+        frame.push(_imported(frame, f"{package}.{name}"))
         return
     frame.push(frame.tx.get_attr(module, name))
 

@@ -163,12 +163,11 @@ def global_value(frame: Frame, name: str) -> Value:
     found = frame.scope.load(frame.tx, name)
     if found is not None:
         return found
-    namespace: Any = frame.scope.namespace.get("__builtins__", builtins)
-    table = namespace if isinstance(namespace, dict) else vars(namespace)
     if name not in frame.scope.namespace and not name.startswith("__"):
         frame.tx.guard(Held(frame.scope.namespace, "globals"), "DICT_NOT_CONTAINS", name)
-    if name in table:
-        return frame.tx.wrap(table[name], Held(table[name], name))
+    built_in = frame.scope.load_builtin(frame.tx, name, frame.tx.builtins)
+    if built_in is not None:
+        return built_in
     frame.tx.raise_error(NameError, f"name '{name}' is not defined")
 
 

@@ -96,6 +96,7 @@ class Session(Tracer):
         self._generators: WeakSet[GeneratorValue] = WeakSet()
         self._names = names
         self._bodies = bodies
+        self.builtins = scope.builtins
         self._scopes: dict[int, GlobalsScope] = {id(scope.namespace): scope}
         self._lines: dict[tuple[int, int | None], str] = {}
 

@@ -27,6 +27,7 @@ from flambeau_capture.source.roots import (
 from flambeau_capture.source.steps import (
     Attr,
     Called,
+    ClassEntry,
     ClassOf,
     ClosureCell,
     Default,
@@ -40,12 +41,14 @@ from flambeau_capture.source.steps import (
     NextItem,
     SizeOf,
     instance_dict,
+    item_of,
 )
 
 __all__ = [
     "Attr",
     "Builtin",
     "Called",
+    "ClassEntry",
     "ClassOf",
     "ClosureCell",
     "Computed",
@@ -69,5 +72,6 @@ __all__ = [
     "Source",
     "emit",
     "instance_dict",
+    "item_of",
     "load",
 ]

@@ -7,7 +7,6 @@ nothing, and any exception means that nothing is there.
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -35,7 +34,7 @@ class Scope:
     ) -> Scope:
         """Of a frame that runs a function's code."""
         cells = dict(zip(code.co_freevars, func.__closure__ or ()))
-        return cls(arguments, free, func.__globals__, vars(builtins), cells)
+        return cls(arguments, free, func.__globals__, func.__builtins__, cells)
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,10 @@ from flambeau_capture.source.roots import (
     Made,
 )
 from flambeau_capture.source.steps import (
+    ITEM_READERS,
     Attr,
     Called,
+    ClassEntry,
     ClassOf,
     ClosureCell,
     Default,
@@ -57,8 +59,11 @@ def emit(source: Source, tx: Loader) -> list[Instruction]:
     if type(source) in _BY_THEMSELVES:
         return _BY_THEMSELVES[type(source)](spelling, source, tx)
     parent = [] if source.parent is None else emit(source.parent, tx)
-    if type(source) in _CALLED:
-        function, arguments = _CALLED[type(source)](source)
+    by_call = _CALLED[type(source)](source) if type(source) in _CALLED else None
+    if isinstance(source, Item) and source.own_class:
+        by_call = ITEM_READERS[source.kind], (source.key,)
+    if by_call is not None:
+        function, arguments = by_call
         constants = [spelling.load_const(argument) for argument in arguments]
         return [
             *spelling.callable_from(spelling.load_global(tx.held(function))),
@@ -116,6 +121,7 @@ _CALLED: dict[type[Source], Callable[[Any], tuple[Callable[..., Any], tuple[Any,
 _STEPS: dict[type[Source], Callable[[Any], list[tuple[str | None, Any]]]] = {
     Attr: lambda node: [(node.attribute, None)],
     InstanceAttr: lambda node: [(node.attribute, None)],
+    ClassEntry: lambda node: [("__dict__", None), (None, node.entry)],
     ModuleEntry: lambda node: [(node.table, None), (None, node.entry)],
     Item: lambda node: [(None, node.key)],
     GlobalOf: lambda node: [("__globals__", None), (None, node.variable)],

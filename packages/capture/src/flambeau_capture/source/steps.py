@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from flambeau_capture.lookahead import look_ahead
-from flambeau_capture.source.base import Derived, Scope
+from flambeau_capture.source.base import Derived, Scope, Source
 
 ItemKind = Literal["list", "tuple", "dict", "any"]
 ModuleTable = Literal["_parameters", "_buffers", "_modules"]
@@ -62,6 +62,19 @@ class ModuleEntry(Derived):
 
 
 @dataclass(frozen=True)
+class ClassEntry(Derived):
+    """`vars(base)[entry]` of a class: what stands there, no descriptor asked."""
+
+    entry: str
+
+    def name(self) -> str:
+        return f"vars({self.base.name()})[{self.entry!r}]"
+
+    def read(self, scope: Scope, value: Any) -> Any:
+        return vars(value)[self.entry] if isinstance(value, type) else _absent(self.entry)
+
+
+@dataclass(frozen=True)
 class ClassOf(Derived):
     """`type(base)`."""
 
@@ -79,6 +92,7 @@ class Item(Derived):
 
     key: Any
     kind: ItemKind = "any"
+    own_class: bool = False  # the container's class may define subscripts of its own
 
     def __eq__(self, other: object) -> bool:
         # 1, True and 1.0 are one key for a dict but three for a subscript that is to be compiled
@@ -95,7 +109,16 @@ class Item(Derived):
         return f"{self.base.name()}[{self.key!r}]"
 
     def read(self, scope: Scope, value: Any) -> Any:
-        return _ITEM_READERS[self.kind](value, self.key)
+        return ITEM_READERS[self.kind](value, self.key)
+
+
+def item_of(container: Any, source: Source, key: Any, kind: ItemKind) -> Item:
+    """The source of an item of a container."""
+    plain = kind == "any" or type(container).__getitem__ is _CONTAINERS[kind].__getitem__
+    return Item(source, key, kind, not plain)
+
+
+_CONTAINERS: dict[str, Any] = {"list": list, "tuple": tuple, "dict": dict}
 
 
 @dataclass(frozen=True)
@@ -237,6 +260,10 @@ def instance_dict(value: Any) -> dict[str, Any]:
     return attributes
 
 
+def _absent(key: Any) -> Any:
+    raise LookupError(key)
+
+
 def _list_item(value: Any, key: Any) -> Any:
     if not isinstance(value, list):
         raise LookupError(key)
@@ -255,7 +282,7 @@ def _dict_item(value: Any, key: Any) -> Any:
     return dict.__getitem__(value, key)
 
 
-_ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
+ITEM_READERS: dict[ItemKind, Callable[[Any, Any], Any]] = {
     "list": _list_item,
     "tuple": _tuple_item,
     "dict": _dict_item,

@@ -12,6 +12,7 @@ import collections
 import functools
 import struct
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -42,13 +43,19 @@ _POINTER = struct.calcsize("P")
 _FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
 
-@functools.cache
+#: by class: they are the program's, which may drop them
+_LAYOUTS: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+
+
 def layout_of(python_class: type) -> type:
     """The built-in class that an instance's memory is laid out by."""
-    for base in python_class.__mro__:
-        if _is_known(base) or _has_state_in_c(base):
-            return base
-    return object
+    known = _LAYOUTS.get(python_class)
+    found = None if known is None else known()
+    if found is None or found not in python_class.__mro__:
+        laid_out = (k for k in python_class.__mro__ if _is_known(k) or _has_state_in_c(k))
+        found = next(laid_out, object)
+        _LAYOUTS[python_class] = weakref.ref(found)
+    return found
 
 
 def _is_known(python_class: type) -> bool:
@@ -139,6 +146,15 @@ def assume_bases(tx: Tracer, python_class: type) -> None:
         tx.guard(where, "ID_MATCH", python_class.__mro__)
 
 
+def assume_own(tx: Tracer, python_class: type, name: str) -> bool:
+    """Whether a class has a name of its own, not of those that it derives from."""
+    has = name in python_class.__dict__
+    if not trusted_class(python_class) or name in PATCHED:
+        where = Held(python_class, python_class.__name__)
+        tx.guard(where, "CLASS_HAS" if has else "CLASS_LACKS", name)
+    return has
+
+
 def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
     """issubclass, and what the answer rests on: bases, the metaclass, what an ABC registers."""
     try:
@@ -162,25 +178,11 @@ def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | N
         return None
     for owner, value in zip(mro, written):
         if value is None:  # it has to be as it is for the answer to come from where it does
-            own = name in owner.__dict__
-            shown = f"has {'an' if own else 'no'} {name!r} of its own"
-            tx.guard(Held(owner, owner.__name__), "CALL", _Own(name, own), shown)
-            if own:
+            if assume_own(tx, owner, name):
                 return None
         else:
             return value
     raise AssertionError(name)
-
-
-class _Own:
-    """A guard's question: whether a class has an attribute of its own is as it was."""
-
-    def __init__(self, name: str, has: bool) -> None:
-        self.name = name
-        self.has = has
-
-    def __call__(self, owner: type) -> bool:
-        return (self.name in vars(owner)) == self.has
 
 
 def class_attribute(

@@ -46,6 +46,7 @@ class Tracer(Protocol):
     options: Options
     shapes: Shapes
     indexing: int  # how many modes that index with tensors of no dimension are entered
+    builtins: dict[str, Any]  # the names that the frame sees behind its globals
     as_plain: int  # how many calls of `Tensor.__torch_function__` are under way
     entered: list[Any]  # torch's context managers that capture has entered and not left
 

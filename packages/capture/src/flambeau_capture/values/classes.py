@@ -9,13 +9,19 @@ from __future__ import annotations
 import enum
 import operator
 import types
+import weakref
 from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
-from flambeau_capture.values.attributes import assume_entry, find_in_class, written_attribute
+from flambeau_capture.values.attributes import (
+    assume_bases,
+    assume_entry,
+    find_in_class,
+    written_attribute,
+)
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
@@ -86,11 +92,18 @@ class ClassValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         python_class = self.python_class
-        if name in _FIXED or (name == "__members__" and isinstance(python_class, enum.EnumMeta)):
+        if name == "__members__" and isinstance(python_class, enum.EnumMeta):
             return tx.wrap_new(getattr(python_class, name))
+        if name in _BASES:
+            assume_bases(tx, python_class)
+            return tx.wrap_new(getattr(python_class, name))
+        if name in _NAMES:
+            return self._name(tx, name)
         if name == "__class__":
             return tx.wrap_new(type(python_class))
         if name == "__dict__":
+            from flambeau_capture.values.class_dicts import ClassDict  # it is made of dicts
+
             return ClassDict(self)
         written = written_attribute(tx, python_class.__mro__, name)
         if written is not None:
@@ -118,6 +131,22 @@ class ClassValue(Value):
         value = getattr(python_class, name)
         trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
         return tx.wrap(value, Held(value, name) if trusted else where)
+
+    def _name(self, tx: Tracer, name: str) -> Value:
+        """What a class is called, where it is from: a program may change that."""
+        found = getattr(self.python_class, name)
+        if trusted_class(self.python_class):
+            return tx.wrap_new(found)
+        return tx.wrap(found, Attr(Held(self.python_class, self.python_class.__name__), name))
+
+    def text(self, tx: Tracer) -> str:
+        """`repr` of the class."""
+        own = self._by_metaclass(tx, "__repr__", [])
+        if own is not None:
+            return str(own.as_python())
+        for name in ("__module__", "__qualname__"):
+            self._name(tx, name).as_python()
+        return repr(self.python_class)
 
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:
         meta: Any = type(self.python_class)
@@ -170,11 +199,14 @@ class ClassValue(Value):
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "__subclasses__":
-            return tx.wrap_new(self.python_class.__subclasses__())
+            return self._subclasses(tx)
         if name == "mro":
+            assume_bases(tx, self.python_class)
             return tx.wrap_new(self.python_class.mro())
-        if name == "__instancecheck__" and len(args) == 1:
-            return Constant(issubclass(args[0].cls, self.python_class))
+        if name in ("__instancecheck__", "__subclasscheck__") and len(args) == 1:
+            asked = args[0].cls if name == "__instancecheck__" else args[0].as_python()
+            assume_bases(tx, asked)
+            return Constant(self.python_class in asked.__mro__)
         if name == "__call__":
             return self.call(tx, args, kwargs)
         if name in ("__eq__", "__ne__"):
@@ -183,54 +215,33 @@ class ClassValue(Value):
         if name == "__or__":
             return tx.wrap_new(self.python_class | args[0].as_python())
         if name in ("__repr__", "__str__"):
-            return Constant(repr(self.python_class))
+            return Constant(self.text(tx))
         return super().call_method(tx, name, args, kwargs)
+
+    def _subclasses(self, tx: Tracer) -> Value:
+        found = self.python_class.__subclasses__()
+        where = Held(self.python_class, self.python_class.__name__)
+        tx.guard(where, "CALL", _Subclasses(found), f"has {len(found)} subclasses, as before")
+        return tx.wrap_new(found)
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.python_class)
 
 
-_FIXED = frozenset(
-    {"__name__", "__qualname__", "__module__", "__doc__", "__mro__", "__bases__", "__base__"}
-)
+_BASES = frozenset({"__mro__", "__bases__", "__base__"})
+_NAMES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})
 
 
-class ClassDict(Value):
-    """`cls.__dict__`."""
+class _Subclasses:
+    """A guard's question: the subclasses of a class are those of before. They may end."""
 
-    def __init__(self, owner: ClassValue) -> None:
-        self.owner = owner
+    def __init__(self, found: list[type]) -> None:
+        self._found = [weakref.ref(kind) for kind in found]
 
-    @property
-    def cls(self) -> type:
-        return types.MappingProxyType
-
-    def contains(self, tx: Tracer, item: Value) -> bool:
-        name = item.as_python()
-        return name in self.owner.written or name in self.owner.python_class.__dict__
-
-    def get_attr(self, tx: Tracer, name: str) -> Value:
-        return BoundMethod(self, name)
-
-    def get_item(self, tx: Tracer, key: Value) -> Value:
-        name = key.as_python()
-        if name in self.owner.written:
-            return self.owner.written[name]
-        found = self.owner.python_class.__dict__.get(name, None)
-        if name not in self.owner.python_class.__dict__:
-            from flambeau_capture.values.keys import raise_key_error
-
-            raise_key_error(tx, key)
-        return tx.wrap(found, Held(found, name))
-
-    def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
-        if name == "get":
-            if self.contains(tx, args[0]):
-                return self.get_item(tx, args[0])
-            return args[1] if len(args) > 1 else Constant(None)
-        if name == "__contains__":
-            return Constant(self.contains(tx, args[0]))
-        self.unknown(f"method {name!r}")
+    def __call__(self, owner: type) -> bool:
+        present = owner.__subclasses__()
+        known = [reference() for reference in self._found]
+        return len(present) == len(known) and all(a is b for a, b in zip(present, known))
 
 
 @wraps_if(lambda obj: isinstance(obj, type), 20)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, DictKey, Item, KnownKey, Source
+from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
 from flambeau_capture.values.attributes import layout_of
-from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.existing import met_before
@@ -63,12 +63,24 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 
 
 def is_plain_tuple(kind: type) -> bool:
-    """Tuples whose items are all there is to them."""
-    return (
-        kind in (tuple, torch.Size)
-        or hasattr(kind, "n_sequence_fields")
-        or (hasattr(kind, "_fields") and not kind.__dictoffset__)
-    )
+    """Tuples whose items are all there is to them: a class that says in Python what subscripts,
+    iteration or comparison do is an instance with a tuple in it."""
+    if kind in (tuple, torch.Size) or hasattr(kind, "n_sequence_fields"):
+        return True
+    return hasattr(kind, "_fields") and not kind.__dictoffset__ and not _own_specials(kind)
+
+
+def _own_specials(kind: type) -> bool:
+    return any(getattr(kind, name) is not getattr(tuple, name) for name in _TUPLE_SPECIALS)
+
+
+#: what a named tuple has of its own: how it is made, shown and copied
+_TUPLE_SPECIALS = tuple(
+    name
+    for name, found in vars(tuple).items()
+    if isinstance(found, types.WrapperDescriptorType)
+    and name not in ("__repr__", "__getattribute__")
+)
 
 
 _DICTS: tuple[type, ...] = (dict, collections.OrderedDict, collections.defaultdict)
@@ -103,7 +115,8 @@ def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
     entries: list[tuple[Value, Value | Pending]] = []
     for index, key in enumerate(keys):
         value = dict.__getitem__(obj, key)
-        entries.append((_key(tx, key, source, index), Pending(value, Item(source, key, "dict"))))
+        pending = Pending(value, item_of(obj, source, key, "dict"))
+        entries.append((_key(tx, key, source, index), pending))
     return DictValue(entries, kind, None, tx)
 
 
@@ -162,19 +175,6 @@ def wrap_slice(tx: Tracer, obj: slice, source: Source) -> Value:
     return SliceValue(bounds[0], bounds[1], bounds[2], source)
 
 
-@wraps_type(types.MappingProxyType)
-def wrap_proxy(tx: Tracer, obj: Any, source: Source) -> Value:
-    tx.guard(source, "TYPE_MATCH", type(obj))
-    try:
-        plain = dict(obj)
-    except TypeError:
-        raise NotConcrete("mapping proxy") from None
-    entries = [
-        (tx.wrap_new(key), tx.wrap(value, Item(source, key, "any"))) for key, value in plain.items()
-    ]
-    return DictValue(entries, dict, None, tx)
-
-
 def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
     """The built-in part of an instance: None if it has none, NotImplemented if not understood."""
     base = _builtin_base(type(obj))
@@ -198,10 +198,10 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
         return _set_payload(tx, obj, source, base)
     if base is list:
         tx.guard(source, "LENGTH", len(obj))
-        return ListValue(existing_sequence(tx, list.copy(obj), source, "list"), source, tx)
+        return ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
     if base is tuple:
         tx.guard(source, "LENGTH", len(obj))
-        return TupleValue(existing_sequence(tx, tuple(obj), source, "tuple"), tuple, None, tx)
+        return TupleValue(existing_sequence(tx, obj, source, "tuple"), tuple, None, tx)
     if base in (str, int, float, bytes, complex):
         plain = base(obj)
         tx.guard(source, "TYPE_MATCH", type(obj))

@@ -6,10 +6,11 @@ what is written waits for the end of the graph.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Global, Held, Item, Source
+from flambeau_capture.source import Builtin, Global, Held, Item, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
@@ -18,8 +19,15 @@ from flambeau_capture.values.methods import BoundMethod
 class GlobalsScope:
     """The global variables that code sees: reads are guarded, writes kept for replay."""
 
-    def __init__(self, namespace: dict[str, Any], own: bool = False) -> None:
+    def __init__(
+        self,
+        namespace: dict[str, Any],
+        own: bool = False,
+        builtin_names: dict[str, Any] | None = None,
+    ) -> None:
         self.namespace = namespace
+        #: what code sees behind its globals: where it is not that of the frame, the module says
+        self.builtins = _builtins_of(namespace) if builtin_names is None else builtin_names
         self.own = own  # whether they are the globals of the frame under capture
         self.written: dict[str, Value | None] = {}
         self.source = Held(namespace, f"globals of {namespace.get('__name__')}")
@@ -34,6 +42,18 @@ class GlobalsScope:
             return None
         return tx.wrap(self.namespace[name], self.source_of(name))
 
+    def load_builtin(self, tx: Tracer, name: str, of_frame: dict[str, Any]) -> Value | None:
+        """A name of Python's own, which a program may replace; `of_frame`: what guards read."""
+        if str(self.namespace.get("__name__")).partition(".")[0] == _CAPTURE:
+            found = _OURS.get(name)  # capture's own code means Python's
+            return None if found is None else tx.wrap(found, Held(found, name))
+        if name not in self.builtins:
+            return None
+        found = self.builtins[name]
+        if self.builtins is of_frame:
+            return tx.wrap(found, Builtin(name))
+        return tx.wrap(found, Item(Held(self.builtins, "builtins"), name, "dict"))
+
     def store(self, tx: Tracer, name: str, value: Value | None) -> None:
         self.written[name] = value
         tx.heap.log(self)
@@ -45,6 +65,15 @@ class GlobalsScope:
             else:
                 writer.load(value)
                 writer.store_global(self, name)
+
+
+_CAPTURE = __name__.partition(".")[0]
+_OURS = dict(vars(builtins))
+
+
+def _builtins_of(namespace: dict[str, Any]) -> dict[str, Any]:
+    found: Any = namespace.get("__builtins__", builtins)
+    return found if isinstance(found, dict) else vars(found)
 
 
 class GlobalsDict(Value):

@@ -13,10 +13,12 @@ import types
 import typing
 from typing import Any
 
+import torch
+
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
-from flambeau_capture.values.constant import evaluate
+from flambeau_capture.values.constant import LITERALS, evaluate
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_name
@@ -46,6 +48,8 @@ class OpaqueValue(Value):
         found = getattr(type(self.real), name, None)
         if found is None and not hasattr(type(self.real), name):
             self.unknown(f"attribute {name!r}")
+        if name in _ACCESSORS and isinstance(self.real, _DESCRIPTORS):
+            return tx.wrap_new(getattr(self.real, name))
         if isinstance(found, types.MethodDescriptorType | types.WrapperDescriptorType):
             return BoundMethod(self, name)
         self.unknown(f"attribute {name!r}")
@@ -55,6 +59,11 @@ class OpaqueValue(Value):
 
     def reconstruct(self, writer: Any) -> None:
         writer.load_source(self.source)
+
+
+#: `Tensor.shape.__get__`: what `__torch_function__` is told of
+_ACCESSORS = frozenset({"__get__", "__set__", "__delete__"})
+_DESCRIPTORS = (property, types.GetSetDescriptorType, types.MemberDescriptorType)
 
 
 class FrozenValue(OpaqueValue):
@@ -93,7 +102,9 @@ class FrozenValue(OpaqueValue):
                 AttributeError, f"'{type(self.real).__name__}' object has no attribute '{name}'"
             )
         found = getattr(self.real, name)
-        return BoundMethod(self, name) if callable(found) else tx.wrap_new(found)
+        if getattr(found, "__self__", None) is self.real:
+            return BoundMethod(self, name)
+        return tx.wrap_new(found) if type(found) in LITERALS else tx.wrap(found, Held(found, name))
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:
         if name == "sub" and isinstance(self.real, re.Pattern) and args:
@@ -108,8 +119,8 @@ class FrozenValue(OpaqueValue):
         return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
 
 
-#: what programs replace in torch's and Python's own modules; the rest is taken to stay
-_REPLACEABLE = (types.FunctionType, types.BuiltinFunctionType, type, bool, int, float, str)
+#: what nobody replaces in torch's and Python's own modules
+_STAYS = (types.ModuleType, torch.dtype, torch.layout, torch.memory_format)
 
 
 class PyModuleValue(Value):
@@ -145,7 +156,7 @@ class PyModuleValue(Value):
             tx.guard(Held(self.module, self.module.__name__), "NOT_HASATTR", name)
             tx.raise_error(AttributeError, *error.args)
         if type(self.module) is types.ModuleType and trusted_name(self.module.__name__):
-            if not isinstance(found, _REPLACEABLE):
+            if isinstance(found, _STAYS):
                 return tx.wrap(found, Held(found, f"{self.module.__name__}.{name}"))
         return tx.wrap(found, Attr(Held(self.module, self.module.__name__), name))
 

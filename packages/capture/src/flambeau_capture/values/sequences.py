@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Item, Source
+from flambeau_capture.source import Source, item_of
+from flambeau_capture.source.steps import ItemKind
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.iterators import SequenceIterator
@@ -197,10 +198,12 @@ _PURE_LIST_METHODS = frozenset({"__repr__", "__str__", "__format__", "__sizeof__
 
 
 def existing_sequence(
-    tx: Any, items: Iterable[Any], source: Source, kind: str
+    tx: Any, items: Iterable[Any], source: Source, kind: ItemKind
 ) -> list[Value | Pending]:
-    """The pending items of a sequence of the program."""
+    """The pending items of a sequence of the program; a list's or a tuple's are read as such,
+    whatever its class says of subscripts and iteration."""
+    own = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
     return [
-        Pending(item, Item(source, index, kind))  # type: ignore[arg-type]
-        for index, item in enumerate(items)
+        Pending(item, item_of(items, source, index, kind))
+        for index, item in enumerate(own(items))  # type: ignore[operator]
     ]

@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.source import Called, Source
 from flambeau_capture.values.attributes import (
+    assume_entry,
     assume_special_methods,
     class_attribute,
     find_in_class,
@@ -50,6 +51,8 @@ class SubclassTensor(TensorValue):
             return tx.wrap_new(self._class)
         if name == "__dict__":
             return self.owner.get_attr(tx, name)
+        standing = find_in_class(self._class, name)
+        assume_entry(tx, self._class, name, None if standing is None else standing[1])
         found = getattr(torch.Tensor, name, _MISSING)
         if found is _MISSING:
             own = self.owner.instance_get(tx, name)

@@ -59,12 +59,32 @@ class VmapValue(Value):
             return tx.call(self.fn, inner, {})
 
         body = capture_body(tx, self.describe(), run)
-        return record_call(
+        found = record_call(
             tx,
             vmap_call,
             (body.node, (*dims, *(None for _ in body.lifted)), self.out_dims, self.randomness),
             [*(value.node for value in given), *body.lifted],
         )
+        return self._arguments_again(body.result, found, given, dims)
+
+    def _arguments_again(
+        self, inner: Value, found: Value, given: list[TensorValue], dims: list[int]
+    ) -> Value:
+        """The results, where one is an argument itself (of an operator in place, say) and is mapped
+        along the same dimension: that is the same tensor outside, too."""
+        if isinstance(inner, SequenceValue) and isinstance(found, SequenceValue):
+            pairs = zip(inner.parts(), found.parts())
+            parts = [self._arguments_again(*pair, given, dims) for pair in pairs]
+            same = all(one is other for one, other in zip(parts, found.parts()))
+            return found if same else found.like(parts)
+        if not isinstance(inner, TensorValue) or inner.node.op != "placeholder":
+            return found
+        name = str(inner.node.target)
+        place = int(name[3:]) if name.startswith("arg") else len(given)
+        if place >= len(given) or type(self.out_dims) is not int:
+            return found
+        along = dims[place] % given[place].fake.dim()
+        return given[place] if along == self.out_dims % given[place].fake.dim() else found
 
     def _inside(
         self,

@@ -19,6 +19,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.lookahead import can_look_ahead
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values import (  # noqa: F401 - each registers what it wraps
+    class_dicts,
     containers,
     enums,
     existing_functions,
