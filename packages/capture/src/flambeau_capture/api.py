@@ -28,6 +28,8 @@ from flambeau_capture.skipping import skip_code
 from flambeau_capture.source import Scope
 from flambeau_capture.user_warnings import warn
 
+NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _CACHES: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -191,35 +193,43 @@ def _in_sight(target: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:
-    """A twin that shares the module's state: same `__dict__`, a subclass of its class."""
+    """A twin that shares the module's state: same `__dict__`, a subclass of its class. What is its
+    own stands in slots: a class lives until the collector runs, the module goes with the twin."""
     original = type(module)
-    call = compiled(original.__call__, compiler.cache)
-
-    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(module, *args, **kwargs)
-
-    def __reduce_ex__(self: Any, protocol: Any) -> Any:
-        return module.__reduce_ex__(protocol)
-
-    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
-        import copy
-
-        return copy.deepcopy(module, memo)
-
     names = {
-        "__call__": __call__,
-        "__reduce_ex__": __reduce_ex__,
-        "__deepcopy__": __deepcopy__,
+        "__slots__": (*_SLOTS,),
+        "__call__": _call_twin,
+        "__reduce_ex__": _reduce_twin,
+        "__deepcopy__": _copy_twin,
         "__module__": original.__module__,
         "__qualname__": original.__qualname__,
         "__doc__": original.__doc__,
-        "__flambeau_compiler__": compiler,
-        "__flambeau_original__": module,
     }
     kind = type(original.__name__, (original,), names)
     twin: torch.nn.Module = object.__new__(kind)
     object.__setattr__(twin, "__dict__", module.__dict__)
+    for name, value in zip(
+        _SLOTS, (module, compiler, compiled(original.__call__, compiler.cache), {}), strict=True
+    ):
+        object.__setattr__(twin, name, value)
     return twin
+
+
+_SLOTS = ("__flambeau_original__", "__flambeau_compiler__", "__flambeau_call__", NOTES)
+
+
+def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
+    return self.__flambeau_call__(self.__flambeau_original__, *args, **kwargs)
+
+
+def _reduce_twin(self: Any, protocol: Any) -> Any:
+    return self.__flambeau_original__.__reduce_ex__(protocol)
+
+
+def _copy_twin(self: Any, memo: dict[int, Any]) -> Any:
+    import copy
+
+    return copy.deepcopy(self.__flambeau_original__, memo)
 
 
 def compiler_of(target: Any) -> Compiler | None:

@@ -294,6 +294,7 @@ class _GraphCompiler:
                 f"the graph comes from\n{lines}"
             ) from error
         finally:
+            module.graph.owning_module = None  # it would keep its parameters until a collection
             self.conversion.backend_seconds += time.perf_counter() - started
         if not callable(compiled):
             raise BackendError(

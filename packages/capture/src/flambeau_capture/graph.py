@@ -51,7 +51,6 @@ class GraphBuilder:
 
     def __init__(self, outer: GraphBuilder | None = None) -> None:
         self.outer = outer
-        self.outermost: GraphBuilder = self if outer is None else outer.outermost
         self.fake_mode: Any = compat.new_fake_mode() if outer is None else outer.fake_mode
         self.graph = fx.Graph()
         self.inputs: list[GraphInput] = []
@@ -73,6 +72,11 @@ class GraphBuilder:
         self.own_leaves: list[Any] = []
         self.retaining: list[Any] = []
         self.device: torch.device | None = None  # where tensors are made that name no device
+
+    @property
+    def outermost(self) -> GraphBuilder:
+        """Asked for, not kept: a builder that held itself would keep the inputs of its frame."""
+        return self if self.outer is None else self.outer.outermost
 
     def mark(self) -> int:
         """A number that changes whenever a call is recorded."""

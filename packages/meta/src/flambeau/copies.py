@@ -31,14 +31,19 @@ def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> N
         copyreg.pickle(type(compiled), _reduce)
         return
 
-    def reduce(self: Any, protocol: Any) -> Any:
-        return compiled_again, (target, known)
-
-    def deepcopy(self: Any, memo: dict[int, Any]) -> Any:
-        return compiled_again(copy.deepcopy(target, memo), known)
-
+    compiled.__flambeau_notes__.update({RECIPE: known, TARGET: target})
     kind: Any = type(compiled)  # a class of its own
-    kind.__reduce_ex__, kind.__deepcopy__ = reduce, deepcopy
+    kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
+
+
+def _reduce_module(compiled: Any, protocol: Any) -> Any:
+    notes = compiled.__flambeau_notes__
+    return compiled_again, (notes[TARGET], notes[RECIPE])
+
+
+def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
+    notes = compiled.__flambeau_notes__
+    return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
 
 
 def compiled_again(target: Any, recipe: Mapping[str, Any]) -> Any:

@@ -219,7 +219,7 @@ class ClassValue(Value):
         return super().call_method(tx, name, args, kwargs)
 
     def _subclasses(self, tx: Tracer) -> Value:
-        found = self.python_class.__subclasses__()
+        found: list[type] = self.python_class.__subclasses__()
         where = Held(self.python_class, self.python_class.__name__)
         tx.guard(where, "CALL", _Subclasses(found), f"has {len(found)} subclasses, as before")
         return tx.wrap_new(found)
@@ -239,7 +239,7 @@ class _Subclasses:
         self._found = [weakref.ref(kind) for kind in found]
 
     def __call__(self, owner: type) -> bool:
-        present = owner.__subclasses__()
+        present: list[type] = owner.__subclasses__()
         known = [reference() for reference in self._found]
         return len(present) == len(known) and all(a is b for a, b in zip(present, known))
 

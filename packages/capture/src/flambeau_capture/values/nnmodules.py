@@ -221,7 +221,8 @@ def wrap_nn_module(tx: Tracer, obj: torch.nn.Module, source: Source) -> Value:
     if not replaced:  # of a block that is repeated, the class and what is read from it are guarded
         tx.guard(source, "ID_MATCH", obj)
     tx.guard(source, "TYPE_MATCH", type(obj))
-    original = type(obj).__dict__.get("__flambeau_original__", obj)  # a compiled module's twin
+    twin = "__flambeau_original__" in type(obj).__dict__  # of a compiled module
+    original = object.__getattribute__(obj, "__flambeau_original__") if twin else obj
     assume_special_methods(tx, type(original))
     known: Value | None = tx.heap.find(original)
     if known is None:

@@ -202,8 +202,8 @@ def existing_sequence(
 ) -> list[Value | Pending]:
     """The pending items of a sequence of the program; a list's or a tuple's are read as such,
     whatever its class says of subscripts and iteration."""
-    own = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
+    own: Any = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
     return [
         Pending(item, item_of(items, source, index, kind))
-        for index, item in enumerate(own(items))  # type: ignore[operator]
+        for index, item in enumerate(own(items))
     ]
