@@ -6,6 +6,7 @@ Invariant: the inference path makes no autograd object and takes no lock.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +105,10 @@ def direct(compiled: Compiled) -> Compiled:
     Python looks `__call__` up on the type, so such an object gets a type of its own.
     """
     if getattr(compiled.run, "straight", False):
-        compiled.__class__ = type("Compiled", (Compiled,), {"__call__": staticmethod(compiled.run)})
+        kind = type("Compiled", (Compiled,), {"__call__": staticmethod(compiled.run)})
+        compiled.__class__ = kind
+        # a class is in a cycle with itself: what it holds is to go with its one instance
+        weakref.finalize(compiled, delattr, kind, "__call__").atexit = False
     return compiled
 
 
@@ -161,10 +165,22 @@ def training_call(
     higher: HigherOrder | None,
 ) -> Call:
     """A call that autograd can differentiate."""
-    function = autograd_function(forward, backward, crossing, higher)
-    straight = training_line(plan, static, arguments, function)
-    if straight is not None:
-        return straight
+    function, life = autograd_function(forward, backward, crossing, higher)
+    call = training_line(plan, static, arguments, function) or _training_steps(
+        plan, static, arguments, crossing, function
+    )
+    call.life = life  # type: ignore[attr-defined]
+    return call
+
+
+def _training_steps(
+    plan: Plan,
+    static: Sequence[torch.Tensor],
+    arguments: int,
+    crossing: Crossing,
+    function: type[torch.autograd.Function],
+) -> Call:
+    """The call that autograd can differentiate, step by step."""
     bind = prologue(plan, static, arguments)
     apply: Callable[..., Any] = function.apply
     finish: Epilogue | None = epilogue(plan)

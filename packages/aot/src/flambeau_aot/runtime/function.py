@@ -12,6 +12,7 @@ does not have.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -126,21 +127,30 @@ class HigherCall(Protocol):
     ) -> Sequence[torch.Tensor | None]: ...
 
 
+class Life:
+    """What whoever may still run an autograd function holds: its caller, and every node that it has
+    made. The class itself lives until the collector runs, what its methods use does not."""
+
+    __slots__ = ("__weakref__",)
+
+
 def autograd_function(
     forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
-) -> type[torch.autograd.Function]:
-    """Build the autograd function of one compile; it takes all primals, static ones first.
+) -> tuple[type[torch.autograd.Function], Life]:
+    """Build the autograd function of one compile; it takes all primals, static ones first. It can
+    be called as long as its `Life` is held.
 
     Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
     """
+    life = Life()
     methods = {
-        "forward": staticmethod(_forward(forward, crossing, higher)),
-        "backward": staticmethod(_backward(backward, crossing, higher)),
+        "forward": staticmethod(_forward(forward, crossing, higher, life)),
+        "backward": staticmethod(_backward(backward, crossing, higher, life)),
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if len(crossing.differentiable) > 1:
         separate_hooks(made)
-    return made
+    return made, life
 
 
 def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
@@ -152,7 +162,7 @@ def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
 
 
 def _forward(
-    graph: Boxed, crossing: Crossing, higher: HigherOrder | None
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None, life: Life
 ) -> Callable[..., tuple[Any, ...]]:
     """Run the forward graph, save what crosses, return what the caller sees."""
     saved = [
@@ -162,7 +172,7 @@ def _forward(
     known = frozenset(crossing.differentiable)
     constant = [index for index in range(crossing.visible) if index not in known]
     kept = held(crossing, higher)
-    lines = ["def forward(ctx, *primals):"]
+    lines = ["def forward(ctx, *primals):", "    ctx.life = life()"]
     if higher is not None and higher.draws:
         lines.append("    ctx.streams = streams(draws)")
     lines.append("    outputs = graph([*primals])")
@@ -199,13 +209,16 @@ def _forward(
         "versions": versions,
         "no_view": no_view,
         "view_again": replay,
+        "life": weakref.ref(life),
     }
     scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
     scope["graph"] = settling(graph, scope, "graph")
-    return defined("forward", lines, scope)
+    return defined("forward", lines, scope, life)
 
 
-def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> Callable[..., Any]:
+def _backward(
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None, life: Life
+) -> Callable[..., Any]:
     """Run the backward graph on what was saved, then on the cotangents."""
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
@@ -267,7 +280,7 @@ def _backward(graph: Boxed, crossing: Crossing, higher: HigherOrder | None) -> C
     scope.update({f"flag{at}": Flags(item.device) for at, item in enumerate(crossing.presences)})
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
-    return defined("backward", lines, scope)
+    return defined("backward", lines, scope, life)
 
 
 def _reads_vary(crossing: Crossing) -> bool:

@@ -7,6 +7,7 @@ Invariant: values reach the text by name only; nothing of a call is pasted into 
 from __future__ import annotations
 
 import linecache
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,14 +20,26 @@ def display(items: Sequence[str]) -> str:
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
 
 
-def defined(name: str, lines: Sequence[str], scope: dict[str, Any]) -> Callable[..., Any]:
-    """The function that these lines define; tracebacks through it show them."""
+def defined(
+    name: str, lines: Sequence[str], scope: dict[str, Any], life: object = None
+) -> Callable[..., Any]:
+    """The function that these lines define; tracebacks through it show them.
+
+    What it uses goes with the function, or with `life` where that is given: at once, for a scope
+    is in cycles (a function's class, what settles in it) that only the collector would find.
+    """
     text = "\n".join(lines) + "\n"
     file = f"<flambeau {name} {id(scope):x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(True), file)
     exec(compile(text, file, "exec"), scope)
-    made: Callable[..., Any] = scope[name]
+    made: Callable[..., Any] = scope.pop(name)
+    weakref.finalize(made if life is None else life, _end, scope, file).atexit = False
     return made
+
+
+def _end(scope: dict[str, Any], file: str) -> None:
+    scope.clear()
+    linecache.cache.pop(file, None)
 
 
 def settling(call: Boxed, scope: dict[str, Any], name: str) -> Boxed:

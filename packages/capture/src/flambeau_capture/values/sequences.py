@@ -204,6 +204,5 @@ def existing_sequence(
     whatever its class says of subscripts and iteration."""
     own: Any = list.__iter__ if kind == "list" else tuple.__iter__ if kind == "tuple" else iter
     return [
-        Pending(item, item_of(items, source, index, kind))
-        for index, item in enumerate(own(items))
+        Pending(item, item_of(items, source, index, kind)) for index, item in enumerate(own(items))
     ]
