@@ -272,6 +272,27 @@ cache_entries(FrameCacheObject *cache, PyObject *code)
 }
 
 static PyObject *
+cache_remove(FrameCacheObject *cache, PyObject *args)
+{
+    PyObject *code, *entry;
+    if (!PyArg_ParseTuple(args, "OO!:remove", &code, &Entry_Type, &entry) || !is_code(code)) {
+        return NULL;
+    }
+    CodeState *state = cache_find(cache, code);
+    for (Py_ssize_t i = 0; state != NULL && i < state->count; i++) {
+        if ((PyObject *)state->entries[i] == entry) {
+            state->count--;
+            state->ended++;
+            memmove(&state->entries[i], &state->entries[i + 1],
+                    (size_t)(state->count - i) * sizeof(state->entries[0]));
+            Py_DECREF(entry);
+            break;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 cache_skip(FrameCacheObject *cache, PyObject *code)
 {
     CodeState *state = is_code(code) ? cache_state(cache, code) : NULL;
@@ -337,6 +358,8 @@ static PyMethodDef cache_methods[] = {
     {"skip_prefixes", (PyCFunction)cache_skip_prefixes, METH_O,
      "skip_prefixes(paths): code of files under these paths is left alone, asked when first met."},
     {"entries", (PyCFunction)cache_entries, METH_O, "entries(code): the last hit first."},
+    {"remove", (PyCFunction)cache_remove, METH_VARARGS,
+     "remove(code, entry): an entry that cannot hold again."},
     {"skip", (PyCFunction)cache_skip, METH_O, "skip(code): run it as it is from now on."},
     {"is_skipped", (PyCFunction)cache_is_skipped, METH_O, "is_skipped(code)"},
     {"codes", (PyCFunction)cache_codes, METH_NOARGS, "codes(): the code objects met."},

@@ -199,9 +199,8 @@ predicate_holds(PyObject *predicate, PyObject *value)
 static int
 weak_is(PyObject *reference, PyObject *value)
 {
-    PyObject *target = weak_target(reference); /* NULL when it died */
-    Py_XDECREF(target);
-    return target == value;
+    /* a dead one refers to None; to compare, no reference is taken */
+    return value != Py_None && ((PyWeakReference *)reference)->wr_object == value;
 }
 
 /* The names of a tuple of pairs lead to the same objects in the class and its bases. */

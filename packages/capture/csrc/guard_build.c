@@ -208,6 +208,12 @@ reads_arguments(const Node *node)
            node->access.kind == ACCESS_FREE_CELL;
 }
 
+static int
+is_identity(const Step *check)
+{
+    return check->kind == CHECK_IS || check->kind == CHECK_WEAK_IS;
+}
+
 /* Regions: below the root what reads no argument, and elsewhere the outermost nodes whose first
    check is the identity of an object below which more is asked. */
 static int
@@ -228,7 +234,7 @@ build_regions(GuardTreeObject *tree)
         Node *node = &tree->nodes[i];
         int wanted = i == 0 ? first < tree->node_count
                             : node->check_count > 0 && node->end > i + 1 &&
-                                  tree->checks[node->first_check].kind == CHECK_IS;
+                                  is_identity(&tree->checks[node->first_check]);
         if (wanted && (node->region = PyMem_Calloc(1, sizeof(Region))) == NULL) {
             PyErr_NoMemory();
             return -1;

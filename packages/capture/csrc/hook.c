@@ -390,7 +390,7 @@ choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
     if (state == NULL) {
         return -1;
     }
-    if (state->count >= cache->limit && mode != MODE_FAIL) {
+    if (state->count + state->ended >= cache->limit && mode != MODE_FAIL) {
         cache->counters.limit_reached++;
         if (!state->limit_told) {
             state->limit_told = 1;

@@ -1,5 +1,6 @@
 /* flambeau_capture._C: the frame hook and the native guards. */
 #include "flambeau.h"
+#include "region.h"
 
 PyObject *Skip_Singleton;
 
@@ -90,7 +91,7 @@ PyInit__C(void)
                              &Disabled_Type,      &GuardTree_Type,    &TensorLayout_Type,
                              &TensorPattern_Type, &StatePattern_Type};
     PyObject *module = PyModule_Create(&module_def);
-    if (module == NULL || PyType_Ready(&Skip_Type) < 0) {
+    if (module == NULL || PyType_Ready(&Skip_Type) < 0 || PyType_Ready(&RegionEnd_Type) < 0) {
         goto fail;
     }
     for (size_t i = 0; i < Py_ARRAY_LENGTH(types); i++) {

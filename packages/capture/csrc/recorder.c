@@ -1,17 +1,58 @@
 /* The recorder of witnesses; every word stands once, with all the facts that hang on it. */
 #include "recorder.h"
 
+static PyObject *
+held_object(const Region *region, PyObject *holder)
+{
+    int ours = PyWeakref_CheckRef(holder) && region->on_end != NULL &&
+               ((PyWeakReference *)holder)->wr_callback == region->on_end;
+    return ours ? ((PyWeakReference *)holder)->wr_object : holder;
+}
+
+/* The bucket of an object, empty or its own; NULL out of memory. */
+static int *
+bucket_of_held(Recorder *r, PyObject *object)
+{
+    if (2 * (size_t)r->region->kept.count >= r->held_count) {
+        size_t count = r->held_count == 0 ? 256 : 2 * r->held_count;
+        int *buckets = PyMem_Calloc(count, sizeof(int));
+        if (buckets == NULL) {
+            return NULL;
+        }
+        PyMem_Free(r->held);
+        r->held = buckets;
+        r->held_count = count;
+        for (Py_ssize_t i = 0; i < r->region->kept.count; i++) {
+            *bucket_of_held(r, held_object(r->region, r->region->kept.at[i])) = (int)i + 1;
+        }
+    }
+    size_t at = _Py_HashPointer(object) % r->held_count;
+    for (; r->held[at] != 0; at = (at + 1) % r->held_count) {
+        if (held_object(r->region, r->region->kept.at[r->held[at] - 1]) == object) {
+            break;
+        }
+    }
+    return &r->held[at];
+}
+
 void
 note_kept(Recorder *r, PyObject *object)
 {
-    if (object != NULL) {
-        if (PUSH(r->region->kept, object) < 0) {
-            r->failed = 1;
-        }
-        else {
-            Py_INCREF(object);
-        }
+    if (object == NULL || holding_of(object) == FOLLOWED) {
+        return;
     }
+    int *bucket = bucket_of_held(r, object);
+    if (bucket == NULL || *bucket != 0) {
+        r->failed |= bucket == NULL;
+        return;
+    }
+    PyObject *holder = region_hold(r->region, object);
+    if (holder == NULL || PUSH(r->region->kept, holder) < 0) {
+        Py_XDECREF(holder);
+        r->failed = 1;
+        return;
+    }
+    *bucket = (int)r->region->kept.count;
 }
 
 static int
@@ -84,6 +125,10 @@ note_fact(Recorder *r, int number, Fact made)
     made.next = r->region->facts_of.at[number];
     note_kept(r, made.owner);
     note_kept(r, made.found);
+    if (made.found != NULL && holding_of(made.found) == FOLLOWED) {
+        made.followed = Py_TYPE(made.found);
+        note_kept(r, (PyObject *)made.followed);
+    }
     if (PUSH(r->region->facts, made) < 0) {
         r->failed = 1;
     }

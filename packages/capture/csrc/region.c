@@ -21,6 +21,67 @@ vector_room(void *vector, size_t item_size)
     return 0;
 }
 
+/* --- what a region holds -------------------------------------------------------------------------- */
+
+static void
+end_dealloc(PyObject *self)
+{
+    Py_TYPE(self)->tp_free(self);
+}
+
+PyTypeObject RegionEnd_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.RegionEnd",
+    .tp_basicsize = sizeof(RegionEndObject),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_dealloc = end_dealloc,
+};
+
+static PyObject *
+ended(PyObject *self, PyObject *Py_UNUSED(reference))
+{
+    Region *region = ((RegionEndObject *)self)->region;
+    if (region != NULL && region->busy) {
+        region->over = 1;
+    }
+    else if (region != NULL) {
+        region_drop(region);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef ended_method = {"ended", ended, METH_O, NULL};
+
+enum holding
+holding_of(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    int of_interpreter = PyType_Check(object) &&
+                         PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_IMMUTABLETYPE);
+    if (type->tp_weaklistoffset != 0) { /* negative where the interpreter manages it */
+        return of_interpreter ? KEPT : WATCHED;
+    }
+    int container = PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) ||
+                    PyCell_Check(object);
+    return container ? FOLLOWED : KEPT;
+}
+
+PyObject *
+region_hold(Region *region, PyObject *object)
+{
+    if (holding_of(object) == KEPT) {
+        return Py_NewRef(object);
+    }
+    if (region->end == NULL) {
+        region->end = PyObject_New(RegionEndObject, &RegionEnd_Type);
+        if (region->end == NULL) {
+            return NULL;
+        }
+        region->end->region = region;
+        region->on_end = PyCFunction_New(&ended_method, (PyObject *)region->end);
+    }
+    return region->on_end == NULL ? NULL : PyWeakref_NewRef(object, region->on_end);
+}
+
 static inline uint64_t
 word_at(const void *address)
 {
@@ -80,16 +141,21 @@ fact_holds(const Fact *fact)
     case FACT_ITEM:
     case FACT_ABSENT:
         found = PyDict_GetItemWithError(fact->owner, fact->key);
-        return !PyErr_Occurred() && found == fact->found;
+        break;
     case FACT_CHECK:
         return ask(fact->step, fact->owner, NULL);
     case FACT_TYPE_RAW:
-        return _PyType_Lookup((PyTypeObject *)fact->owner, fact->key) == fact->found;
+        found = _PyType_Lookup((PyTypeObject *)fact->owner, fact->key);
+        break;
     case FACT_TYPE_ATTR:
-        return type_attr_stable((PyTypeObject *)fact->owner, fact->key) == fact->found;
+        found = type_attr_stable((PyTypeObject *)fact->owner, fact->key);
+        break;
     default:
         return 0;
     }
+    /* one that is not held may have gone, and another object may lie where it lay */
+    return !PyErr_Occurred() && found == fact->found &&
+           (fact->followed == NULL || Py_TYPE(found) == fact->followed);
 }
 
 /* A word changed: 1 nothing that was read has, 0 something did or may have. */
@@ -101,7 +167,7 @@ word_is_explained(Region *region, Py_ssize_t i)
         return 0;
     }
     for (int at = first; at >= 0; at = region->facts.at[at].next) {
-        if (!fact_holds(&region->facts.at[at])) {
+        if (!fact_holds(&region->facts.at[at]) || region->over) {
             return 0;
         }
     }
@@ -124,6 +190,19 @@ words_hold(Region *region)
 }
 
 static int
+residue_holds(const GuardTreeObject *tree, const Residue *residue, const GuardScope *scope,
+              PyObject **slots)
+{
+    if (residue->check != NULL) {
+        return ask(residue->check, residue->value, slots);
+    }
+    PyObject *next = take_access(&tree->nodes[residue->child].access, scope, residue->value);
+    int holds = next != NULL && walk(tree, residue->child, next, scope, slots);
+    Py_XDECREF(next);
+    return holds;
+}
+
+static int
 rest_holds(const GuardTreeObject *tree, Region *region, const GuardScope *scope, PyObject **slots)
 {
     for (Py_ssize_t i = 0; i < region->tensors.count; i++) {
@@ -134,22 +213,17 @@ rest_holds(const GuardTreeObject *tree, Region *region, const GuardScope *scope,
     for (Py_ssize_t i = 0; i < region->pins.count; i++) {
         Py_XSETREF(slots[region->pins.at[i].slot], Py_NewRef(region->pins.at[i].value));
     }
+    /* they may run Python, after which a later one's value need not be there any more */
+    for (Py_ssize_t i = 0; i < region->residues.count; i++) {
+        Py_INCREF(region->residues.at[i].value);
+    }
+    int holds = 1;
     for (Py_ssize_t i = 0; i < region->residues.count; i++) {
         const Residue *residue = &region->residues.at[i];
-        if (residue->check != NULL) {
-            if (!ask(residue->check, residue->value, slots)) {
-                return 0;
-            }
-            continue;
-        }
-        PyObject *next = take_access(&tree->nodes[residue->child].access, scope, residue->value);
-        int holds = next != NULL && walk(tree, residue->child, next, scope, slots);
-        Py_XDECREF(next);
-        if (!holds) {
-            return 0;
-        }
+        holds = holds && residue_holds(tree, residue, scope, slots);
+        Py_DECREF(residue->value);
     }
-    return 1;
+    return holds;
 }
 
 enum verdict
@@ -170,6 +244,9 @@ region_check(const GuardTreeObject *tree, Region *region, const GuardScope *scop
         verdict = rest_holds(tree, region, scope, slots) ? REGION_HOLDS : REGION_FAILS;
     }
     region->busy = 0;
+    if (region->over) {
+        verdict = REGION_UNKNOWN;
+    }
     if (PyErr_Occurred()) {
         PyErr_Clear();
     }
@@ -196,7 +273,13 @@ region_drop(Region *region)
 {
     VECTOR(PyObject *) kept;
     memcpy(&kept, &region->kept, sizeof(kept));
-    region->armed = 0;
+    PyObject *end = (PyObject *)region->end, *on_end = region->on_end;
+    if (region->end != NULL) {
+        region->end->region = NULL; /* references that are being cleared may still call it */
+    }
+    region->end = NULL;
+    region->on_end = NULL;
+    region->armed = region->over = 0;
     region->calm = 0;
     region->globals = region->builtins = NULL;
     FREE(region->words);
@@ -210,6 +293,8 @@ region_drop(Region *region)
         Py_DECREF(kept.at[i]);
     }
     PyMem_Free(kept.at);
+    Py_XDECREF(on_end);
+    Py_XDECREF(end);
 }
 
 int

@@ -21,6 +21,7 @@ typedef struct {
     enum fact kind;
     int next; /* the next fact of the same word, or -1 */
     PyObject *owner, *key, *found;
+    PyTypeObject *followed; /* the class of what was found, where the region does not hold it */
     const Step *step;
 } Fact;
 
@@ -40,8 +41,24 @@ typedef struct {
     PyObject *value;
 } Pinned;
 
+/* What ends a region when an object that it watches is gone. */
+typedef struct {
+    PyObject_HEAD
+    Region *region; /* NULL once the region has ended by itself */
+} RegionEndObject;
+
+/* How a region makes sure that what it points to is what it was:
+   KEPT     held: it cannot be referred to weakly, or it is part of the interpreter
+   WATCHED  referred to weakly: the region ends with it
+   FOLLOWED a container that lives as long as the words before its own say that it is where it was;
+            none of its words is read otherwise */
+enum holding { KEPT, WATCHED, FOLLOWED };
+enum holding holding_of(PyObject *object);
+
 struct Region {
-    int armed, busy;
+    int armed, busy, over; /* over: something watched has gone while the region was asked */
+    RegionEndObject *end;
+    PyObject *on_end; /* the callback of the weak references */
     unsigned calm, patience;
     PyObject *globals, *builtins; /* of the frame, for the region of the root */
     VECTOR(Word) words;
@@ -50,8 +67,12 @@ struct Region {
     VECTOR(TensorFact) tensors;
     VECTOR(Residue) residues;
     VECTOR(Pinned) pins;
-    VECTOR(PyObject *) kept; /* strong: whatever the others point to or into */
+    VECTOR(PyObject *) kept; /* strong: objects, and weak references to others */
 };
+
+extern PyTypeObject RegionEnd_Type;
+/* A new reference to what holds or watches the object; NULL with an error set. */
+PyObject *region_hold(Region *region, PyObject *object);
 
 int vector_room(void *vector, size_t item_size);
 #define PUSH(vector, ...)                                                                         \

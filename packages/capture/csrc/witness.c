@@ -203,6 +203,23 @@ list_item(Recorder *r, PyObject *value, Py_ssize_t n, PyObject **found)
     return FOUND;
 }
 
+static enum found
+tuple_item(Recorder *r, PyObject *value, Py_ssize_t n, PyObject **found)
+{
+    if (!PyTuple_Check(value)) {
+        return UNNAMED;
+    }
+    n += n < 0 ? PyTuple_GET_SIZE(value) : 0;
+    if (n < 0 || n >= PyTuple_GET_SIZE(value)) {
+        return UNNAMED;
+    }
+    /* a tuple does not change, but another one may lie where one lay that is not held */
+    note_pointer(r, &((PyVarObject *)value)->ob_size);
+    *found = PyTuple_GET_ITEM(value, n);
+    note_pointer(r, &((PyTupleObject *)value)->ob_item[n]);
+    return FOUND;
+}
+
 /* Where an access leads, borrowed, with its witnesses. */
 static enum found
 access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
@@ -231,15 +248,8 @@ access_named(Recorder *r, const Step *step, PyObject *value, PyObject **found)
         return FOUND;
     case ACCESS_LIST_ITEM:
         return list_item(r, value, step->number, found);
-    case ACCESS_TUPLE_ITEM: {
-        Py_ssize_t n = step->number;
-        if (!PyTuple_Check(value)) {
-            return UNNAMED;
-        }
-        n += n < 0 ? PyTuple_GET_SIZE(value) : 0;
-        *found = n >= 0 && n < PyTuple_GET_SIZE(value) ? PyTuple_GET_ITEM(value, n) : NULL;
-        return *found == NULL ? UNNAMED : FOUND;
-    }
+    case ACCESS_TUPLE_ITEM:
+        return tuple_item(r, value, step->number, found);
     case ACCESS_DICT_ITEM:
         *found = PyDict_Check(value) ? note_item(r, value, step->object) : NULL;
         return *found == NULL ? UNNAMED : FOUND;
@@ -271,10 +281,7 @@ atoms_only(PyObject *keys)
 static int
 length_named(Recorder *r, const Step *step, PyObject *value)
 {
-    if (PyTuple_CheckExact(value)) {
-        return 1;
-    }
-    if (PyList_CheckExact(value)) {
+    if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
         note_pointer(r, &((PyVarObject *)value)->ob_size);
         return 1;
     }
@@ -316,6 +323,7 @@ check_named(Recorder *r, const Step *step, PyObject *value)
     PyObject *dict;
     switch (step->kind) {
     case CHECK_IS:
+    case CHECK_WEAK_IS: /* that the object lives is what the region ends with */
         return 1;
     case CHECK_TYPE_IS:
         note_class_of(r, value);
@@ -380,6 +388,15 @@ check_named(Recorder *r, const Step *step, PyObject *value)
 
 /* --- the walk --------------------------------------------------------------------------------------------- */
 
+/* Whether nothing but a pointer says what an access leads to: no version tag, no reference of the
+   tree's own. A container that is not held is then looked into only while it is of its class. */
+static int
+reached_by_pointer(const Step *step)
+{
+    return step->kind == ACCESS_ATTR || step->kind == ACCESS_LIST_ITEM ||
+           step->kind == ACCESS_TUPLE_ITEM;
+}
+
 static int record(Recorder *r, Py_ssize_t index, PyObject *value, PyObject **slots);
 
 static int
@@ -393,6 +410,9 @@ record_child(Recorder *r, Py_ssize_t child, PyObject *value, PyObject **slots)
     PyObject *named = NULL;
     int holds;
     if (access_named(r, step, value, &named) == FOUND && named == next) {
+        if (holding_of(next) == FOLLOWED && reached_by_pointer(step)) {
+            note_class_of(r, next);
+        }
         holds = record(r, child, next, slots);
     }
     else {
@@ -454,12 +474,13 @@ region_record(const GuardTreeObject *tree, Region *region, Py_ssize_t index,
         }
     }
     PyMem_Free(r.buckets);
+    PyMem_Free(r.held);
     region->busy = 0;
     if (PyErr_Occurred()) {
         PyErr_Clear();
         r.failed = 1;
     }
-    if (!holds || r.failed) {
+    if (!holds || r.failed || region->over) {
         region_drop(region);
     }
     else {

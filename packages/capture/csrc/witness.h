@@ -3,7 +3,11 @@
    Below a node whose object is known to be the one of capture, what the checks read is reached from
    that object alone. While such a part is walked, each access and check names what it depended on:
    the version tag of a dict or a class, a pointer in an object. As long as these words are what
-   they were, the part holds and is not walked. What cannot be named is asked at every call. */
+   they were, the part holds and is not walked. What cannot be named is asked at every call.
+
+   The program's objects are not kept alive by it: those that can be referred to weakly are watched,
+   and the part is forgotten when one goes; dicts, lists, tuples and cells live as long as the words
+   that led to them are what they were, which is why the words are asked in the order of the walk. */
 #ifndef FLAMBEAU_WITNESS_H
 #define FLAMBEAU_WITNESS_H
 

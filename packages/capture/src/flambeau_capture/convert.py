@@ -31,6 +31,7 @@ from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.guards.tree import argument_count
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
+from flambeau_capture.lifetimes import Lifetime
 from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import third_party
@@ -58,7 +59,9 @@ class Conversion:
         func: FunctionType,
         arguments: Mapping[str, Any],
         free: Mapping[str, Any],
+        cache: Any,
     ) -> None:
+        self.cache = cache
         self.converter = converter
         self.options = converter.options
         self.code = code
@@ -238,7 +241,9 @@ class Conversion:
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
-        return Entry(code, guards.native, keepalive=converter.names, info=guards)
+        lifetime = Lifetime(self.cache, self.code, converter.names, converter.records)
+        lifetime.ends_with(guards)
+        return Entry(code, guards.native, keepalive=lifetime, info=guards)
 
     def _show(self, code: CodeType, guards: Any) -> None:
         line = f"{self.code.co_name} {self.code.co_filename} line {self.code.co_firstlineno}"

@@ -102,7 +102,7 @@ class Converter:
         record = self._note_recompile(code, entries, func, arguments, free)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
-        return self._convert(code, func, arguments, free)
+        return self._convert(code, func, arguments, free, cache)
 
     def _note_recompile(
         self,
@@ -151,10 +151,15 @@ class Converter:
         return f" Its frame is recorded: flambeau_capture.replay({path!r})."
 
     def _convert(
-        self, code: CodeType, func: FunctionType, arguments: dict[str, Any], free: dict[str, Any]
+        self,
+        code: CodeType,
+        func: FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+        cache: Any,
     ) -> Any:
         started = time.perf_counter()
-        conversion = Conversion(self, code, func, arguments, free)
+        conversion = Conversion(self, code, func, arguments, free, cache)
         try:
             return conversion.run()
         except (Unsupported, BackendError) as error:

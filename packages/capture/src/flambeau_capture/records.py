@@ -7,7 +7,8 @@ read. Invariant: plain data; nothing here decides what is compiled.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
 
@@ -94,6 +95,15 @@ class EntryRecord:
         return tuple(name for name in self.code.co_names if name.startswith("__compiled_fn_"))
 
 
+def _without_tensors(record: GraphRecord) -> GraphRecord:
+    module = object.__new__(type(record.module))
+    tables = {
+        name: dict.fromkeys(vars(record.module)[name]) for name in ("_parameters", "_buffers")
+    }
+    vars(module).update({**vars(record.module), **tables})
+    return replace(record, module=module)
+
+
 @dataclass
 class Records:
     """What one compiled callable has met; `explain` reads it."""
@@ -107,6 +117,11 @@ class Records:
     internal_errors: list[BaseException] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    def forget(self, names: Collection[str], guards: Any) -> None:
+        """Keep of graphs that can never run again what can be read of them, not their tensors."""
+        self.graphs = [_without_tensors(g) if g.name in names else g for g in self.graphs]
+        self.guards = [known for known in self.guards if known is not guards]
 
     def recompiles_by_object(self) -> dict[str, int]:
         """How often each object, by where it is found, made the newest entry not fit."""

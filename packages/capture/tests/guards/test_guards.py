@@ -310,17 +310,26 @@ def test_weak_references_do_not_keep_and_do_not_match_the_dead():
     assert not agree(guards, Frame(plain()))
 
 
-def test_identity_guards_keep_their_object():
+def test_identity_guards_let_their_object_go():
+    """One at the same address is another object."""
     target = plain()
-    alive = weakref.ref(target)
+    alive, place = weakref.ref(target), id(target)
     guards = one("ID_MATCH", target)
-    tree = guards.native
+    assert agree(guards, Frame(target)) and guards.native is not None
     del target
-    gc.collect()
-    assert alive() is not None
-    del guards, tree
-    gc.collect()
     assert alive() is None
+    made = [plain() for _ in range(100)]
+    again = next((one for one in made if id(one) == place), made[0])
+    assert not agree(guards, Frame(again)) and not agree(guards, Frame(None))
+
+
+def test_identity_guards_keep_what_cannot_be_referred_to_weakly():
+    target = Slotted()
+    guards = one("ID_MATCH", target)
+    place = id(target)
+    del target
+    assert all(id(made) != place for made in [Slotted() for _ in range(100)])
+    assert not agree(guards, Frame(Slotted()))
 
 
 # --- sources -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from types import CodeType
 from typing import Any
 
@@ -92,12 +92,17 @@ class Names:
             return self.home(body, instruction.target)
         return None
 
-    def release(self, in_use: bool) -> None:
-        """Take every name back; at a later release if calls under way may still look it up."""
+    def release(self, in_use: bool, named: Collection[str] | None = None) -> None:
+        """Take every name back, or those `named`; at a later release if calls under way may still
+        look it up."""
         with self._lock:
-            self._retired += self._taken
-            self._taken.clear()
-            self.resumptions.clear()
+            if named is None:
+                self._retired += self._taken
+                self._taken.clear()
+                self.resumptions.clear()
+            else:
+                self._retired += [row for row in self._taken if row[1] in named]
+                self._taken[:] = [row for row in self._taken if row[1] not in named]
             free = [] if in_use else self._retired[:]
             del self._retired[: len(free)]
         _release(free)  # what dies then is the program's: no lock is held

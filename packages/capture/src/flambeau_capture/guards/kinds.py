@@ -7,13 +7,13 @@ and its Python function agree on every value; tests hold them to it.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from flambeau_capture.guards.equality import same
+from flambeau_capture.guards.reference import Reference
 from flambeau_capture.source import InstanceAttr, Source, instance_dict
 
 Params = tuple[Any, ...]
@@ -71,7 +71,8 @@ def _show_value(value: Any, params: Params) -> str:
 
 
 def _show_object(params: Params) -> str:
-    return f"the object {shown(params[0])}"
+    found = params[0]()
+    return "an object that is gone" if found is None else f"the object {shown(found)}"
 
 
 def _show_other_object(value: Any, params: Params) -> str:
@@ -82,19 +83,28 @@ def _show_class(value: Any, params: Params) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
+def _identity_check(params: Params) -> tuple[str, Any]:
+    reference: Reference = params[0]
+    return ("IS", reference()) if reference.weak is None else ("WEAK_IS", reference.weak)
+
+
 def _identity(name: str) -> Kind:
     return Kind(
         name,
-        holds=lambda value, params: value is params[0],
-        check=lambda params: ("IS", params[0]),
+        holds=lambda value, params: (
+            params[0]() is value and (value is not None or params[0].weak is None)
+        ),
+        check=_identity_check,
         expected=_show_object,
         got=_show_other_object,
         cost=0,
+        prepare=lambda params: (Reference(params[0]),),
     )
 
 
 ID_MATCH = register(_identity("ID_MATCH"))
 FUNCTION_MATCH = register(_identity("FUNCTION_MATCH"))
+WEAKREF_MATCH = register(_identity("WEAKREF_MATCH"))
 
 NONE_MATCH = register(
     Kind(
@@ -151,20 +161,6 @@ CONSTANT_MATCH = register(
         expected=_show_param,
         got=_show_value,
         prepare=lambda params: (_a_constant(params[0]),),
-    )
-)
-
-WEAKREF_MATCH = register(
-    Kind(
-        "WEAKREF_MATCH",
-        holds=lambda value, params: value is not None and params[0]() is value,
-        check=lambda params: ("WEAK_IS", params[0]),
-        expected=lambda params: (
-            "an object that is gone" if params[0]() is None else f"the object {shown(params[0]())}"
-        ),
-        got=_show_other_object,
-        cost=0,
-        prepare=lambda params: (weakref.ref(params[0]),),
     )
 )
 

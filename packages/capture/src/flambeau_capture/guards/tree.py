@@ -119,6 +119,9 @@ def _hashable(argument: Any) -> tuple[Any, ...]:
 _ROOT_ORDER = {"LOCAL": 0, "FREE": 1, "FREE_CELL": 1, "HELD": 2, "GLOBAL": 3, "BUILTIN": 4}
 
 
+_IDENTITY = ("IS", "WEAK_IS")
+
+
 def _flatten(
     node: _Node,
     parent: int,
@@ -129,7 +132,7 @@ def _flatten(
 ) -> None:
     index = len(nodes)
     nodes.append((parent, access[node.step[0]], node.step[1]))
-    for _, name, argument in sorted(node.checks, key=lambda row: (row[0], row[1] != "IS")):
+    for _, name, argument in sorted(node.checks, key=lambda row: (row[0], row[1] not in _IDENTITY)):
         checks.append((index, check[name], argument))
     for child in sorted(node.children.values(), key=lambda n: _ROOT_ORDER.get(n.step[0], 0)):
         _flatten(child, index, nodes, checks, access, check)

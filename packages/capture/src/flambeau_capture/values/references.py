@@ -13,7 +13,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
-from flambeau_capture.source import Held, Source
+from flambeau_capture.source import Called, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
@@ -31,7 +31,13 @@ class WeakReference(OpaqueValue):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         target = self.real()
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
-        return Constant(None) if target is None else tx.wrap(target, Held(target, "referent"))
+        if target is None:
+            return Constant(None)
+        return tx.wrap(target, Called(self.source, _referent))
+
+
+def _referent(reference: Any) -> Any:
+    return reference()
 
 
 class NewReference(Value):
@@ -75,6 +81,12 @@ class _Refers:
     def __call__(self, reference: Any) -> bool:
         expected = None if self._target is None else self._target()
         return reference() is expected and (expected is not None or self._target is None)
+
+    def __eq__(self, other: object) -> bool:  # one guard, however often it is asked
+        return isinstance(other, _Refers) and other._target is self._target
+
+    def __hash__(self) -> int:
+        return id(self._target)
 
 
 @wraps_type(weakref.ReferenceType)

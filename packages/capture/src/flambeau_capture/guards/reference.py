@@ -1,0 +1,41 @@
+"""The object that a guard compares with, which the program may drop.
+
+In: an object. Out: a `Reference`: the object while it lives. Invariant: an object that can be
+referred to weakly is never kept alive; its address means nothing once it is gone.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from typing import Any
+
+#: made anew by every access: nobody else holds them
+_MADE_BY_ACCESS = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+
+
+class Reference:
+    """Called, it answers the object, or None where it is gone. `weak` is None if it is kept."""
+
+    __slots__ = ("_kept", "_place", "weak")
+
+    def __init__(self, obj: Any) -> None:
+        self._place = id(obj)
+        self._kept = None
+        self.weak: weakref.ref[Any] | None = None
+        if isinstance(obj, _MADE_BY_ACCESS) or not type(obj).__weakrefoffset__:
+            self._kept = obj
+        else:
+            self.weak = weakref.ref(obj)
+
+    def __call__(self) -> Any:
+        return self._kept if self.weak is None else self.weak()
+
+    def is_of(self, obj: Any) -> bool:
+        return obj is not None and self() is obj
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Reference) and other._place == self._place and self.is_of(other())
+
+    def __hash__(self) -> int:
+        return self._place

@@ -1,0 +1,62 @@
+"""Entries that end with the program's objects.
+
+In: an entry of the frame cache with its guards. Out: its `Lifetime`. Invariant: an entry whose
+guards ask for an object by identity can never run again once that object is gone; it leaves the
+cache then, and with it go its graphs and what these hold: the parameters of a module.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any
+
+from flambeau_capture._native import Entry
+from flambeau_capture.emit.names import Names
+from flambeau_capture.guards.guardset import Guards
+from flambeau_capture.guards.reference import Reference
+from flambeau_capture.records import Records
+
+
+class Lifetime:
+    """What an entry keeps alive, and what ends it. `cache` is referred to weakly: it has us."""
+
+    def __init__(self, cache: Any, code: CodeType, names: Names, records: Records) -> None:
+        self.names = names
+        self._cache = weakref.ref(cache)
+        self._code = code
+        self._records = records
+        self._watched: list[weakref.ref[Any]] = []
+
+    def ends_with(self, guards: Guards) -> None:
+        """Watch the objects that the guards know by identity."""
+        own = weakref.ref(self)
+
+        def gone(_: weakref.ref[Any]) -> None:
+            lifetime = own()
+            if lifetime is not None:
+                lifetime._end()
+
+        self._watched = [weakref.ref(obj, gone) for obj in _known_by_identity(guards)]
+
+    def _end(self) -> None:
+        cache = self._cache()
+        self._watched = []
+        if cache is None:
+            return
+        ended: list[Entry] = [e for e in cache.entries(self._code) if e.keepalive is self]
+        for entry in ended:
+            cache.remove(self._code, entry)
+            named = [name for name in entry.code.co_names if name.startswith("__compiled_fn_")]
+            self._records.forget(named, entry.info)
+            self.names.release(in_use=cache.running > 0, named=named)
+
+
+def _known_by_identity(guards: Guards) -> Iterator[Any]:
+    met: set[Reference] = set()
+    for guard in guards.items:
+        reference = guard.params[0] if guard.params else None
+        if isinstance(reference, Reference) and reference.weak and reference not in met:
+            met.add(reference)
+            yield reference()
