@@ -16,6 +16,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from flambeau_capture import builtins as _builtins  # noqa: F401 - declares what is not guarded
+from flambeau_capture import unguarded
 from flambeau_capture.breaks import REASONS
 from flambeau_prims import catalogue
 
@@ -50,6 +52,7 @@ PAGES = {
     "modules.md": reference.modules,
     "options.md": reference.options,
     "ops.md": catalogue.render,
+    "unguarded.md": unguarded.page,
     "ops.json": catalogue.render_json,
 }
 

@@ -69,6 +69,7 @@ static PyMethodDef module_methods[] = {
     {"set_stance", module_set_stance, METH_O,
      "set_stance(mode): a mode for every cache, unless it is the default; returns the last one."},
     {"stance", module_stance, METH_NOARGS, "stance(): the mode that is set for every cache."},
+    {"follow", follow, METH_O, "follow(cls): guards neither hold nor watch its instances."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

@@ -51,10 +51,26 @@ ended(PyObject *self, PyObject *Py_UNUSED(reference))
 
 static PyMethodDef ended_method = {"ended", ended, METH_O, NULL};
 
+static PyTypeObject *followed_class; /* as containers are: tensors, which must not be watched */
+
+PyObject *
+follow(PyObject *Py_UNUSED(module), PyObject *python_class)
+{
+    if (!PyType_Check(python_class)) {
+        PyErr_SetString(PyExc_TypeError, "follow takes a class");
+        return NULL;
+    }
+    Py_XSETREF(followed_class, (PyTypeObject *)Py_NewRef(python_class));
+    Py_RETURN_NONE;
+}
+
 enum holding
 holding_of(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    if (followed_class != NULL && PyObject_TypeCheck(object, followed_class)) {
+        return FOLLOWED;
+    }
     int of_interpreter = PyType_Check(object) &&
                          PyType_HasFeature((PyTypeObject *)object, Py_TPFLAGS_IMMUTABLETYPE);
     if (type->tp_weaklistoffset != 0) { /* negative where the interpreter manages it */

@@ -50,10 +50,11 @@ typedef struct {
 /* How a region makes sure that what it points to is what it was:
    KEPT     held: it cannot be referred to weakly, or it is part of the interpreter
    WATCHED  referred to weakly: the region ends with it
-   FOLLOWED a container that lives as long as the words before its own say that it is where it was;
+   FOLLOWED a container, or a tensor (torch swaps none that is referred to weakly), that lives as long as the words before its own say that it is where it was;
             none of its words is read otherwise */
 enum holding { KEPT, WATCHED, FOLLOWED };
 enum holding holding_of(PyObject *object);
+PyObject *follow(PyObject *module, PyObject *python_class);
 
 struct Region {
     int armed, busy, over; /* over: something watched has gone while the region was asked */

@@ -16,7 +16,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs
-from flambeau_capture._native import Entry, disabled
+from flambeau_capture._native import Entry, disabled, follow
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
 from flambeau_capture.builtins.derivatives import copy_that_shows, leaving_leaf
 from flambeau_capture.bytecode.listing import listing
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from flambeau_capture.converter import Converter
 
 MAX_RESTARTS = 50
+follow(compat.TENSOR_BASE)
 
 
 class Conversion:
@@ -131,7 +132,8 @@ class Conversion:
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
-        scope = GlobalsScope(self.func.__globals__, True, self.func.__builtins__)
+        function: Any = self.func  # whose `__builtins__` the stubs lack
+        scope = GlobalsScope(function.__globals__, True, function.__builtins__)
         converter = self.converter
         grad_mode = torch.is_grad_enabled()
         session = Session(

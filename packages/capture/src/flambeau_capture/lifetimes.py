@@ -50,13 +50,18 @@ class Lifetime:
             cache.remove(self._code, entry)
             named = [name for name in entry.code.co_names if name.startswith("__compiled_fn_")]
             self._records.forget(named, entry.info)
+            for reference in _references(entry.info):
+                reference.forget()
             self.names.release(in_use=cache.running > 0, named=named)
 
 
 def _known_by_identity(guards: Guards) -> Iterator[Any]:
-    met: set[Reference] = set()
+    met = {id(r): r for reference in _references(guards) if (r := reference()) is not None}
+    weak = {id(reference()) for reference in _references(guards) if reference.weak is not None}
+    yield from (met[place] for place in weak & met.keys())
+
+
+def _references(guards: Guards) -> Iterator[Reference]:
     for guard in guards.items:
-        reference = guard.params[0] if guard.params else None
-        if isinstance(reference, Reference) and reference.weak and reference not in met:
-            met.add(reference)
-            yield reference()
+        if guard.params and isinstance(guard.params[0], Reference):
+            yield guard.params[0]

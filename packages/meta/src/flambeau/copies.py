@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from flambeau_capture.api import NOTES
 
 RECIPE = "__flambeau_recipe__"
 TARGET = "__flambeau_target__"
@@ -31,18 +32,19 @@ def make_copyable(compiled: Any, target: Any, recipe: Mapping[str, object]) -> N
         copyreg.pickle(type(compiled), _reduce)
         return
 
-    compiled.__flambeau_notes__.update({RECIPE: known, TARGET: target})
+    notes: Any = object.__getattribute__(compiled, NOTES)
+    notes.update({RECIPE: known, TARGET: target})
     kind: Any = type(compiled)  # a class of its own
     kind.__reduce_ex__, kind.__deepcopy__ = _reduce_module, _copy_module
 
 
 def _reduce_module(compiled: Any, protocol: Any) -> Any:
-    notes = compiled.__flambeau_notes__
+    notes = object.__getattribute__(compiled, NOTES)
     return compiled_again, (notes[TARGET], notes[RECIPE])
 
 
 def _copy_module(compiled: Any, memo: dict[int, Any]) -> Any:
-    notes = compiled.__flambeau_notes__
+    notes = object.__getattribute__(compiled, NOTES)
     return compiled_again(copy.deepcopy(notes[TARGET], memo), notes[RECIPE])
 
 

@@ -72,9 +72,20 @@ def nothing_under_capture() -> tuple[Any, ...]:
     return (torch._C._log_api_usage_once, torch._C._get_tracing_state)
 
 
-def state_questions() -> tuple[Any, ...]:
-    """Questions about the build and the state of this thread, beside the public ones."""
-    names = ("_is_autocast_available", "_get_privateuse1_backend_name", "_get_cudnn_enabled")
+def build_questions() -> tuple[Any, ...]:
+    """Questions about the build, beside the public ones."""
+    return _of_torch("_is_autocast_available", "_get_privateuse1_backend_name")
+
+
+def switch_questions() -> tuple[Any, ...]:
+    """Questions about switches of the process, beside the public ones."""
+    return _of_torch(
+        "_get_cudnn_enabled", "_get_cudnn_benchmark", "_get_cudnn_deterministic",
+        "_get_cudnn_allow_tf32", "_get_cublas_allow_tf32", "_get_mkldnn_enabled",
+    )  # fmt: skip
+
+
+def _of_torch(*names: str) -> tuple[Any, ...]:
     found = [getattr(torch._C, name, None) for name in names]
     return tuple(fn for fn in found if fn is not None)
 

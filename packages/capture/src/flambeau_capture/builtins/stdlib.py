@@ -28,6 +28,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import Held
+from flambeau_capture.unguarded import name_of, unguarded
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
 from flambeau_capture.values.classes import ClassValue
@@ -215,6 +216,13 @@ def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(given.get("repl"), Constant) or set(given) < {"pattern", "repl", "string"}:
         return evaluate_call(tx, re.sub, args, kwargs)
     return tx.call_python(replacing, [], given)
+
+
+unguarded(name_of(importlib.util.find_spec), "what is installed is a fact of the process")
+unguarded(
+    name_of(collections.namedtuple),
+    "the class is made once, for all calls: nothing but its identity tells",
+)
 
 
 @handles(importlib.util.find_spec)

@@ -18,6 +18,7 @@ from flambeau_capture.builtins.sizes import tensor_of_open
 from flambeau_capture.graph_checks import ERRORS, require, require_all
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.source import Held
+from flambeau_capture.unguarded import name_of, unguarded
 from flambeau_capture.values.arrays import ArrayValue, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
@@ -35,9 +36,13 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.tensor import TensorValue
 
+#: what the state check guards, so that no guard of their own is wanted
+STATE_QUESTIONS: dict[Any, None] = {}
+
 
 def _state(*fns: Any) -> None:
     """Questions about the state of this thread: asked now, guarded by the state check."""
+    STATE_QUESTIONS.update(dict.fromkeys(fns))
     for fn in fns:
 
         def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
@@ -50,10 +55,25 @@ _state(
     torch.is_grad_enabled, torch.is_inference_mode_enabled, torch.get_default_dtype,
     torch.is_autocast_enabled, torch.get_autocast_dtype, torch.is_autocast_cache_enabled,
     torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled,
+)  # fmt: skip
+
+
+def _facts(*fns: Any) -> None:
+    """Questions whose answer is the same for the life of the process."""
+    for fn in fns:
+
+        def handler(tx: Tracer, args: Args, kwargs: Kwargs, _fn: Any = fn) -> Value:
+            return evaluate_call(tx, _fn, args, kwargs)
+
+        HANDLERS[fn] = handler
+        unguarded(name_of(fn), "a fact of torch's build and of the machine")
+
+
+_facts(
     torch.cuda.is_available, torch.cuda.device_count, torch.backends.cuda.is_built,
     torch.backends.cudnn.is_available, torch.backends.mkldnn.is_available,
     torch.backends.mps.is_available, torch.distributed.is_available,
-    *compat.state_questions(),
+    *compat.build_questions(),
 )  # fmt: skip
 
 
@@ -76,12 +96,17 @@ _asked(
     torch.get_num_interop_threads, torch.is_anomaly_check_nan_enabled,
     torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.mem_efficient_sdp_enabled,
     torch.backends.cuda.math_sdp_enabled, torch.cuda.is_current_stream_capturing,
+    *compat.switch_questions(),
 )  # fmt: skip
 
 
 def _answer(value: Any, *fns: Any) -> None:
     """Callables whose answer under capture is always the same."""
     for fn in fns:
+        unguarded(
+            name_of(fn),
+            f"{value} in whatever is captured: a frame where it is not, is not captured",
+        )
         HANDLERS[fn] = lambda tx, args, kwargs: Constant(value)
 
 

@@ -10,8 +10,14 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held
+from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import describe_call
+
+unguarded(
+    "results of functions marked by `assume_constant_result`",
+    "that they stay is the program's word",
+)
 
 
 def call_at_capture(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:

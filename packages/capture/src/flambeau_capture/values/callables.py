@@ -17,6 +17,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.arguments import check_call, check_method
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
@@ -44,6 +45,12 @@ def handles(*fns: Any) -> Callable[[H], H]:
         return handler
 
     return register
+
+
+unguarded(
+    "functions declared pure: arithmetic, text, `re`, `struct`, parts of `os.path`, `math`",
+    "the result rests on the arguments alone, and these are known",
+)
 
 
 def pure(*fns: Any) -> None:

@@ -16,6 +16,7 @@ from torch.utils.hooks import RemovableHandle
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.attributes import (
     assume_bases,
     assume_entry,
@@ -227,6 +228,8 @@ class ClassValue(Value):
     def reconstruct(self, writer: Any) -> None:
         writer.load_const(self.python_class)
 
+
+unguarded("members of an enumeration", "they are made with their class, which is guarded")
 
 _BASES = frozenset({"__mro__", "__bases__", "__base__"})
 _NAMES = frozenset({"__name__", "__qualname__", "__module__", "__doc__"})

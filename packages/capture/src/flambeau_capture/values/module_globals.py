@@ -11,6 +11,7 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Builtin, Global, Held, Item, Source
+from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
@@ -66,6 +67,11 @@ class GlobalsScope:
                 writer.load(value)
                 writer.store_global(self, name)
 
+
+unguarded(
+    "built-in names that capture's own Python code uses in place of a function written in C",
+    "that function does not look them up either",
+)
 
 _CAPTURE = __name__.partition(".")[0]
 _OURS = dict(vars(builtins))

@@ -17,6 +17,7 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import LITERALS, evaluate
 from flambeau_capture.values.methods import BoundMethod
@@ -118,6 +119,15 @@ class FrozenValue(OpaqueValue):
 
         return wrap_evaluated(tx, evaluate(tx, getattr(self.real, name), *plain, **named))
 
+
+unguarded(
+    "submodules, dtypes, layouts and memory formats among the attributes of torch's modules",
+    "they are what the names mean: `torch.float32`, `torch.nn`",
+)
+unguarded(
+    "what patterns, matches, signatures, code objects, `finfo` and `iinfo` say",
+    "such an object never changes; which object it is, is guarded",
+)
 
 #: what nobody replaces in torch's and Python's own modules
 _STAYS = (types.ModuleType, torch.dtype, torch.layout, torch.memory_format)

@@ -31,8 +31,8 @@ class WeakReference(OpaqueValue):
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         target = self.real()
         tx.guard(self.source, "CALL", _Refers(target), "refers to the same object")
-        if target is None:
-            return Constant(None)
+        if target is None or self.source is None:
+            return Constant(None) if target is None else tx.wrap_new(target)
         return tx.wrap(target, Called(self.source, _referent))
 
 

@@ -10,8 +10,17 @@ import functools
 import sys
 from typing import Any
 
+from flambeau_capture.unguarded import unguarded
+
 _TRUSTED = frozenset({"torch", "flambeau_capture", "builtins"}) | frozenset(
     name for name in sys.stdlib_module_names if name != "__main__"
+)
+
+
+unguarded(
+    "attributes of classes and functions of torch, of Python's own modules and of capture",
+    "nobody replaces them; `forward`, `__call__` and `_call_impl` of a module's class, and every "
+    "attribute of a module that is no module, no dtype and no layout, are guarded all the same",
 )
 
 
