@@ -30,6 +30,8 @@ def unguarded(what: str, reason: str) -> None:
 def name_of(fn: Any) -> str:
     """A callable as the table names it."""
     name = getattr(fn, "__qualname__", None) or type(fn).__name__
+    if "pybind11" in name:  # its class is named for the compiler of the build
+        name = fn.__name__
     module = getattr(fn, "__module__", None)
     return f"{module}.{name}" if module else name
 
