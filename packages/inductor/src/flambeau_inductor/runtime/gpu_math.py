@@ -61,6 +61,16 @@ def inverse(x):
 
 
 @triton.jit
+def mad(x, p, c):
+    """x * p + c, rounded once in float32: kernels are compiled with no contraction across
+    instructions (eager rounds each operator's result), so what may be contracted says so."""
+    if x.dtype == tl.float64:
+        return x * p + c
+    else:
+        return tl.fma(x, p, c)
+
+
+@triton.jit
 def maximum(a, b):
     """Larger operand; NaN if either is NaN."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
@@ -82,6 +92,53 @@ def integer_maximum(a, b):
 def integer_minimum(a, b):
     """Smaller operand of two integers."""
     return tl.where(a < b, a, b)
+
+
+@triton.jit
+def integer_neg(x):
+    """-x modulo 2**bits. Of 16 bits as a difference of unsigned numbers: the assembler takes the
+    negation of a signed one not to overflow, and widens 32768 (CUDA 12.8 and 13.0)."""
+    NARROW: tl.constexpr = DEVICE and x.dtype == tl.int16
+    if NARROW:
+        return tl.inline_asm_elementwise(
+            "{ .reg .b16 zero; mov.b16 zero, 0; sub.u16 $0, zero, $1; }",
+            "=h,h",
+            [x],
+            dtype=tl.int16,
+            is_pure=True,
+            pack=1,
+        )
+    else:
+        return -x
+
+
+@triton.jit
+def integer_abs(x):
+    """|x|; the least value stays as it is."""
+    if x.dtype == tl.int16:
+        return tl.where(x < 0, integer_neg(x), x)
+    else:
+        return tl.abs(x)
+
+
+@triton.jit
+def shift_left(a, b):
+    """a * 2**b modulo 2**bits; 0 for a count that is negative or of the width and above."""
+    WIDTH: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < WIDTH)
+    return tl.where(inside, a << tl.where(inside, b, 0).to(a.dtype), 0).to(a.dtype)
+
+
+@triton.jit
+def shift_right(a, b):
+    """floor(a / 2**b); for a count that is negative or of the width and above what all bits'
+    shifting out leaves: -1 of a negative number, else 0."""
+    WIDTH: tl.constexpr = a.dtype.primitive_bitwidth
+    inside = (b >= 0) & (b < WIDTH)
+    if a.dtype == tl.uint8:
+        return tl.where(inside, a >> tl.where(inside, b, 0).to(a.dtype), 0).to(a.dtype)
+    else:
+        return (a >> tl.where(inside, b, WIDTH - 1).to(a.dtype)).to(a.dtype)
 
 
 @triton.jit
@@ -113,27 +170,144 @@ def argmin_step(value, index, other, other_index):
 
 
 @triton.jit
+def sign_bit(x):
+    """The sign bit of a float in its place, all others 0."""
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True) & -0x8000000000000000
+    else:
+        return x.to(tl.int32, bitcast=True) & -0x80000000
+
+
+@triton.jit
 def copysign(a, b):
-    """Magnitude of `a`, sign of `b`; the sign of a zero is read through its reciprocal."""
-    negative = (b < 0) | ((b == 0) & ((1.0 / b) < 0))
-    magnitude = tl.abs(a)
-    return tl.where(negative, magnitude * -1.0, magnitude)
+    """Magnitude of `a`, sign bit of `b`."""
+    BITS: tl.constexpr = tl.int64 if a.dtype == tl.float64 else tl.int32
+    magnitude = a.to(BITS, bitcast=True) & ~sign_bit(a)
+    return (magnitude | sign_bit(b)).to(a.dtype, bitcast=True)
+
+
+@triton.jit
+def floor(x):
+    """The greatest integer not above: Triton's own takes denormal numbers for zero."""
+    if DEVICE:
+        if x.dtype == tl.float64:
+            return tl.inline_asm_elementwise(
+                "cvt.rmi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                "cvt.rmi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            )
+    else:
+        return copysign(tl.floor(x), x)
+
+
+@triton.jit
+def ceil(x):
+    """The least integer not below, with the sign of `x`."""
+    if DEVICE:
+        if x.dtype == tl.float64:
+            return tl.inline_asm_elementwise(
+                "cvt.rpi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                "cvt.rpi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            )
+    else:
+        return copysign(tl.ceil(x), x)
 
 
 @triton.jit
 def trunc(x):
-    """Round towards zero."""
-    return tl.where(x < 0, -tl.floor(-x), tl.floor(x))
+    """Round towards zero, with the sign of `x`."""
+    if DEVICE:
+        if x.dtype == tl.float64:
+            return tl.inline_asm_elementwise(
+                "cvt.rzi.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                "cvt.rzi.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            )
+    else:
+        return copysign(tl.floor(tl.abs(x)), x)
 
 
 @triton.jit
 def round_half_even(x):
-    """Round to the nearest integer, halves to the even one."""
-    down = tl.floor(x)
-    rest = x - down
-    odd = (down * 0.5) != tl.floor(down * 0.5)
-    up = (rest > 0.5) | ((rest == 0.5) & odd)
-    return copysign(tl.where(up, down + 1.0, down), x)
+    """Round to the nearest integer, halves to the even one, with the sign of `x`."""
+    if DEVICE:
+        if x.dtype == tl.float64:
+            return tl.inline_asm_elementwise(
+                "cvt.rni.f64.f64 $0, $1;", "=d,d", [x], dtype=tl.float64, is_pure=True, pack=1
+            )
+        else:
+            return tl.inline_asm_elementwise(
+                "cvt.rni.f32.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            )
+    else:
+        down = tl.floor(x)
+        rest = x - down
+        odd = (down * 0.5) != tl.floor(down * 0.5)
+        up = (rest > 0.5) | ((rest == 0.5) & odd)
+        return copysign(tl.where(up, down + 1.0, down), x)
+
+
+@triton.jit
+def quotient(a, b):
+    """a / b of float32 or float64, correctly rounded."""
+    if a.dtype == tl.float64:
+        return a / b
+    else:
+        return tl.div_rn(a, b)
+
+
+@triton.jit
+def reciprocal(x):
+    """1 / x of float32, correctly rounded."""
+    return tl.div_rn(tl.full(x.shape, 1.0, tl.float32), x)
+
+
+@triton.jit
+def rsqrt(x):
+    """1 / sqrt(x) of float32 by the instruction that eager's kernels use (2 ulp), which takes
+    denormal numbers as they are."""
+    if DEVICE:
+        return tl.inline_asm_elementwise(
+            "rsqrt.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return 1.0 / tl.sqrt_rn(x)
+
+
+@triton.jit
+def exp2(x):
+    """2**x of float32 within 2 ulp, denormal results included."""
+    if DEVICE:
+        return tl.inline_asm_elementwise(
+            "ex2.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        return tl.exp2(x)
+
+
+@triton.jit
+def exp(x):
+    """e**x of float32 within 2 ulp, denormal results included.
+
+    Of x = n ln 2 + r: 2**(r / ln 2) by the device's instruction, and 2**n in two factors. Without
+    taking n out the rounding of x / ln 2 alone is 40 ulp at 80.
+    """
+    bounded = tl.where(x < -104.0, -104.0, tl.where(x > 89.0, 89.0, x))
+    n = tl.fma(bounded, 1.4426950408889634, 12582912.0) - 12582912.0
+    r = tl.fma(n, -0.693147182464599609375, bounded)
+    r = tl.fma(n, 1.904654299957767e-09, r)
+    whole = tl.where(x == x, n, 0.0).to(tl.int32)
+    half = whole >> 1
+    first = ((half + 127) << 23).to(tl.float32, bitcast=True)
+    second = ((whole - half + 127) << 23).to(tl.float32, bitcast=True)
+    return exp2(r * 1.4426950408889634) * first * second
 
 
 @triton.jit
@@ -152,13 +326,13 @@ def expm1(x):
 
     Small arguments by their series (terms to x^9 within |x| < 0.5), others directly.
     """
-    p = 2.7557319e-6 * x + 2.4801587e-5
-    p = p * x + 1.9841270e-4
-    p = p * x + 1.3888889e-3
-    p = p * x + 8.3333333e-3
-    p = p * x + 4.1666667e-2
-    p = p * x + 1.6666667e-1
-    p = p * x + 0.5
+    p = mad(x, 2.7557319e-6, 2.4801587e-5)
+    p = mad(x, p, 1.9841270e-4)
+    p = mad(x, p, 1.3888889e-3)
+    p = mad(x, p, 8.3333333e-3)
+    p = mad(x, p, 4.1666667e-2)
+    p = mad(x, p, 1.6666667e-1)
+    p = mad(x, p, 0.5)
     small = x + x * x * p
     return tl.where(x == 0, x, tl.where(tl.abs(x) < 0.5, small, tl.exp(x) - 1.0))
 
@@ -181,10 +355,10 @@ def tanh(x):
     """
     a = tl.abs(x)
     s = a * a
-    p = -5.895150360e-03 * s + 2.079596370e-02
-    p = p * s - 5.378382653e-02
-    p = p * s + 1.333192438e-01
-    p = p * s - 3.333329856e-01
+    p = mad(s, -5.895150360e-03, 2.079596370e-02)
+    p = mad(s, p, -5.378382653e-02)
+    p = mad(s, p, 1.333192438e-01)
+    p = mad(s, p, -3.333329856e-01)
     tail = 1.0 - 2.0 * inverse(1.0 + tl.exp2(a * 2.8853900817779268))
     return with_sign(tl.where(a < 0.6, p * (s * a) + a, tail), x)
 
@@ -194,9 +368,9 @@ def tanh_double(x):
     """Hyperbolic tangent of float64, within 1e-14 of itself: its series below 0.02."""
     a = tl.abs(x)
     s = a * a
-    p = 0.021869488536155203 * s - 0.053968253968253971
-    p = p * s + 0.13333333333333333
-    p = p * s - 0.33333333333333333
+    p = mad(s, 0.021869488536155203, -0.053968253968253971)
+    p = mad(s, p, 0.13333333333333333)
+    p = mad(s, p, -0.33333333333333333)
     tail = 1.0 - 2.0 / (tl.exp(2.0 * a) + 1.0)
     value = tl.where(a < 0.02, p * s * a + a, tail)
     return tl.where(x == 0, x, tl.where(x < 0, -value, value))
@@ -212,19 +386,19 @@ def erf(x):
     """
     a = tl.abs(x)
     s = a * a
-    p = 7.889115074e-05 * s - 8.020839945e-04
-    p = p * s + 5.189535190e-03
-    p = p * s - 2.685444451e-02
-    p = p * s + 1.128360017e-01
-    p = p * s - 3.761262714e-01
-    p = p * s + 1.283791659e-01
+    p = mad(s, 7.889115074e-05, -8.020839945e-04)
+    p = mad(s, p, 5.189535190e-03)
+    p = mad(s, p, -2.685444451e-02)
+    p = mad(s, p, 1.128360017e-01)
+    p = mad(s, p, -3.761262714e-01)
+    p = mad(s, p, 1.283791659e-01)
     t = minimum(a, 4.0)
-    q = -2.688912381e-04 * t + 4.252599633e-03
-    q = q * t - 3.150577381e-02
-    q = q * t + 1.487518207e-01
-    q = q * t + 9.206481429e-01
-    q = q * t + 1.626046127e00
-    q = q * t + 4.926796040e-04
+    q = mad(t, -2.688912381e-04, 4.252599633e-03)
+    q = mad(t, q, -3.150577381e-02)
+    q = mad(t, q, 1.487518207e-01)
+    q = mad(t, q, 9.206481429e-01)
+    q = mad(t, q, 1.626046127e00)
+    q = mad(t, q, 4.926796040e-04)
     tail = 1.0 - tl.exp2(-q)
     return tl.where(a < 1.0, x * p + x, tl.where(x < 0, -tail, tail))
 
@@ -238,13 +412,13 @@ def one_plus_erf(x):
     that the exponential goes to zero for large arguments with no bounds checked.
     """
     t = tl.abs(x)
-    q = 2.448598189e-05 * t - 2.895770332e-04
-    q = q * t + 1.034035839e-03
-    q = q * t + 1.438429879e-03
-    q = q * t - 2.876439618e-02
-    q = q * t + 1.486828515e-01
-    q = q * t + 9.183805178e-01
-    q = q * t + 1.627910649e00
+    q = mad(t, 2.448598189e-05, -2.895770332e-04)
+    q = mad(t, q, 1.034035839e-03)
+    q = mad(t, q, 1.438429879e-03)
+    q = mad(t, q, -2.876439618e-02)
+    q = mad(t, q, 1.486828515e-01)
+    q = mad(t, q, 9.183805178e-01)
+    q = mad(t, q, 1.627910649e00)
     e = tl.exp2(q * -t)
     return tl.where(x < 0, e, 2.0 - e)
 
@@ -258,7 +432,7 @@ def one_plus_tanh(x):
 @triton.jit
 def sigmoid(x):
     """1 / (1 + exp(-x)) of float32."""
-    return inverse(1.0 + tl.exp(-x))
+    return reciprocal(1.0 + exp(-x))
 
 
 @triton.jit
@@ -319,7 +493,7 @@ def pow(x, y):
     magnitude = tl.exp2(y.to(tl.float64) * tl.log2(tl.abs(x).to(tl.float64))).to(x.dtype)
     whole = y == tl.floor(y)
     odd = whole & ((y * 0.5) != tl.floor(y * 0.5))
-    negative = (x < 0) | ((x == 0) & ((1.0 / x) < 0))
+    negative = sign_bit(x) != 0
     signed = tl.where(negative & odd, -magnitude, magnitude)
     result = tl.where((x < 0) & (whole == 0), float("nan"), signed)
     result = tl.where((x == -float("inf")) & (whole == 0), magnitude, result)
@@ -328,10 +502,49 @@ def pow(x, y):
 
 
 @triton.jit
+def exponent(x):
+    """The exponent of 2 in a positive float64, denormal numbers included."""
+    field = x.to(tl.int64, bitcast=True) >> 52
+    scaled = ((x * 18014398509481984.0).to(tl.int64, bitcast=True) >> 52) - 54
+    return (tl.where(field == 0, scaled, field) - 1023).to(tl.int32)
+
+
+@triton.jit
+def power_of_two(n):
+    """2**n in float64, 0 <= n <= 1023."""
+    return ((n.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
+
+
+@triton.jit
 def fmod(a, b):
-    """Remainder with the sign of `a`, for numbers whose quotient fits the format."""
-    whole = (tl.abs(b) == float("inf")) & (tl.abs(a) < float("inf"))
-    return tl.where(whole, a, copysign(a - trunc(a / b) * b, a))
+    """Remainder with the sign of `a`, exact for all numbers.
+
+    Long division in float64, 25 bits of the quotient a step: a digit times either half of the
+    divisor's bits is exact, and so is each difference. As many steps as the block's largest
+    quotient has digits, for most programs one.
+    """
+    x = tl.abs(a.to(tl.float64))
+    y = tl.abs(b.to(tl.float64))
+    proper = (x < float("inf")) & (y > 0) & (y < float("inf"))
+    rest = tl.where(proper, x, 0.0)
+    y = tl.where(proper, y, 1.0)
+    gap = tl.where(rest > 0, exponent(rest) - exponent(y), 0)
+    for _ in range(tl.max(gap) // 24 + 1):
+        above = exponent(rest) - exponent(y) - 24
+        above = tl.where((rest > 0) & (above > 0), above, 0)
+        lower = tl.where(above > 1000, 1000, above)
+        upper = tl.where(above - lower > 1000, 1000, above - lower)
+        scaled = y * power_of_two(lower) * power_of_two(upper)
+        scaled = scaled * power_of_two(above - lower - upper)
+        digit = tl.floor(rest / scaled)
+        high = (scaled.to(tl.int64, bitcast=True) & -0x8000000).to(tl.float64, bitcast=True)
+        rest = (rest - digit * high) - digit * (scaled - high)
+        rest = tl.where(rest < 0, rest + scaled, rest)
+        rest = tl.where(rest >= scaled, rest - scaled, rest)
+    whole = (y == 1.0) & (x < float("inf")) & (tl.abs(b) == float("inf"))
+    invalid = (x == float("inf")) | (b == 0) | (x != x) | (b != b)
+    found = tl.where(invalid, float("nan"), tl.where(whole, x, rest)).to(a.dtype)
+    return copysign(found, a)
 
 
 @triton.jit
@@ -345,12 +558,12 @@ def remainder(a, b):
 def floor_div(a, b):
     """Quotient rounded down, from the remainder: a / b alone may round up to a whole number."""
     rest = fmod(a, b)
-    quotient = (a - rest) / b
-    quotient = tl.where((rest != 0) & ((b < 0) != (rest < 0)), quotient - 1.0, quotient)
-    down = tl.floor(quotient)
-    down = tl.where(quotient - down > 0.5, down + 1.0, down)
-    down = tl.where(quotient == 0, copysign(quotient, a / b), down)
-    return tl.where(b == 0, a / b, down)
+    share = quotient(a - rest, b)
+    share = tl.where((rest != 0) & ((b < 0) != (rest < 0)), share - 1.0, share)
+    down = floor(share)
+    down = tl.where(share - down > 0.5, down + 1.0, down)
+    down = tl.where(share == 0, copysign(share, quotient(a, b)), down)
+    return tl.where(b == 0, quotient(a, b), down)
 
 
 @triton.jit
@@ -384,9 +597,9 @@ def atan(x):
     )
     offset = tl.where(inverse, 1.5707963267948966, tl.where(middle, 0.7853981633974483, 0.0))
     s = z * z
-    p = 8.05374449538e-2 * s - 1.38776856032e-1
-    p = p * s + 1.99777106478e-1
-    p = p * s - 3.33329491539e-1
+    p = mad(s, 8.05374449538e-2, -1.38776856032e-1)
+    p = mad(s, p, 1.99777106478e-1)
+    p = mad(s, p, -3.33329491539e-1)
     t = offset + (p * s * z + z)
     return tl.where(x == 0, x, tl.where(x < 0, -t, t))
 
@@ -399,7 +612,7 @@ def atan2(y, x):
     bottom = tl.where(infinite, 1.0, tl.abs(x))
     both_zero = (top == 0) & (bottom == 0)
     t = atan(top / tl.where(both_zero, 1.0, bottom))
-    x_negative = (x < 0) | ((x == 0) & ((1.0 / x) < 0))
+    x_negative = sign_bit(x) != 0
     t = tl.where(x_negative, 3.141592653589793 - t, t)
     return tl.where((x != x) | (y != y), x + y, copysign(t, y))
 

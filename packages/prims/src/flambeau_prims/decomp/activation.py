@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import overloads
+from flambeau_prims.decomp.pointwise import at_least, at_most, clamp_to, overloads
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -24,12 +24,12 @@ GELU_CUBE = 0.044715
 
 @decomposition(aten.relu.default)
 def relu(x: Tensor) -> Tensor:
-    return elementwise(lambda y: e.maximum(y, 0), (x,))
+    return elementwise(lambda y: at_least(y, e.const(0, y)), (x,))
 
 
 @decomposition(aten.hardtanh.default)
 def hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
-    return elementwise(lambda y: e.minimum(e.maximum(y, min_val), max_val), (x,))
+    return clamp_to(x, min_val, max_val)
 
 
 @decomposition(aten.relu6.default)
@@ -72,7 +72,8 @@ def silu(x: Tensor) -> Tensor:
 
 def relu6_shifted(x: Tensor) -> Tensor:
     """min(max(x + 3, 0), 6), the piece that the hard activations share."""
-    return e.minimum(e.maximum(e.add(x, 3.0), 0.0), 6.0)
+    lifted = e.add(x, 3.0)
+    return at_most(at_least(lifted, e.const(0.0, x)), e.const(6.0, x))
 
 
 @decomposition(aten.hardswish.default)
@@ -166,7 +167,7 @@ def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 @decomposition(*overloads("_add_relu", "Tensor", "Scalar"))
 def add_relu(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
-    return elementwise(lambda x, y: e.maximum(p.add(x, e.mul(y, alpha)), 0), (a, b))
+    return elementwise(lambda x, y: at_least(p.add(x, e.mul(y, alpha)), e.const(0, x)), (a, b))
 
 
 @decomposition(aten.glu_jvp.default)

@@ -157,20 +157,42 @@ def _scalar(value: Any, like: Any) -> Tensor:
     return p.full([], value, dtype=like.dtype, device=like.device)
 
 
+def on_gpu(*operands: Any) -> bool:
+    """Whether eager computes an operation on these operands with a kernel for CUDA."""
+    return any(not is_number(x) and x.device.type == "cuda" for x in operands)
+
+
+def is_host_scalar(x: Any, *others: Any) -> bool:
+    """Whether eager hands an operand to a kernel for CUDA as a number: it is one, or a 0-d tensor
+    of the CPU's."""
+    return on_gpu(*others) and (is_number(x) or (x.ndim == 0 and x.device.type == "cpu"))
+
+
 def elementwise(
-    op: Callable[..., Tensor], operands: Sequence[Any], promotion: Promotion = Promotion.SAME
+    op: Callable[..., Tensor],
+    operands: Sequence[Any],
+    promotion: Promotion = Promotion.SAME,
+    *,
+    narrow: bool = False,
 ) -> Tensor:
     """A pointwise ATen operation: promote, broadcast, compute wide, round once.
 
-    A 0-d CPU tensor among operands of another device is moved there, as eager does.
+    A 0-d CPU tensor among operands of another device is moved there, as eager does. With `narrow`,
+    and in comparisons, a number is rounded to the operands' common dtype first, where eager's
+    kernel takes it in that one; else it stays in the dtype that is computed in.
     """
     compute, result = dtypes_of(operands, promotion)
+    common = dtypes_of(operands, Promotion.SAME)[1]
+    narrow = (narrow or promotion is Promotion.BOOL) and common != compute
     tensors = [x for x in operands if not is_number(x)]
     home = next((x.device for x in tensors if x.ndim), tensors[0].device)
     placed: list[Any] = []
     for x in operands:
         if is_number(x):
             placed.append(_as_kind(x, compute))
+            if narrow and common.is_floating_point:
+                rounded = p.full([], placed.pop(), dtype=common, device=home)
+                placed.append(cast(rounded, compute))
             continue
         if x.device != home and x.ndim == 0:
             x = p.device_put(x, device=home)

@@ -36,7 +36,6 @@ _BINARY: dict[str, tuple[str, Promotion]] = {
     "mul": ("mul", SAME),
     "remainder": ("remainder", SAME),
     "fmod": ("fmod", SAME),
-    "floor_divide": ("floor_div", SAME),
     "bitwise_and": ("bitwise_and", SAME),
     "bitwise_or": ("bitwise_or", SAME),
     "bitwise_xor": ("bitwise_xor", SAME),
@@ -52,6 +51,9 @@ _BINARY: dict[str, tuple[str, Promotion]] = {
     "gt": ("gt", BOOL),
     "ge": ("ge", BOOL),
 }
+# Those whose kernels take a number in the operands' dtype, rounded to half precision; the others
+# take it in the one that they compute in.
+_NARROW = frozenset({"remainder", "fmod", "copysign"})
 _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "maximum": ("maximum", SAME),
     "minimum": ("minimum", SAME),
@@ -59,7 +61,6 @@ _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "fmin": ("fmin", SAME),
     "atan2": ("atan2", FLOAT),
     "nextafter": ("nextafter", SAME),
-    "floor_divide": ("floor_div", SAME),
 }
 _LOGICAL = ["logical_and", "logical_or", "logical_xor"]
 _TESTS = ["isnan", "isinf", "signbit"]
@@ -79,7 +80,7 @@ def _register_tables() -> None:
         decomposition(*overloads(name, "default"))(_rounding(getattr(p, name)))
     for name, (prim, promotion) in _BINARY.items():
         ops = overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
-        decomposition(*ops)(binary(getattr(p, prim), promotion))
+        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=name in _NARROW))
     for name, (prim, promotion) in _BINARY_DEFAULT.items():
         decomposition(*overloads(name, "default"))(binary(getattr(p, prim), promotion))
     for name in _LOGICAL:
@@ -104,11 +105,13 @@ def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def binary(op: Callable[..., Tensor], promotion: Promotion) -> Callable[..., Any]:
+def binary(
+    op: Callable[..., Tensor], promotion: Promotion, *, narrow: bool = False
+) -> Callable[..., Any]:
     """The decomposition of an operation on two operands, one of which may be a number."""
 
     def call(a: Operand, b: Operand) -> Any:
-        return elementwise(op, (a, b), promotion)
+        return elementwise(op, (a, b), promotion, narrow=narrow)
 
     return call
 
@@ -123,28 +126,65 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 _register_tables()
 
 
+def summed(op: Callable[..., Tensor], a: Operand, b: Operand) -> Tensor:
+    """A sum or difference: kernels for a CPU take a number in the operands' dtype."""
+    return elementwise(op, (a, b), narrow=not e.on_gpu(a, b))
+
+
 @decomposition(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
     if e.is_one(alpha):
-        return elementwise(p.add, (a, b))
-    return elementwise(lambda x, y: p.add(x, e.mul(y, alpha)), (a, b))
+        return summed(p.add, a, b)
+    return summed(lambda x, y: p.add(x, e.mul(y, alpha)), a, b)
 
 
 @decomposition(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
     if e.is_one(alpha):
-        return elementwise(p.sub, (a, b))
-    return elementwise(lambda x, y: p.sub(x, e.mul(y, alpha)), (a, b))
+        return summed(p.sub, a, b)
+    return summed(lambda x, y: p.sub(x, e.mul(y, alpha)), a, b)
 
 
 @decomposition(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
-    return elementwise(lambda x, y: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), (a, b))
+    return summed(lambda x, y: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), a, b)
+
+
+def _by_host_scalar(a: Operand, b: Operand) -> bool:
+    """Whether eager multiplies by the reciprocal of `b`, as its kernels for CUDA do."""
+    return e.is_host_scalar(b, a) and not result_type((a, b)).is_complex
+
+
+def _reciprocal(x: Tensor) -> Tensor:
+    return p.div(e.const(1, x), x)
 
 
 @decomposition(aten.div.Tensor, aten.div.Scalar)
 def div(a: Operand, b: Operand) -> Tensor:
+    if _by_host_scalar(a, b):
+        return elementwise(lambda x, y: p.mul(x, _reciprocal(y)), (a, b), FLOAT)
     return elementwise(p.div, (a, b), FLOAT)
+
+
+def _floor_div_by_host_scalar(x: Tensor, y: Tensor) -> Tensor:
+    """The quotient from the remainder, by the reciprocal; by zero the product with it."""
+    inverse = _reciprocal(y)
+    rest = p.fmod(x, y)
+    share = p.mul(p.sub(x, rest), inverse)
+    lower = p.logical_and(e.ne(rest, 0), p.ne(e.lt(y, 0), e.lt(rest, 0)))
+    share = p.where(lower, e.sub(share, 1), share)
+    down = p.floor(share)
+    down = p.where(e.gt(p.sub(share, down), 0.5), e.add(down, 1), down)
+    product = p.mul(x, inverse)
+    down = p.where(e.eq(share, 0), p.copysign(e.const(0, share), product), down)
+    return p.where(e.eq(y, 0), product, down)
+
+
+@decomposition(*overloads("floor_divide", "default", "Scalar"))
+def floor_divide(a: Operand, b: Operand) -> Tensor:
+    if _by_host_scalar(a, b) and is_inexact(result_type((a, b))):
+        return elementwise(_floor_div_by_host_scalar, (a, b))
+    return elementwise(p.floor_div, (a, b))
 
 
 @decomposition(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -152,8 +192,10 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
     if rounding_mode is None:
         return div(a, b)
     if rounding_mode == "floor":
-        return elementwise(p.floor_div, (a, b))
+        return floor_divide(a, b)
     if is_inexact(result_type((a, b))):
+        if _by_host_scalar(a, b):
+            return elementwise(lambda x, y: p.trunc(p.mul(x, _reciprocal(y))), (a, b))
         return elementwise(lambda x, y: p.trunc(p.div(x, y)), (a, b))
     return elementwise(p.trunc_div, (a, b))
 
@@ -221,20 +263,20 @@ def pow_(a: Tensor, b: Tensor) -> Tensor:
 
 @decomposition(aten.pow.Scalar)
 def pow_of_number(base: Number, x: Tensor) -> Tensor:
-    return e.in_format(elementwise(p.pow, (base, x)), torch.contiguous_format)
+    return e.in_format(elementwise(p.pow, (base, x), narrow=True), torch.contiguous_format)
 
 
 @decomposition(aten.pow.Tensor_Scalar)
 def pow_scalar(x: Tensor, exponent: Number) -> Any:
     result = result_type((x, exponent))
     if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
-        return elementwise(p.pow, (x, exponent))
+        return elementwise(p.pow, (x, exponent), narrow=True)
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
     if short is not None and exact and result != torch.bool:
         wide = e.cast(x, compute_dtype(result))
         return e.cast(short(wide), result)
-    return elementwise(p.pow, (x, exponent))
+    return elementwise(p.pow, (x, exponent), narrow=True)
 
 
 def _bool(condition: Tensor) -> Tensor:
@@ -262,10 +304,38 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return e.in_format(p.where(_bool(mask), filled, placed), torch.contiguous_format)
 
 
+def at_least(x: Tensor, bound: Tensor) -> Tensor:
+    """`x`, or the bound where `x` is below it: of equal numbers, zeros of either sign, `x`."""
+    return p.where(p.lt(x, bound), bound, x)
+
+
+def at_most(x: Tensor, bound: Tensor) -> Tensor:
+    """`x`, or the bound where `x` is above it: of equal numbers, zeros of either sign, `x`."""
+    return p.where(p.lt(bound, x), bound, x)
+
+
+def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
+    """`x` between numbers, either of which may be None. A NaN among both numbers is the result; as
+    the only one it is too on a CPU, and is no bound on a GPU."""
+    bounds = [y for y in (low, high) if y is not None]
+    if (len(bounds) == 2 or not e.on_gpu(x)) and any(y != y for y in bounds if is_number(y)):
+        return elementwise(lambda y: e.const(math.nan, y), (x,))
+    both = [b for b in (("low", low), ("high", high)) if b[1] is not None]
+
+    def bounded(y: Tensor, *numbers: Tensor) -> Tensor:
+        for (side, _), number in zip(both, numbers, strict=True):
+            y = at_least(y, number) if side == "low" else at_most(y, number)
+        return y
+
+    return elementwise(bounded, (x, *(number for _, number in both)))
+
+
 @decomposition(aten.clamp.default, aten.clamp.Tensor)
 def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Any:
     if min is None and max is None:
         return NotImplemented
+    if all(bound is None or is_number(bound) for bound in (min, max)):
+        return clamp_to(x, min, max)
     if min is None or max is None:
         op, bound = (p.maximum, min) if max is None else (p.minimum, max)
         return elementwise(op, (x, bound))
@@ -274,12 +344,12 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 @decomposition(aten.clamp_min.default, aten.clamp_min.Tensor)
 def clamp_min(x: Tensor, min: Operand) -> Tensor:
-    return elementwise(p.maximum, (x, min))
+    return clamp_to(x, min) if is_number(min) else elementwise(p.maximum, (x, min))
 
 
 @decomposition(aten.clamp_max.default, aten.clamp_max.Tensor)
 def clamp_max(x: Tensor, max: Operand) -> Tensor:
-    return elementwise(p.minimum, (x, max))
+    return clamp_to(x, None, max) if is_number(max) else elementwise(p.minimum, (x, max))
 
 
 @decomposition(aten.lerp.Scalar, aten.lerp.Tensor)

@@ -57,9 +57,44 @@ def linspace(
     start: Operand, end: Operand, steps: int, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     kind = _dtype_of(start, end, dtype)
+    at = home(device)
     if not is_inexact(kind):  # whole numbers run from one whole number to another
         start, end = (_whole(x, kind) for x in (start, end))
-    return p.cast(_spaced(start, end, steps, kind, home(device)), dtype=kind)
+    elif at.type == "cpu":
+        return NotImplemented  # vectors count up from their own first numbers, one a thread's part
+    if at.type == "cuda" and not kind.is_complex:
+        return _spaced_on_gpu(start, end, steps, kind, at)
+    return p.cast(_spaced(start, end, steps, kind, at), dtype=kind)
+
+
+def _spaced_on_gpu(
+    start: Operand, end: Operand, steps: int, kind: torch.dtype, at: torch.device
+) -> Tensor:
+    """As eager's kernel rounds: the step once in the result's dtype (float32 for integers), half
+    precision after each operation, all others once. In float64 a product of a float32 step and a
+    position is exact; of a float64 step it is rounded before it is added."""
+    step_kind = kind if kind.is_floating_point else torch.float32
+    half = kind.itemsize == 2 and kind.is_floating_point
+
+    def rounded(x: Tensor) -> Tensor:
+        return e.cast(e.cast(x, step_kind), torch.float64)
+
+    def each(x: Tensor) -> Tensor:
+        return rounded(x) if half else x
+
+    bounds = [
+        p.full([], x, dtype=kind, device=at) if is_number(x) else e.cast(p.reshape(x, []), kind)
+        for x in (start, end)
+    ]
+    if steps < 2:
+        return e.expand(bounds[0], [steps])
+    first, last = (rounded(x) for x in bounds)
+    step = rounded(e.div(rounded(p.sub(last, first)), float(steps - 1)))
+    number = p.iota(steps, 0, 1, dtype=torch.float64, device=at)
+    rising = e.add(first, each(e.mul(each(number), step)))
+    falling = e.sub(last, each(e.mul(each(e.sub(float(steps - 1), number)), step)))
+    placed = p.where(e.lt(number, steps // 2), rising, falling)
+    return p.cast(rounded(placed), dtype=kind)
 
 
 @factory(

@@ -35,6 +35,7 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=off",
+    "-fwrapv",  # integers wrap, in vectors too, where C++ leaves signed overflow undefined
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-semantic-interposition",

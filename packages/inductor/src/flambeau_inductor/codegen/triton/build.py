@@ -192,6 +192,7 @@ def _shared_memory(target: Any) -> int:
 def options_of(kernel: TritonKernel) -> dict[str, int | bool]:
     """What Triton's compiler is told about a kernel, by Triton's names."""
     options: dict[str, int | bool] = {"num_warps": kernel.warps}
+    options["enable_fp_fusion"] = kernel.contracts
     if "tl.device_assert(" in kernel.source:
         options |= {"debug": True, "sanitize_overflow": False}  # keeps assertions, adds none
     if kernel.stages is not None:

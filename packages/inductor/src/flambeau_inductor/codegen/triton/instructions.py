@@ -281,10 +281,16 @@ class Instructions:
 
     def _constant(self, const: Const) -> str:
         dtype = register(const.dtype)
-        if isinstance(const.value, float) and const.value == 0 and str(const.value)[0] == "-":
+        if _is_negative_zero(const.value):
             # Triton fills with zeros whatever equals zero
             return f"tl.full({self._ones()}, -1.0, {dtype}) * tl.full({self._ones()}, 0.0, {dtype})"
         return f"tl.full({self._ones()}, {_literal(const.value)}, {dtype})"
+
+    def _other(self, load: Load) -> str:
+        """What a load gives where its mask is false."""
+        if _is_negative_zero(load.other):
+            return self._constant(Const(load.other, load.dtype))
+        return _literal(load.other)
 
     def _ones(self) -> str:
         return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
@@ -303,9 +309,9 @@ class Instructions:
         elif load.mask is not None and self._index_dims(load.index) != self.dims[i]:
             # a mask may not be larger than what it masks
             spread = f"tl.broadcast_to({address}, {self._shape_of(self.dims[i])})"
-            text = f"tl.load({spread}, {' & '.join(masks)}, other={_literal(load.other)})"
+            text = f"tl.load({spread}, {' & '.join(masks)}, other={self._other(load)})"
         elif masks:
-            other = _literal(load.other) if load.mask is not None else "0"
+            other = self._other(load) if load.mask is not None else "0"
             text = f"tl.load({address}, {' & '.join(masks)}, other={other}{eviction})"
         else:
             text = f"tl.load({address}{eviction})"
@@ -365,6 +371,10 @@ class Instructions:
     def _lines(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._line(text)
+
+
+def _is_negative_zero(value: Scalar) -> bool:
+    return isinstance(value, float) and value == 0 and math.copysign(1.0, value) < 0
 
 
 def _literal(value: Scalar) -> str:

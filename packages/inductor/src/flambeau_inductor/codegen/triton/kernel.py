@@ -60,7 +60,9 @@ class TritonKernel:
     block sizes, `programs` the grid's length; `stages` how many loads of a loop are in flight and
     `registers` the most that a thread may have (None: Triton's choice). `descriptors` are
     parameters d0, d1 behind the pointers; the constant DESCRIPTORS, which such a kernel has, is 0
-    where they are None: in what is compiled for unaligned buffers.
+    where they are None: in what is compiled for unaligned buffers. `contracts` says whether a
+    product and a sum may become one operation, rounded once: never where both are operators of the
+    program, each of which eager rounds.
     """
 
     name: str
@@ -73,6 +75,7 @@ class TritonKernel:
     stages: int | None = None
     descriptors: tuple[Descriptor, ...] = ()
     registers: int | None = None
+    contracts: bool = True
 
 
 def generate(
@@ -125,6 +128,7 @@ class Writer(Instructions):
             programs=self.tiling.programs,
             warps=self.tiling.warps,
             registers=self.tiling.registers,
+            contracts=False,
         )
 
     def _whole_rows(self) -> None:

@@ -20,20 +20,20 @@ FLOATING: dict[str, Spelling] = {
     "abs": "tl.abs({0})",
     "neg": "{0} * -1.0",  # Triton subtracts from zero, which loses the sign of one
     "sign": "fm.sign({0})",
-    "ceil": "tl.ceil({0})",
-    "floor": "tl.floor({0})",
+    "ceil": "fm.ceil({0})",
+    "floor": "fm.floor({0})",
     "round": "fm.round_half_even({0})",
     "trunc": "fm.trunc({0})",
-    "exp": "tl.exp({0})",
-    "exp2": "tl.exp2({0})",
+    "exp": "fm.exp({0})",
+    "exp2": "fm.exp2({0})",
     "expm1": "fm.expm1({0})",
     "log": "tl.log({0})",
     "log2": "tl.log2({0})",
     "log10": "tl.log2({0}) * 0.30102999566398120",
     "log1p": "fm.log1p({0})",
     "sqrt": "tl.sqrt_rn({0})",
-    "rsqrt": "tl.rsqrt({0})",
-    "reciprocal": "1.0 / {0}",
+    "rsqrt": "fm.rsqrt({0})",
+    "reciprocal": "fm.reciprocal({0})",
     "sin": "tl.sin({0})",
     "cos": "tl.cos({0})",
     "tan": "fm.tan({0})",
@@ -55,7 +55,6 @@ FLOATING: dict[str, Spelling] = {
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
     "div": "tl.div_rn({0}, {1})",
-    "trunc_div": "fm.trunc({0} / {1})",
     "floor_div": "fm.floor_div({0}, {1})",
     "remainder": "fm.remainder({0}, {1})",
     "fmod": "fm.fmod({0}, {1})",
@@ -76,22 +75,27 @@ FLOATING: dict[str, Spelling] = {
 ROUNDED: dict[str, Spelling] = {
     "tanh": "fm.tanh_to_half({0})",
     "sigmoid": "fm.sigmoid_to_half({0})",
-    "sqrt": "tl.sqrt({0})",
-    "div": "{0} / {1}",
+    "exp": "tl.exp({0})",
+    "exp2": "tl.exp2({0})",
 }
-"""Spellings in float32 that are accurate enough where the result is rounded to half precision."""
+"""Spellings in float32 that are accurate enough where the result is rounded to half precision: of
+functions that eager does not compute exactly either."""
 
 DOUBLE: dict[str, Spelling] = FLOATING | {
     "sigmoid": "fm.sigmoid_double({0})",
     "tanh": "fm.tanh_double({0})",
+    "exp": "tl.exp({0})",
+    "exp2": "tl.exp2({0})",
+    "rsqrt": "tl.rsqrt({0})",
+    "reciprocal": "1.0 / {0}",
     "sqrt": "tl.sqrt({0})",
     "div": "{0} / {1}",
     "erf": "tl.erf({0})",
 }
 
 INTEGER: dict[str, Spelling] = {
-    "abs": "tl.abs({0})",
-    "neg": "-{0}",
+    "abs": "fm.integer_abs({0})",
+    "neg": "fm.integer_neg({0})",
     "sign": "fm.sign({0})",
     "ceil": "{0}",
     "floor": "{0}",
@@ -115,11 +119,15 @@ INTEGER: dict[str, Spelling] = {
     "bitwise_and": "{0} & {1}",
     "bitwise_or": "{0} | {1}",
     "bitwise_xor": "{0} ^ {1}",
-    "shift_left": "{0} << {1}",
-    "shift_right": "{0} >> {1}",
+    "shift_left": "fm.shift_left({0}, {1})",
+    "shift_right": "fm.shift_right({0}, {1})",
 }
 
 BOOLEAN: dict[str, Spelling] = {
+    "lt": "({0} == 0) & {1}",  # one bit counts as signed: true would be below false
+    "le": "({0} == 0) | {1}",
+    "gt": "{0} & ({1} == 0)",
+    "ge": "{0} | ({1} == 0)",
     "add": "{0} | {1}",
     "mul": "{0} & {1}",
     "maximum": "{0} | {1}",
@@ -196,7 +204,7 @@ def spell(
     if op == "cast":
         return _cast(args[0], dtypes[0], result)
     operand = dtypes[-1]
-    template = ANY_DTYPE.get(op) or _table(operand).get(op)
+    template = _table(operand).get(op) or ANY_DTYPE.get(op)
     if operand in HALF or (rounded and operand == torch.float32):
         template = ROUNDED.get(op, template)
     if template is None:
@@ -238,6 +246,8 @@ def _cast(arg: str, source: torch.dtype, result: torch.dtype) -> str:
         return arg
     if result == torch.bool:
         return f"{arg} != 0"
-    if source == torch.float64 and result in HALF:
-        return f"{arg}.to(tl.float32).to({register(result)})"
+    if source.itemsize > 2 and result in HALF:
+        return f"{arg}.to(tl.float32).to({register(result)})"  # through float32, as eager does
+    if source.is_floating_point and result == torch.uint8:
+        return f"{arg}.to(tl.int64).to(tl.uint8)"  # what is below 0 or above 255 wraps, as in eager
     return f"{arg}.to({register(result)})"

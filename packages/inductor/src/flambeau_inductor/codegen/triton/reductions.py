@@ -209,4 +209,6 @@ def _hold(reduce: Reduce, value: str) -> str:
 def _release(reduce: Reduce, value: str) -> str:
     if reduce.dtype == torch.bool:
         return f"{value} != 0"
-    return value if reduce.dtype not in HALF else f"{value}.to({register(reduce.dtype)})"
+    # Triton's own reductions give integers below 32 bits back as int32
+    narrow = reduce.dtype in HALF or reduce.dtype.itemsize < 4
+    return f"({value}).to({register(reduce.dtype)})" if narrow else value

@@ -111,7 +111,7 @@ template <class N> FL_INLINE void store(b8* p, FL_V(i32) v, N n) {
   FL_INLINE FL_V(T) mul(FL_V(T) a, FL_V(T) b) { return a * b; } \
   FL_INLINE FL_V(T) neg(FL_V(T) a) { return -a; } \
   FL_INLINE FL_V(T) abs(FL_V(T) a) { return a < 0 ? -a : a; } \
-  FL_INLINE FL_V(T) sign(FL_V(T) a) { FL_V(T) r; FL_EACH((T)((a[l] > 0) - (a[l] < 0))); return r; } \
+  FL_INLINE FL_V(T) sign(FL_V(T) a) { return (FL_V(T))((a < 0) - (a > 0)); } \
   FL_INLINE FL_V(T) maximum(FL_V(T) a, FL_V(T) b) { return a > b ? a : b; } \
   FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { return a < b ? a : b; } \
   FL_INLINE FL_V(T) bitwise_and(FL_V(T) a, FL_V(T) b) { return a & b; } \
@@ -156,8 +156,8 @@ FL_ORDER(f64)
     FL_V(T) r = larger(a, b); return a != a ? a : r; } \
   FL_INLINE FL_V(T) minimum(FL_V(T) a, FL_V(T) b) { \
     FL_V(T) r = smaller(a, b); return a != a ? a : r; } \
-  FL_INLINE FL_V(T) fmax(FL_V(T) a, FL_V(T) b) { return ((a > b) | (b != b)) ? a : b; } \
-  FL_INLINE FL_V(T) fmin(FL_V(T) a, FL_V(T) b) { return ((a < b) | (b != b)) ? a : b; } \
+  FL_INLINE FL_V(T) fmax(FL_V(T) a, FL_V(T) b) { return ((a >= b) | (b != b)) ? a : b; } \
+  FL_INLINE FL_V(T) fmin(FL_V(T) a, FL_V(T) b) { return ((a <= b) | (b != b)) ? a : b; } \
   FL_INLINE FL_V(T) fma(FL_V(T) a, FL_V(T) b, FL_V(T) c) { \
     FL_V(T) r; FL_EACH(FL_FMA(T, a[l], b[l], c[l])); return r; } \
   FL_INLINE FL_V(i32) isnan(FL_V(T) a) { return FL_AS(a != a, i32); } \

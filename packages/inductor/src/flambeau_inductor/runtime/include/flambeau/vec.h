@@ -100,7 +100,8 @@ FL_INLINE void store1(f16* p, f32 v) { f16 r = narrow_f16(v); __builtin_memcpy(p
   FL_INLINE T shift_left(T a, T b) { \
     return (b < 0 || b >= (T)(8 * sizeof(T))) ? (T)0 : (T)((U)a << b); } \
   FL_INLINE T shift_right(T a, T b) { \
-    return (T)(a >> ((b < 0 || b >= (T)(8 * sizeof(T))) ? (T)(8 * sizeof(T) - 1) : b)); } \
+    if (b >= 0 && b < (T)(8 * sizeof(T))) return (T)(a >> b); \
+    return a < 0 ? (T)-1 : (T)0; } \
   FL_INLINE T sign(T a) { return (T)((a > 0) - (a < 0)); } \
   FL_INLINE T abs(T a) { return a < 0 ? (T)((U)0 - (U)a) : a; } \
   FL_INLINE T trunc_div(T a, T b, int* error) { \
@@ -145,8 +146,8 @@ FL_WRAP(i64, unsigned long)
   FL_INLINE T sigmoid(T a) { return (T)1 / ((T)1 + __builtin_exp##f(-a)); } \
   FL_INLINE T maximum(T a, T b) { return (a > b || a != a) ? a : b; } \
   FL_INLINE T minimum(T a, T b) { return (a < b || a != a) ? a : b; } \
-  FL_INLINE T fmax(T a, T b) { return (a > b || b != b) ? a : b; } \
-  FL_INLINE T fmin(T a, T b) { return (a < b || b != b) ? a : b; } \
+  FL_INLINE T fmax(T a, T b) { return (a >= b || b != b) ? a : b; } \
+  FL_INLINE T fmin(T a, T b) { return (a <= b || b != b) ? a : b; } \
   FL_INLINE T pow(T a, T b) { return __builtin_pow##f(a, b); } \
   FL_INLINE T atan2(T a, T b) { return __builtin_atan2##f(a, b); } \
   FL_INLINE T copysign(T a, T b) { return __builtin_copysign##f(a, b); } \
