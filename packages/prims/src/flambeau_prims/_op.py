@@ -48,6 +48,9 @@ TAGS = frozenset(
     }
 )
 
+EXACT_TAGS = frozenset({"view", "shape", "index", "sort", "creation"})
+"""What primitives of these kinds give are bits that they were given."""
+
 EDGES = (
     "nan",
     "infinity",
@@ -92,6 +95,13 @@ class Prim:
     differentiable: bool | str | None = None
     dtypes: frozenset[torch.dtype] | None = None
     byte_rule: Cost | None = None
+    exact: bool = False
+
+    def is_exact(self, dtype: torch.dtype) -> bool:
+        """Whether the bits of a result are decided for operands of a dtype, so that any way to
+        compute it gives what eager gives (of NaN: NaN): by IEEE 754 where `exact`, and for
+        integers and bools always. Other results are as near to the true ones as eager's."""
+        return self.exact or not (dtype.is_floating_point or dtype.is_complex)
 
     def flops(self, *args: Any, **kwargs: Any) -> Size:
         """Arithmetic operations of a call with `args` (tensors as `TensorMeta`)."""
@@ -139,6 +149,7 @@ def define(
     differentiable: bool | str | None = None,
     dtypes: frozenset[torch.dtype] | None = None,
     bytes_moved: Cost | None = None,
+    exact: bool | None = None,
 ) -> OpOverload:
     """Register a primitive and return its overload.
 
@@ -153,6 +164,7 @@ def define(
     - `differentiable`: False if the result is constant wherever it is defined, or through which
       formula if that needs saying; None: as the dtypes of operands and results say;
     - `dtypes`: dtypes that the first tensor operand may have (None: found by asking the rule);
+    - `exact`: whether IEEE 754 decides every bit of the result (None: as the tags say);
     - `family`: the heading it is listed under; None is the module that calls `define`;
     - `flops`, `bytes_moved`: cost rules.
     """
@@ -191,6 +203,7 @@ def define(
         differentiable=differentiable,
         dtypes=dtypes,
         byte_rule=bytes_moved,
+        exact=bool(EXACT_TAGS & set(tags)) if exact is None else exact,
     )
     PRIMS[name] = prim
     _BY_OVERLOAD[overload] = prim

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
-from flambeau_prims.decomp.pointwise import at_least, at_most, clamp_to, overloads
+from flambeau_prims.decomp.pointwise import at_least, clamp_to, overloads
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -72,8 +72,7 @@ def silu(x: Tensor) -> Tensor:
 
 def relu6_shifted(x: Tensor) -> Tensor:
     """min(max(x + 3, 0), 6), the piece that the hard activations share."""
-    lifted = e.add(x, 3.0)
-    return at_most(at_least(lifted, e.const(0.0, x)), e.const(6.0, x))
+    return e.minimum(e.maximum(e.add(x, 3.0), 0.0), 6.0)
 
 
 @decomposition(aten.hardswish.default)

@@ -97,6 +97,7 @@ define(
     rule=_bag_rule,
     eager=_bag,
     tags=("library", "index"),
+    exact=False,  # sums
     doc="out[b] is the sum, mean or maximum of weight[indices[i]] over the i of bag b, which begins"
     " at offsets[b]; and for the gradient the bag of each i, the sizes, the maxima's positions.",
     flops=flops_per_input(1),
@@ -144,6 +145,7 @@ define(
     rule=_back_rule,
     eager=_back,
     tags=("library", "index"),
+    exact=False,  # sums
     doc="The gradient of the table: each bag's gradient added to the rows it was made of.",
     flops=flops_per_input(1),
     shape="[`rows`, columns of the gradient]",
@@ -182,6 +184,7 @@ define(
     rule=_weights_back_rule,
     eager=_weights_back,
     tags=("library", "index"),
+    exact=False,  # sums
     doc="The gradient of a sample's weight: its row times its bag's gradient, summed.",
     flops=flops_per_input(2),
     shape="that of `indices`",

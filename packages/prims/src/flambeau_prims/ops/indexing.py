@@ -199,6 +199,7 @@ index_put = define(
     rule=_index_put_rule,
     eager=_index_put,
     tags=("index",),
+    exact=False,  # of floats that are added up
     doc="A copy of `a` with `values` (broadcast) stored, or added, where `index` would read.",
     shape="that of `a`; `values` broadcast to what `index` would give",
     edge_cases={**_RANGE, "duplicates": "all are added if `accumulate`, else any one is stored"},

@@ -73,7 +73,8 @@ def _trunc_div(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 class Function:
     """One pointwise function: what defines it but for its name.
 
-    `cost` is in additions; `result` is the result's dtype where it is not the operand's.
+    `cost` is in additions; `result` is the result's dtype where it is not the operand's; `exact`
+    says whether IEEE 754 decides the result of floats, as it does that of one rounded operation.
     """
 
     eager: Callable[..., Any]
@@ -85,6 +86,7 @@ class Function:
     differentiable: bool | str | None = None
     result: torch.dtype | None = None
     tags: tuple[str, ...] = ("pointwise",)
+    exact: bool = True
 
 
 _NAN = {"nan": "gives NaN"}
@@ -108,7 +110,8 @@ def _smooth(
     eager: Callable[..., Any], cost: int, doc: str, domain: str = "", *, kind: Kind = INEXACT
 ) -> Function:
     edges = {**(_AS_C if kind is INEXACT else _NAN), **({"domain": domain} if domain else {})}
-    return Function(eager, kind, cost, doc, edges, _C11)
+    exact = eager in (torch.sqrt, torch.reciprocal)
+    return Function(eager, kind, cost, doc, edges, _C11, exact=exact)
 
 
 UNARY: dict[str, Function] = {
@@ -186,6 +189,7 @@ UNARY: dict[str, Function] = {
         "The inverse of erf on (-1, 1).",
         {"nan": "gives NaN", "domain": "infinite at -1 and 1; NaN outside"},
         "Abramowitz and Stegun, chapter 7",
+        exact=False,
     ),
     "lgamma": _smooth(
         torch.lgamma, 24, "`log |gamma(a)|`.", "inf at 0 and the negative integers", kind=FLOATS
@@ -197,6 +201,7 @@ UNARY: dict[str, Function] = {
         "The derivative of `log gamma(a)`.",
         {"nan": "gives NaN", "domain": "-inf at 0 (inf at -0); NaN at the negative integers"},
         "Abramowitz and Stegun, 6.3",
+        exact=False,
     ),
     "sigmoid": _smooth(torch.sigmoid, 10, "`1 / (1 + e**-a)`.", "0 and 1 at the infinities"),
     "bitwise_not": Function(
@@ -259,7 +264,10 @@ _DIVISION = {
     "nan": "gives NaN",
 }
 _BITS = {"integers": "two's complement"}
-_SHIFT = {"integers": "undefined for a negative count or one of the width and above"}
+_SHIFT = {
+    "integers": "a negative count or one of the width and above shifts all bits out: 0, or -1 of a"
+    " negative number shifted to the right"
+}
 _EXTREME = {"nan": "NaN if either is", "signed zero": "either zero, if both are zeros"}
 _F_EXTREME = {"nan": "the other operand; NaN if both are", "signed zero": "either zero"}
 
@@ -339,6 +347,7 @@ BINARY: dict[str, Function] = {
             "complex": "exp(b log a), 0**0 = 1",
         },
         _C11,
+        exact=False,
     ),
     "atan2": Function(
         torch.atan2,
@@ -347,6 +356,7 @@ BINARY: dict[str, Function] = {
         "The angle of the point (b, a), in [-pi, pi].",
         {"nan": "gives NaN", "signed zero": "the sign of `a` decides between -pi and pi"},
         _C11,
+        exact=False,
     ),
     "maximum": Function(torch.maximum, REAL | BOOL, 1, "The greater operand.", _EXTREME, _IEEE),
     "minimum": Function(torch.minimum, REAL | BOOL, 1, "The lesser operand.", _EXTREME, _IEEE),
@@ -423,6 +433,7 @@ def define_functions(table: Mapping[str, Function], operands: int) -> None:
             source=function.source,
             differentiable=function.differentiable,
             dtypes=function.kind,
+            exact=function.exact and "special" not in function.tags,
         )
 
 
@@ -446,6 +457,7 @@ where: OpOverload = define(
     edge_cases={"nan": "in the operand not chosen has no effect"},
     source="the conditional operator of C11, clause 6.5.15, element by element",
     flops=flops_per_output(1),
+    exact=True,
 )
 
 
@@ -471,4 +483,5 @@ cast: OpOverload = define(
     },
     source="IEEE 754-2019, clause 5.4; C11, 6.3.1",
     flops=flops_per_output(1),
+    exact=True,
 )

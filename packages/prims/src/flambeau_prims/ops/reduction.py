@@ -104,6 +104,7 @@ for _name, (_eager, _kind, _needs, _doc, _edges) in _REDUCTIONS.items():
         source=_FOLD,
         flops=flops_per_input(1),
         dtypes=_kind,
+        exact=_name not in ("sum", "prod"),
     )
 
 
@@ -136,6 +137,7 @@ for _name, _eager, _which in (
         source=_FOLD,
         flops=flops_per_input(1),
         differentiable=False,
+        exact=True,
     )
 
 

@@ -97,6 +97,7 @@ for _name, (_eager, _kind, _positions, _doc, _edges) in _SCANS.items():
         rule=_rule(_name, _kind, _positions),
         eager=_eager,
         tags=("scan",),
+        exact=_name in ("cummax", "cummin"),
         doc=_doc,
         shape="that of the operand",
         edge_cases={**_edges, "empty": "nothing"},

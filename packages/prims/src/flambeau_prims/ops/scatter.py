@@ -89,6 +89,7 @@ for _name, (_reduce, _kind, _what, _edges) in _SCATTERS.items():
         rule=_rule(_name, _kind),
         eager=_eager(_reduce),
         tags=("index",),
+        exact=_name not in ("scatter_add", "scatter_prod"),
         doc=f"A copy of `a` in which out[index[i, j], j] {_what} for dim 0, and so on.",
         shape=_SHAPE,
         edge_cases={**_edges, **_RANGE},
