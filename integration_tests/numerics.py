@@ -33,6 +33,12 @@ ZEROS = ("maximum", "minimum", "fmax", "fmin", "amax", "amin")
 """Where operands are zeros of both signs eager gives either, by where in a vector they stand."""
 
 
+NOT_ROUNDED = ("sqrt", "pow 0.5", "fmod", "remainder", "number %")
+"""What vectors of eager's on a CPU have from libraries that do not round these correctly (a root
+may be off by more than half a unit, the remainder of a large quotient is NaN): the right result is
+one too."""
+
+
 @dataclass(frozen=True)
 class Case:
     """`function` of `operands`; `zeros` says that the sign of a zero is left open."""
@@ -239,8 +245,16 @@ def _in_range(a: Tensor, target: torch.dtype) -> Tensor:
 
 
 def cases(dtype: torch.dtype, device: str = "cpu") -> list[Case]:
-    """All cases of a dtype."""
-    return [*of_primitives(dtype, device), *of_operators(dtype, device)]
+    """All cases of a dtype that eager has an answer to."""
+    return [c for c in (*of_primitives(dtype, device), *of_operators(dtype, device)) if _runs(c)]
+
+
+def _runs(case: Case) -> bool:
+    try:
+        case.function(*(o[:1] for o in case.operands))
+    except RuntimeError:  # no kernel for the dtype, or a number that it does not hold
+        return False
+    return True
 
 
 def compiled_together(some: Sequence[Case], **options: Any) -> list[Tensor]:
@@ -264,6 +278,8 @@ def difference(case: Case, given: Tensor) -> Difference | None:
         seen = (f"{expected.dtype}{list(expected.shape)}", f"{given.dtype}{list(given.shape)}")
         return Difference(case.name, case.exact, max(1, expected.numel()), seen)
     wrong = ~_same(expected, given, case.zeros)
+    if given.device.type == "cpu" and any(word in case.name for word in NOT_ROUNDED):
+        wrong &= ~_same(_true(case).to(expected.dtype), given, case.zeros)
     if not case.exact:
         wrong &= ~_near(case, expected, given)
     if not bool(wrong.any()):
@@ -286,9 +302,13 @@ def _same(a: Tensor, b: Tensor, zeros: bool) -> Tensor:
     return same | (a.isnan() & b.isnan())
 
 
-def _near(case: Case, expected: Tensor, given: Tensor) -> Tensor:
+def _true(case: Case) -> Tensor:
     wide = [o.double() if o.dtype.is_floating_point else o for o in case.operands]
-    true = case.function(*wide).double()
+    return case.function(*wide).double()
+
+
+def _near(case: Case, expected: Tensor, given: Tensor) -> Tensor:
+    true = _true(case)
     limits = torch.finfo(expected.dtype)
     finite = true.where(true.isfinite(), torch.zeros_like(true)).abs()
     unit = torch.exp2(torch.floor(torch.log2(finite.clamp(min=limits.smallest_normal))))

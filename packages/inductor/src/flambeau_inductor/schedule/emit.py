@@ -67,7 +67,7 @@ class Emitter:
         key: object = instr
         if isinstance(instr, Const):
             key = (repr(instr.value), instr.dtype)  # 0.0 and -0.0 are equal, but not the same
-        elif isinstance(instr, Load) and instr.other != 0:
+        elif isinstance(instr, Load) and repr(instr.other) not in ("0", "0.0", "False"):
             key = (instr, repr(instr.other))
         found = self.known.get(key)
         if found is None:

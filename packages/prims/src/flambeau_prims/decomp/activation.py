@@ -158,7 +158,8 @@ def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 @decomposition(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
     def shrink(y: Tensor) -> Tensor:
-        below = e.where(e.lt(y, -lambd), e.add(y, lambd), e.mul(y, 0.0))  # NaN stays
+        between = e.where(p.isnan(y), y, 0.0)
+        below = p.where(e.lt(y, -lambd), e.add(y, lambd), between)
         return p.where(e.gt(y, lambd), e.sub(y, lambd), below)
 
     return elementwise(shrink, (x,))

@@ -60,7 +60,6 @@ _BINARY_DEFAULT: dict[str, tuple[str, Promotion]] = {
     "fmax": ("fmax", SAME),
     "fmin": ("fmin", SAME),
     "atan2": ("atan2", FLOAT),
-    "nextafter": ("nextafter", SAME),
 }
 _LOGICAL = ["logical_and", "logical_or", "logical_xor"]
 _TESTS = ["isnan", "isinf", "signbit"]
@@ -166,6 +165,26 @@ def div(a: Operand, b: Operand) -> Tensor:
     return elementwise(p.div, (a, b), FLOAT)
 
 
+def _floor_div_step_by_step(dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
+    """The quotient of two numbers of half precision: eager rounds each step of it."""
+
+    def rounded(x: Tensor) -> Tensor:
+        return e.cast(e.cast(x, dtype), torch.float32)
+
+    def quotient(x: Tensor, y: Tensor) -> Tensor:
+        rest = p.fmod(x, y)
+        share = rounded(p.div(rounded(p.sub(x, rest)), y))
+        lower = p.logical_and(e.ne(rest, 0), p.ne(e.lt(y, 0), e.lt(rest, 0)))
+        share = p.where(lower, rounded(e.sub(share, 1)), share)
+        down = p.floor(share)
+        down = p.where(e.gt(p.sub(share, down), 0.5), e.add(down, 1), down)
+        whole = rounded(p.div(x, y))
+        down = p.where(e.eq(share, 0), p.copysign(e.const(0, share), whole), down)
+        return p.where(e.eq(y, 0), whole, down)
+
+    return quotient
+
+
 def _floor_div_by_host_scalar(x: Tensor, y: Tensor) -> Tensor:
     """The quotient from the remainder, by the reciprocal; by zero the product with it."""
     inverse = _reciprocal(y)
@@ -184,6 +203,9 @@ def _floor_div_by_host_scalar(x: Tensor, y: Tensor) -> Tensor:
 def floor_divide(a: Operand, b: Operand) -> Tensor:
     if _by_host_scalar(a, b) and is_inexact(result_type((a, b))):
         return elementwise(_floor_div_by_host_scalar, (a, b))
+    dtype = result_type((a, b))
+    if compute_dtype(dtype) != dtype and not is_number(b):
+        return elementwise(_floor_div_step_by_step(dtype), (a, b), narrow=True)
     return elementwise(p.floor_div, (a, b))
 
 
@@ -198,6 +220,13 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
             return elementwise(lambda x, y: p.trunc(p.mul(x, _reciprocal(y))), (a, b))
         return elementwise(lambda x, y: p.trunc(p.div(x, y)), (a, b))
     return elementwise(p.trunc_div, (a, b))
+
+
+@decomposition(aten.nextafter.default)
+def nextafter(a: Tensor, b: Tensor) -> Tensor:
+    """Neighbours are those of the operands' own dtype, so nothing is widened."""
+    dtype = result_type((a, b))
+    return p.nextafter(*e.meet(e.cast(a, dtype), e.cast(b, dtype)))
 
 
 @decomposition(aten.neg.default)
@@ -274,8 +303,7 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
     if short is not None and exact and result != torch.bool:
-        wide = e.cast(x, compute_dtype(result))
-        return e.cast(short(wide), result)
+        return short(e.cast(x, result))  # half precision too: each product is rounded
     return elementwise(p.pow, (x, exponent), narrow=True)
 
 
