@@ -303,7 +303,10 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
     if short is not None and exact and result != torch.bool:
-        return short(e.cast(x, result))  # half precision too: each product is rounded
+        if result != torch.float16 or e.on_gpu(x):
+            return short(e.cast(x, result))  # half precision too: each product is rounded
+        if exponent != -0.5:  # kernels for a CPU call its library's pow, which rounds once
+            return e.cast(short(e.cast(x, torch.float32)), result)
     return elementwise(p.pow, (x, exponent), narrow=True)
 
 
@@ -355,7 +358,7 @@ def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
             y = at_least(y, number) if side == "low" else at_most(y, number)
         return y
 
-    return elementwise(bounded, (x, *(number for _, number in both)))
+    return elementwise(bounded, (x, *(n for _, n in both)), narrow=not e.on_gpu(x))
 
 
 @decomposition(aten.clamp.default, aten.clamp.Tensor)
