@@ -35,7 +35,7 @@ class Extreme:
 
 
 def same(a: Tensor, b: Tensor, *, zeros: bool = False) -> Tensor:
-    """Whether elements are the same, all NaN being one; the sign of a zero counts but for `zeros`."""
+    """Whether elements are the same, all NaN being one, the sign of a zero but with `zeros` too."""
     if not a.dtype.is_floating_point:
         return a == b
     return ((a == b) & (zeros | (a.signbit() == b.signbit()))) | (a.isnan() & b.isnan())

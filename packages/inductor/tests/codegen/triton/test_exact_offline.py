@@ -1,0 +1,58 @@
+"""Instructions of exact operators, compiled for a GPU with none there: IEEE 754's, each rounded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[3]
+ROUNDED_ONCE = {"fma"}
+"""Only where a formula says so: the long division of `fmod` has exact products."""
+INEXACT = {"approx", "full", "ftz", "sat"}
+"""Modifiers of PTX instructions that are off by a unit, or take denormal numbers for zero."""
+
+
+@pytest.fixture(scope="module")
+def instructions() -> dict[str, list[str]]:
+    """The float instructions of each kernel, from a process whose interpreter is off."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.codegen.triton.compile_exact", "90"],
+        env=environment,
+        cwd=PACKAGE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = json.loads(done.stdout)
+    return found
+
+
+def test_no_instruction_is_approximate(instructions: dict[str, list[str]]) -> None:
+    assert len(instructions) > 45
+    off = {n: [i for i in each if INEXACT & set(i.split("."))] for n, each in instructions.items()}
+    assert {name: found for name, found in off.items() if found} == {}
+
+
+def test_operators_are_not_contracted(instructions: dict[str, list[str]]) -> None:
+    of_formulas = ("fmod", "remainder", "floor_div")
+    fused = {
+        name: each
+        for name, each in instructions.items()
+        if any(i.split(".")[0] in ROUNDED_ONCE for i in each) and not name.startswith(of_formulas)
+    }
+    assert fused == {}
+    assert {"mul.rn.f32", "sub.rn.f32"} <= set(instructions["product_and_difference float32"])
+
+
+def test_quotients_and_roots_are_rounded_to_nearest(instructions: dict[str, list[str]]) -> None:
+    for dtype, kind in (("float32", "f32"), ("float64", "f64"), ("float16", "f32")):
+        for name, operation in (("div", "div"), ("reciprocal", "div"), ("sqrt", "sqrt")):
+            assert f"{operation}.rn.{kind}" in instructions[f"{name} {dtype}"], (name, dtype)
