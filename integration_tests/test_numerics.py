@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 
-import numerics
+from integration_tests import numerics
 import pytest
 import torch
 
