@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import datetime
 
-from integration_tests import numerics
 import pytest
 import torch
+
+from integration_tests import numerics
 
 PARTS = 3
 KNOWN = {

@@ -49,6 +49,7 @@ def breaks() -> str:
 PAGES = {
     "api.md": reference.api,
     "breaks.md": breaks,
+    "exactness.md": catalogue.render_exactness,
     "modules.md": reference.modules,
     "options.md": reference.options,
     "ops.md": catalogue.render,

@@ -67,6 +67,15 @@ def dtypes(prim: Prim) -> str:
     return ", ".join([*words, *sorted(str(d).removeprefix("torch.") for d in rest)])
 
 
+def accuracy(prim: Prim) -> str:
+    """What a backend's results may differ from eager's in, in words."""
+    if prim.exact:
+        return "exact: the bits that eager gives"
+    if prim.dtypes is not None and any(prim.is_exact(dtype) for dtype in prim.dtypes):
+        return "of integers and bools exact; of floats within eager's own error"
+    return "within eager's own error"
+
+
 def data() -> dict[str, Any]:
     """Everything as plain data."""
     table = decompositions()
@@ -83,6 +92,7 @@ def data() -> dict[str, Any]:
                 "shape": prim.shape,
                 "dtypes": dtypes(prim),
                 "edge_cases": dict(prim.edge_cases),
+                "accuracy": accuracy(prim),
                 "derivative": derivative(prim),
                 "source": prim.source,
                 "used_by": used_by[prim.name],
@@ -104,6 +114,7 @@ def _section(prim: Prim, used_by: Sequence[str]) -> list[str]:
         "shape": prim.shape,
         "dtypes": dtypes(prim),
         **prim.edge_cases,
+        "accuracy": accuracy(prim),
         "derivative": derivative(prim),
         "tags": ", ".join(sorted(prim.tags)),
         "source": prim.source,
@@ -115,6 +126,63 @@ def _section(prim: Prim, used_by: Sequence[str]) -> list[str]:
         more = f" and {len(used_by) - _SHOWN} more" if len(used_by) > _SHOWN else ""
         lines.append(f"- lowered to from: {shown}{more}")
     return [*lines, ""]
+
+
+EXACTNESS_HEAD = """\
+# Which results are eager's bits
+
+Every primitive is of one of two classes. What is **exact** has eager's bits on the same device:
+IEEE 754, or the arithmetic of integers modulo 2**bits, decides them, and of NaN any is NaN.
+Everything else is **within eager's own error**: as near to the true result as four times eager's
+error, or four units in the last place. This page is generated.
+
+What makes the exact ones so:
+
+- Each operator is rounded on its own: no product and sum of two operators become one operation,
+  in C++ or on a GPU, unless a formula of one primitive says so.
+- Half precision is widened to float32 and rounded once an operator. Quotients of half precision
+  by `//`, and powers of 3, -1 and -2, are rounded step by step, as eager's kernels do.
+- A number beside a tensor is rounded to the tensor's dtype where eager's kernel takes it so: in
+  comparisons, `fmod`, `remainder`, `copysign`, `pow` and, on a CPU, sums, differences and bounds.
+  Elsewhere it keeps the precision that is computed in.
+- Division by a number on a GPU multiplies by its reciprocal, and `linspace` rounds its step and
+  each number once as eager's kernels do, in half precision each operation, in float64 to one
+  unit.
+- Integers wrap after every operation, those below 32 bits too; a shift by a negative count or by
+  the width and more shifts all bits out.
+- Denormal numbers are numbers: no instruction of an exact primitive takes them for zero.
+- A number as bound that is NaN makes the result NaN on a CPU, and on a GPU is none unless there
+  are two; `relu` of -0 is -0 on a CPU, and 0 on a GPU.
+- The sign of a zero is kept. Of two zeros of different signs `maximum`, `minimum`, `fmax` and
+  `fmin` may give either, as eager does by where in a vector they stand.
+
+On a CPU eager has roots, and remainders of quotients above 2**23, from libraries that do not
+round correctly; here they are rounded correctly. `gelu` of infinity is infinite, where the
+library that eager calls on a CPU gives NaN. Functions within eager's own error whose results are
+rounded to half precision on a GPU take denormal results for zero.
+
+What exactness costs on a GPU (sm_90, instructions of a float32 element): quotients, reciprocals
+and roots 15, in half precision too, where approximate ones take 8; `exp` 22 for 5 where its
+result is not rounded to half precision, and `sigmoid` 36 for 8; `fmod`, `remainder` and `//` 150
+to 200 for 33 to 67, most of it one quotient in float64, as many times as a block's largest
+quotient has 25 bits.
+
+| primitives | exact | within eager's own error |
+| --- | --- | --- |
+"""
+
+
+def render_exactness() -> str:
+    """The page of classes of accuracy: the primitives of each family by class."""
+    lines = []
+    for family, members in families().items():
+        columns = (
+            ", ".join(f"[{p.name}](ops.md#{p.name})" for p in members if p.exact == exact)
+            for exact in (True, False)
+        )
+        lines.append(f"| {family} | {' | '.join(columns)} |")
+    tail = "\n\nIntegers and bools are exact in every primitive.\n"
+    return EXACTNESS_HEAD + "\n".join(lines) + tail
 
 
 def render() -> str:

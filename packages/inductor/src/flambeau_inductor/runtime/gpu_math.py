@@ -311,6 +311,15 @@ def exp(x):
 
 
 @triton.jit
+def exp_of(x):
+    """e**x of float32 or float64."""
+    if x.dtype == tl.float64:
+        return tl.exp(x)
+    else:
+        return exp(x)
+
+
+@triton.jit
 def log1p(x):
     """log(1 + x) without cancellation near zero (W. Kahan's correction), about 2 ulp."""
     u = 1.0 + x
@@ -334,7 +343,7 @@ def expm1(x):
     p = mad(x, p, 1.6666667e-1)
     p = mad(x, p, 0.5)
     small = x + x * x * p
-    return tl.where(x == 0, x, tl.where(tl.abs(x) < 0.5, small, tl.exp(x) - 1.0))
+    return tl.where(x == 0, x, tl.where(tl.abs(x) < 0.5, small, exp_of(x) - 1.0))
 
 
 @triton.jit
@@ -469,7 +478,7 @@ def sinh(x):
     a = tl.abs(x)
     e = expm1(a)
     small = 0.5 * (e + e / (e + 1.0))
-    half = tl.exp(0.5 * a)
+    half = exp_of(0.5 * a)
     large = (0.5 * half) * half
     s = tl.where(a > 30.0, large, small)
     return tl.where(x == 0, x, tl.where(x < 0, -s, s))
@@ -479,8 +488,8 @@ def sinh(x):
 def cosh(x):
     """Hyperbolic cosine."""
     a = tl.abs(x)
-    half = tl.exp(0.5 * a)
-    e = tl.exp(a)
+    half = exp_of(0.5 * a)
+    e = exp_of(a)
     return tl.where(a > 30.0, (0.5 * half) * half, 0.5 * e + 0.5 / e)
 
 
@@ -659,9 +668,15 @@ def atanh(x):
 
 
 @triton.jit
+def sin(x):
+    """Sine; of what is small the argument itself, for Triton's takes denormal numbers for zero."""
+    return tl.where(tl.abs(x) < 1e-4, x, tl.sin(x)) if x.dtype == tl.float32 else tl.sin(x)
+
+
+@triton.jit
 def tan(x):
     """Tangent as a quotient."""
-    return tl.sin(x) / tl.cos(x)
+    return sin(x) / tl.cos(x)
 
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)

@@ -156,8 +156,7 @@ def digamma(x):
     p = p * s + 8.333333333333333e-02
     value = total + tl.log(z) - 0.5 / z - s * p
     whole = wide == tl.floor(wide)
-    rest = wide - tl.floor(wide)
-    rest = tl.where(rest > 0.5, rest - 1.0, rest)
+    rest = wide - tl.floor(wide + 0.5)  # exact next to zero too
     safe = tl.where(whole, 0.25, rest) * 3.141592653589793
     value = tl.where(reflected, value - 3.141592653589793 * tl.cos(safe) / tl.sin(safe), value)
     value = tl.where(reflected & whole, float("nan"), value)

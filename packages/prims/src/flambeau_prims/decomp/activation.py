@@ -13,6 +13,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import at_least, clamp_to, overloads
+from flambeau_prims.promotion import is_inexact
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
@@ -22,9 +23,14 @@ GELU_SCALE = math.sqrt(2.0 / math.pi)
 GELU_CUBE = 0.044715
 
 
+def _relu(x: Tensor) -> Tensor:
+    """Of -0 itself on a CPU, 0 on a GPU."""
+    return e.maximum(x, 0) if e.on_gpu(x) else at_least(x, e.const(0, x))
+
+
 @decomposition(aten.relu.default)
 def relu(x: Tensor) -> Tensor:
-    return elementwise(lambda y: at_least(y, e.const(0, y)), (x,))
+    return elementwise(_relu, (x,))
 
 
 @decomposition(aten.hardtanh.default)
@@ -39,7 +45,13 @@ def relu6(x: Tensor) -> Tensor:
 
 @decomposition(aten.threshold.default)
 def threshold(x: Tensor, threshold: Number, value: Number) -> Tensor:
-    return elementwise(lambda y: e.where(e.le(y, threshold), value, y), (x,))
+    def cut(y: Tensor, limit: Tensor, other: Tensor) -> Tensor:
+        return p.where(p.le(y, limit), other, y)
+
+    numbers = (x, threshold, value)
+    if not is_inexact(x.dtype):  # numbers are of the tensor's dtype whatever they are
+        return elementwise(lambda y: e.where(e.le(y, threshold), value, y), (x,))
+    return elementwise(cut, numbers, narrow=e.on_gpu(x))
 
 
 @decomposition(aten.leaky_relu.default)
@@ -75,14 +87,22 @@ def relu6_shifted(x: Tensor) -> Tensor:
     return e.minimum(e.maximum(e.add(x, 3.0), 0.0), 6.0)
 
 
+SIXTH = 0.16666667163372040
+"""1 / 6 in float32, by which kernels for a GPU multiply in every dtype."""
+
+
+def _sixth(x: Tensor) -> Tensor:
+    return e.mul(x, SIXTH) if e.on_gpu(x) else e.div(x, 6.0)
+
+
 @decomposition(aten.hardswish.default)
 def hardswish(x: Tensor) -> Tensor:
-    return elementwise(lambda y: e.div(p.mul(y, relu6_shifted(y)), 6.0), (x,))
+    return elementwise(lambda y: _sixth(p.mul(y, relu6_shifted(y))), (x,))
 
 
 @decomposition(aten.hardsigmoid.default)
 def hardsigmoid(x: Tensor) -> Tensor:
-    return elementwise(lambda y: e.div(relu6_shifted(y), 6.0), (x,))
+    return elementwise(lambda y: _sixth(relu6_shifted(y)), (x,))
 
 
 @decomposition(aten.gelu.default, keep="gelu")
@@ -167,7 +187,7 @@ def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 @decomposition(*overloads("_add_relu", "Tensor", "Scalar"))
 def add_relu(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
-    return elementwise(lambda x, y: at_least(p.add(x, e.mul(y, alpha)), e.const(0, x)), (a, b))
+    return elementwise(lambda x, y: _relu(p.add(x, e.mul(y, alpha))), (a, b))
 
 
 @decomposition(aten.glu_jvp.default)

@@ -48,6 +48,9 @@ def _reduced(
 def _norm_row(x: Tensor, ord: Number, where: list[int]) -> Tensor:
     if ord in _INFINITE:
         return (p.amax if ord > 0 else p.amin)(p.abs(x), where)  # type: ignore[operator]
+    length = e.count(x.shape, where)
+    if ord != 0 and isinstance(length, int) and length == 1:
+        return p.amax(p.abs(x), where)  # of one number: no power of it overflows or vanishes
     row = _power_sum(x, ord, where)
     if ord == 2:
         return p.sqrt(row)

@@ -165,47 +165,43 @@ def div(a: Operand, b: Operand) -> Tensor:
     return elementwise(p.div, (a, b), FLOAT)
 
 
-def _floor_div_step_by_step(dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
-    """The quotient of two numbers of half precision: eager rounds each step of it."""
+def _floor_div_in(
+    dtype: torch.dtype, steps: bool, by_reciprocal: bool
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The quotient from the remainder, rounded as eager's kernels round it in half precision: the
+    whole number on a GPU, each of the `steps` before it on a CPU."""
 
     def rounded(x: Tensor) -> Tensor:
-        return e.cast(e.cast(x, dtype), torch.float32)
+        return e.cast(e.cast(x, dtype), compute_dtype(dtype))
+
+    def step(x: Tensor) -> Tensor:
+        return rounded(x) if steps else x
+
+    def divided(x: Tensor, y: Tensor) -> Tensor:
+        return step(p.mul(x, _reciprocal(y)) if by_reciprocal else p.div(x, y))
 
     def quotient(x: Tensor, y: Tensor) -> Tensor:
         rest = p.fmod(x, y)
-        share = rounded(p.div(rounded(p.sub(x, rest)), y))
+        share = divided(step(p.sub(x, rest)), y)
         lower = p.logical_and(e.ne(rest, 0), p.ne(e.lt(y, 0), e.lt(rest, 0)))
-        share = p.where(lower, rounded(e.sub(share, 1)), share)
-        down = p.floor(share)
-        down = p.where(e.gt(p.sub(share, down), 0.5), e.add(down, 1), down)
-        whole = rounded(p.div(x, y))
+        share = p.where(lower, step(e.sub(share, 1)), share)
+        down = rounded(p.floor(share))
+        down = p.where(e.gt(p.sub(share, down), 0.5), rounded(e.add(down, 1)), down)
+        whole = divided(x, y)
         down = p.where(e.eq(share, 0), p.copysign(e.const(0, share), whole), down)
         return p.where(e.eq(y, 0), whole, down)
 
     return quotient
 
 
-def _floor_div_by_host_scalar(x: Tensor, y: Tensor) -> Tensor:
-    """The quotient from the remainder, by the reciprocal; by zero the product with it."""
-    inverse = _reciprocal(y)
-    rest = p.fmod(x, y)
-    share = p.mul(p.sub(x, rest), inverse)
-    lower = p.logical_and(e.ne(rest, 0), p.ne(e.lt(y, 0), e.lt(rest, 0)))
-    share = p.where(lower, e.sub(share, 1), share)
-    down = p.floor(share)
-    down = p.where(e.gt(p.sub(share, down), 0.5), e.add(down, 1), down)
-    product = p.mul(x, inverse)
-    down = p.where(e.eq(share, 0), p.copysign(e.const(0, share), product), down)
-    return p.where(e.eq(y, 0), product, down)
-
-
 @decomposition(*overloads("floor_divide", "default", "Scalar"))
 def floor_divide(a: Operand, b: Operand) -> Tensor:
-    if _by_host_scalar(a, b) and is_inexact(result_type((a, b))):
-        return elementwise(_floor_div_by_host_scalar, (a, b))
     dtype = result_type((a, b))
+    by_reciprocal = _by_host_scalar(a, b)
+    if by_reciprocal and is_inexact(dtype):
+        return elementwise(_floor_div_in(dtype, False, True), (a, b))
     if compute_dtype(dtype) != dtype and not is_number(b):
-        return elementwise(_floor_div_step_by_step(dtype), (a, b), narrow=True)
+        return elementwise(_floor_div_in(dtype, not e.on_gpu(a, b), False), (a, b), narrow=True)
     return elementwise(p.floor_div, (a, b))
 
 
@@ -345,17 +341,27 @@ def at_most(x: Tensor, bound: Tensor) -> Tensor:
     return p.where(p.lt(bound, x), bound, x)
 
 
+def _is_nan(number: Any) -> bool:
+    return isinstance(number, float) and math.isnan(number)
+
+
 def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
-    """`x` between numbers, either of which may be None. A NaN among both numbers is the result; as
+    """`x` between numbers, either of which may be None. NaN among both numbers is the result; as
     the only one it is too on a CPU, and is no bound on a GPU."""
     bounds = [y for y in (low, high) if y is not None]
-    if (len(bounds) == 2 or not e.on_gpu(x)) and any(y != y for y in bounds if is_number(y)):
-        return elementwise(lambda y: e.const(math.nan, y), (x,))
+    if (len(bounds) == 2 or not e.on_gpu(x)) and any(map(_is_nan, bounds)):
+        return elementwise(lambda y, *_: e.const(math.nan, y), (x, *bounds))
     both = [b for b in (("low", low), ("high", high)) if b[1] is not None]
+
+    if e.on_gpu(x):  # NaN is no bound there, and 0 is above -0
+        both = [b for b in both if not _is_nan(b[1])]
+        lift, lower = p.maximum, p.minimum
+    else:
+        lift, lower = at_least, at_most
 
     def bounded(y: Tensor, *numbers: Tensor) -> Tensor:
         for (side, _), number in zip(both, numbers, strict=True):
-            y = at_least(y, number) if side == "low" else at_most(y, number)
+            y = lift(y, number) if side == "low" else lower(y, number)
         return y
 
     return elementwise(bounded, (x, *(n for _, n in both)), narrow=not e.on_gpu(x))
@@ -416,7 +422,10 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
         return NotImplemented
 
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return p.add(y, p.div(s if e.is_one(value) else e.mul(s, value), t))
+        if e.is_one(value):
+            return p.add(y, p.div(s, t))
+        scaled = e.mul(p.div(s, t), value) if e.on_gpu(y) else p.div(e.mul(s, value), t)
+        return p.add(y, scaled)
 
     return elementwise(combine, (x, a, b))
 

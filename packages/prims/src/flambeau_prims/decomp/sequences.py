@@ -1,7 +1,7 @@
 """Evenly spaced numbers, frequencies, and windows for transforms.
 
 In: ATen's factory operations. Out: `iota` and arithmetic on it.
-Invariant: numbers are formed in float64 (complex128) and rounded once.
+Invariant: numbers are formed in float64 (complex128) and rounded once, but where eager rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import Device, Dtype, factory, home
 from flambeau_prims.decomp.emit import Operand, is_number, p
-from flambeau_prims.promotion import is_inexact, result_type, to_float
+from flambeau_prims.promotion import compute_dtype, is_inexact, result_type, to_float
 
 aten = torch.ops.aten
 
@@ -37,6 +37,11 @@ def _spaced(start: Operand, end: Operand, steps: int, dtype: torch.dtype, at: to
     rising = e.add(bounds[0], e.mul(e.cast(number, wide), step))
     falling = e.sub(bounds[1], e.mul(e.cast(from_end, wide), step))
     return p.where(near, rising, falling)
+
+
+def is_half(dtype: torch.dtype) -> bool:
+    """Whether a real dtype is computed with in float32."""
+    return compute_dtype(dtype) == torch.float32 and dtype != torch.float32
 
 
 def _whole(x: Any, dtype: torch.dtype) -> Any:
@@ -60,21 +65,20 @@ def linspace(
     at = home(device)
     if not is_inexact(kind):  # whole numbers run from one whole number to another
         start, end = (_whole(x, kind) for x in (start, end))
-    elif at.type == "cpu":
-        return NotImplemented  # vectors count up from their own first numbers, one a thread's part
-    if at.type == "cuda" and not kind.is_complex:
-        return _spaced_on_gpu(start, end, steps, kind, at)
+    if kind.is_floating_point or (at.type == "cuda" and not kind.is_complex):
+        return _spaced_in_steps(start, end, steps, kind, at)
     return p.cast(_spaced(start, end, steps, kind, at), dtype=kind)
 
 
-def _spaced_on_gpu(
+def _spaced_in_steps(
     start: Operand, end: Operand, steps: int, kind: torch.dtype, at: torch.device
 ) -> Tensor:
-    """As eager's kernel rounds: the step once in the result's dtype (float32 for integers), half
-    precision after each operation, all others once. In float64 a product of a float32 step and a
-    position is exact; of a float64 step it is rounded before it is added."""
+    """As eager's kernels round floats, and integers on a GPU: the step once in the result's dtype
+    (float32 for integers), half precision after each operation, all others once. In float64 a
+    product of a float32 step and a position is exact; of a float64 step it is rounded before it
+    is added."""
     step_kind = kind if kind.is_floating_point else torch.float32
-    half = kind.itemsize == 2 and kind.is_floating_point
+    half = is_half(kind)
 
     def rounded(x: Tensor) -> Tensor:
         return e.cast(e.cast(x, step_kind), torch.float64)

@@ -284,11 +284,16 @@ class Instructions:
         if _is_negative_zero(const.value):
             # Triton fills with zeros whatever equals zero
             return f"tl.full({self._ones()}, -1.0, {dtype}) * tl.full({self._ones()}, 0.0, {dtype})"
+        if const.dtype == torch.bfloat16 and 0 < abs(const.value) < SMALLEST:
+            # Triton takes a denormal number for zero where it rounds one to bfloat16
+            bits = int(torch.tensor(const.value, dtype=const.dtype).view(torch.int16))
+            return f"tl.full({self._ones()}, {bits}, tl.int16).to({dtype}, bitcast=True)"
         return f"tl.full({self._ones()}, {_literal(const.value)}, {dtype})"
 
     def _other(self, load: Load) -> str:
         """What a load gives where its mask is false."""
-        if _is_negative_zero(load.other):
+        # of float64: Triton takes a number here for one of float32
+        if _is_negative_zero(load.other) or load.dtype == torch.float64:
             return self._constant(Const(load.other, load.dtype))
         return _literal(load.other)
 
@@ -371,6 +376,9 @@ class Instructions:
     def _lines(self, texts: Sequence[str]) -> None:
         for text in texts:
             self._line(text)
+
+
+SMALLEST = torch.finfo(torch.bfloat16).smallest_normal
 
 
 def _is_negative_zero(value: Scalar) -> bool:

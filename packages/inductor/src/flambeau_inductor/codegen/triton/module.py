@@ -18,6 +18,7 @@ from flambeau_inductor.ir.loops import Loop
 IMPORTS = """import triton
 import triton.language as tl
 
+from flambeau_inductor.runtime import gpu_double as fd
 from flambeau_inductor.runtime import gpu_math as fm
 from flambeau_inductor.runtime import gpu_special as sf
 """

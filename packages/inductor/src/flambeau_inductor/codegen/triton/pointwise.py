@@ -34,7 +34,7 @@ FLOATING: dict[str, Spelling] = {
     "sqrt": "tl.sqrt_rn({0})",
     "rsqrt": "fm.rsqrt({0})",
     "reciprocal": "fm.reciprocal({0})",
-    "sin": "tl.sin({0})",
+    "sin": "fm.sin({0})",
     "cos": "tl.cos({0})",
     "tan": "fm.tan({0})",
     "asin": "fm.asin({0})",
@@ -81,9 +81,16 @@ ROUNDED: dict[str, Spelling] = {
 """Spellings in float32 that are accurate enough where the result is rounded to half precision: of
 functions that eager does not compute exactly either."""
 
+_OF_LIBRARY = (
+    *("expm1", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
+    *("atanh", "erfc", "erfinv", "lgamma", "pow", "atan2"),
+)
+"""Functions of float64 whose spelling is the name of the function in `gpu_double`."""
+
 DOUBLE: dict[str, Spelling] = FLOATING | {
+    **{op: FLOATING[op].replace("fm.", "fd.").replace("sf.", "fd.") for op in _OF_LIBRARY},
     "sigmoid": "fm.sigmoid_double({0})",
-    "tanh": "fm.tanh_double({0})",
+    "tanh": "fd.tanh({0})",
     "exp": "tl.exp({0})",
     "exp2": "tl.exp2({0})",
     "rsqrt": "tl.rsqrt({0})",
@@ -154,12 +161,12 @@ ANY_DTYPE: dict[str, Spelling] = {
 }
 
 INSTRUCTIONS: dict[str, int] = {
-    "exp": 5, "expm1": 18, "log": 25, "log2": 27, "log10": 28, "log1p": 68, "sqrt": 15,
-    "reciprocal": 8, "sin": 80, "cos": 82, "tan": 169, "asin": 99, "acos": 99, "atan": 33,
+    "exp": 22, "expm1": 18, "log": 25, "log2": 27, "log10": 28, "log1p": 68, "sqrt": 15,
+    "reciprocal": 15, "sin": 80, "cos": 82, "tan": 169, "asin": 65, "acos": 64, "atan": 33,
     "sinh": 41, "cosh": 25, "tanh": 14, "asinh": 117, "acosh": 107, "atanh": 84, "erf": 21,
-    "sigmoid": 8, "div": 15, "trunc_div": 13, "floor_div": 67, "remainder": 38, "fmod": 33,
-    "pow": 159, "atan2": 97, "erfc": 108, "erfinv": 506, "lgamma": 606, "digamma": 1096,
-    "round": 24, "copysign": 18, "nextafter": 11, "philox_uniform": 60, "philox_normal": 90,
+    "sigmoid": 36, "div": 15, "trunc_div": 13, "floor_div": 200, "remainder": 155, "fmod": 150,
+    "pow": 159, "atan2": 61, "erfc": 271, "erfinv": 844, "lgamma": 811, "digamma": 1096,
+    "copysign": 2, "nextafter": 11, "philox_uniform": 60, "philox_normal": 90,
     "philox_bits": 60,
 }  # fmt: skip
 """Machine instructions that a float32 element takes (sm_90, Triton 3.6); others take one or so."""
