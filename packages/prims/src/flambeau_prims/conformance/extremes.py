@@ -43,18 +43,22 @@ def same(a: Tensor, b: Tensor, *, zeros: bool = False) -> Tensor:
 
 def special(dtype: torch.dtype, count: int = 0) -> Tensor:
     """Values of a dtype at which operators are apt to differ, and `count` random ones."""
-    draw = torch.Generator().manual_seed(3)
     if dtype == torch.bool:
         return torch.tensor([False, True])
+    draw = torch.Generator().manual_seed(3)
     if not dtype.is_floating_point:
         limits = torch.iinfo(dtype)
         ends = [limits.min, limits.min + 1, limits.max // 2, limits.max - 1, limits.max]
         small = [n for n in (-128, -9, -3, -2, -1, 0, 1, 2, 3, 7, 8, 100, 127) if n >= limits.min]
         drawn = torch.randint(limits.min, limits.max, (count,), generator=draw, dtype=dtype)
         return torch.cat([torch.tensor(ends + small, dtype=dtype), drawn])
-    limits = torch.finfo(dtype)
-    tiny = limits.smallest_normal
-    step = limits.eps
+    return _special_floats(torch.finfo(dtype), dtype, count, draw)
+
+
+def _special_floats(
+    limits: torch.finfo, dtype: torch.dtype, count: int, draw: torch.Generator
+) -> Tensor:
+    tiny, step = limits.smallest_normal, limits.eps
     positive = [
         *(0.0, 0.1, 0.3, 0.5, 0.5 + step, 1 - step / 2, 1.0, 1 + step, 1.5, 2.0, 2.5, 3.0, 3.5),
         *(math.pi, 7.3, 10.0, 88.7, 103.0, 255.0, 1024.5, 1e10, 2.0**40, 2.0**24 + 2),
