@@ -56,6 +56,17 @@ def test_each_rule(bad: Loop, rule: str) -> None:
         verify_loop(bad, LAYOUTS)
 
 
+def test_what_combines_counts_the_points_of_its_loop() -> None:
+    """Also those along an axis that neither the address nor the value changes along."""
+    body = (Const(1.0, f32), Store("out", x0 * 0, 0, "add", count=24))
+    whole = Loop("loop0", (Axis("x0", 4), Axis("x1", 6)), (), body)
+    verify_loop(whole, LAYOUTS)
+    with pytest.raises(IRError, match="24 elements combined into out by 4 points"):
+        verify_loop(replace(whole, x=whole.x[:1]), LAYOUTS)
+    with pytest.raises(IRError, match="in a loop that reduces"):
+        verify_loop(replace(whole, x=whole.x[:1], r=(Axis("r0", 6),)), LAYOUTS)
+
+
 @pytest.mark.parametrize(
     ("points", "fine"), [(7, True), (8, True), (9, False), (4, False), (0, False)]
 )

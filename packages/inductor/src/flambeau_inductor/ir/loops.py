@@ -117,6 +117,10 @@ class Part:
     dtype: torch.dtype
 
 
+COMBINING = frozenset({"add", "mul", "max", "min"})
+"""Modes of a store whose result depends on how often it is done, or on what was there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Store:
     """Write `value` to element `index` of `buffer`.
@@ -126,6 +130,9 @@ class Store:
     which the index is free of (on a GPU only, where a program takes rows in turn). A row value is
     stored once per point of `x`. Where points may meet in one element they are taken in the order
     of the axes; those that differ in one of the expressions `apart` never meet.
+
+    What combines counts every point of the loop, which has no `r`, also along axes that change
+    neither the address nor the value: `count` says how many there are.
     """
 
     buffer: str
@@ -133,6 +140,12 @@ class Store:
     value: ValueId
     mode: str = "set"
     apart: tuple[Expr, ...] = ()
+    count: int | Expr | None = None
+
+    @property
+    def combines(self) -> bool:
+        """Whether each point changes what is there, so that none may be left out or repeated."""
+        return self.mode in COMBINING
 
     @property
     def scattered(self) -> bool:
@@ -172,6 +185,16 @@ class Loop:
     body: tuple[Instr, ...]
     origins: tuple[str, ...] = ()
     points: int | None = None
+
+
+def axes_of(loop: Loop, instr: Instr) -> frozenset[str]:
+    """The axes of `loop` that an instruction changes along by itself, not by its operands: those in
+    its index, and for a store that combines all of them, for each point of the loop is counted."""
+    axes = frozenset(a.var for a in (*loop.x, *loop.r))
+    if isinstance(instr, Store) and instr.combines:
+        return axes
+    indexed = isinstance(instr, Load | Store | IndexValue)
+    return instr.index.vars & axes if indexed else frozenset()
 
 
 def spans(loop: Loop) -> tuple[tuple[range, ...], ...]:

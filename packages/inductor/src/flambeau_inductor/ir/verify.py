@@ -102,10 +102,24 @@ def _verify_body(
             element.append(False)
         else:
             element.append(below or own or isinstance(instr, Scan))
+        if isinstance(instr, Store) and instr.combines:
+            _verify_count(loop, instr)
         if isinstance(instr, Store) and instr.mode == "total":
             _verify_total(loop, instr, dtypes[instr.value])
         if isinstance(instr, Store) and not own and below:
             raise IRError(f"{loop.name}: {show_instr(position, instr)}: a row of element values")
+
+
+def _verify_count(loop: Loop, store: Store) -> None:
+    """No pass has lost an axis that neither the address nor the value changes along, nor added one:
+    a sum counts the elements that it is of."""
+    points = loop.points or prod(_int(axis.size) for axis in loop.x)
+    if loop.r:
+        raise IRError(f"{loop.name}: elements combined into {store.buffer} in a loop that reduces")
+    if store.count != points:
+        raise IRError(
+            f"{loop.name}: {store.count} elements combined into {store.buffer} by {points} points"
+        )
 
 
 def _verify_total(loop: Loop, store: Store, dtype: torch.dtype | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from flambeau_inductor.indexing import Expr, Ranges, Var, at_most, bounds, known, simplify
+from flambeau_inductor.indexing import Expr, Ranges, Var, at_most, bounds, known, plain, simplify
 from flambeau_inductor.ir.loops import (
     Const,
     IndexValue,
@@ -111,7 +111,8 @@ class Emitter:
             index = self.target(define, own)
             apart = tuple(i for i, p in zip(index, define.index) if isinstance(p, Expr))
             flat = self._flat(index, place)
-            self.body.append(Store(place.buffer, flat, value, define.mode, apart))
+            count = None if define.mode == "set" else plain(define.src.numel)
+            self.body.append(Store(place.buffer, flat, value, define.mode, apart, count))
             return
         self.body.append(Store(place.buffer, self._flat(own, place), value))
 

@@ -10,7 +10,16 @@ import torch
 
 from flambeau_inductor.codegen.cpp.errors import CppUnsupported
 from flambeau_inductor.codegen.cpp.points import COST
-from flambeau_inductor.ir.loops import IndexValue, Instr, Load, Loop, Point, Reduce, Scan, Store
+from flambeau_inductor.ir.loops import (
+    Instr,
+    Load,
+    Loop,
+    Point,
+    Reduce,
+    Scan,
+    Store,
+    axes_of,
+)
 from flambeau_inductor.ir.operands import operands
 
 Axes = frozenset[str]
@@ -36,10 +45,8 @@ def dependences(loop: Loop) -> tuple[tuple[Axes, ...], tuple[int, ...]]:
     deps: list[Axes] = []
     level: list[int] = []
     for instr in loop.body:
-        own: Axes = frozenset()
+        own = axes_of(loop, instr)
         height = 0
-        if isinstance(instr, Load | Store | IndexValue):
-            own = instr.index.vars & axes
         for value in operands(instr):
             own |= deps[value]
             height = max(height, level[value])

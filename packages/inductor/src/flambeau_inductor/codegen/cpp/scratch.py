@@ -2,7 +2,8 @@
 
 In: a loop with its dependences and levels. Out: positions of values to keep in a row of
 temporaries. Invariant: a kept value is written in the first pass that needs it and read in the
-later ones; all rows together take at most `SCRATCH_BYTES` of a thread's stack.
+later ones, and changes along the innermost axis, of whose lanes a row is made; all rows together
+take at most `SCRATCH_BYTES` of a thread's stack.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def kept_values(
         needs = _needs(loop, deps, level, inner, chosen)
         dearest: tuple[int, ValueId] | None = None
         for value, passes in needs.items():
-            if len(passes) < 2 or value in chosen:
+            if len(passes) < 2 or value in chosen or loop.r[-1].var not in deps[value]:
                 continue
             price = _price(loop, value, deps, inner, chosen)
             size = length * held(_dtype(loop.body[value])).size

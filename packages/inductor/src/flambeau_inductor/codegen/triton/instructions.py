@@ -40,6 +40,7 @@ from flambeau_inductor.ir.loops import (
     Reduce,
     Scalar,
     Store,
+    axes_of,
 )
 from flambeau_inductor.ir.operands import operands
 
@@ -127,6 +128,8 @@ class Instructions:
             dims = frozenset[str]().union(*(self.dims[i] for i in read))
             if isinstance(instr, Load | IndexValue | Store):
                 dims |= self._access_dims(instr)
+            if isinstance(instr, Store) and instr.combines:
+                dims |= {self.dimension_of[var] for var in axes_of(self.loop, instr)}
             level = max((self.levels[i] for i in read), default=0)
             if isinstance(instr, Reduce):
                 dims, level = dims - {"r"}, level + 1
