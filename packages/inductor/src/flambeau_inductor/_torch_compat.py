@@ -18,6 +18,7 @@ __all__ = [
     "current_raw_stream",
     "encoder_layer",
     "handle_of_storage",
+    "in_memory",
     "may_alias",
     "onednn_convolution",
     "onednn_linear",
@@ -30,12 +31,26 @@ __all__ = [
     "storage_handle",
     "storage_users",
     "weakly_held",
+    "without_memory",
     "writes",
 ]
 
 
 encoder_layer: Callable[..., torch.Tensor] = torch._transformer_encoder_layer_fwd
 """What `nn.TransformerEncoderLayer` calls where gradients are off."""
+
+
+def without_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a zero tensor, which has elements and no storage."""
+    return tensor._is_zerotensor()
+
+
+def in_memory(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or its elements in memory where they are not what its memory holds: zeros without
+    any, and what is to be conjugated or negated when it is read."""
+    if without_memory(tensor):
+        return torch.zeros(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+    return tensor.resolve_conj().resolve_neg()
 
 
 def products_tf32() -> bool:

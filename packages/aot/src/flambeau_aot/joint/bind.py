@@ -141,6 +141,8 @@ def _refuse_kind(tensor: torch.Tensor) -> None:
         raise Unsupported(f"a tensor of layout {tensor.layout} ({tensor.dtype}) as an input")
     if is_conj_or_neg(tensor):
         raise Unsupported("an input with a lazy conjugation or negation; resolve it first")
+    if tensor._is_zerotensor():
+        raise Unsupported("an input that has elements, but no memory; clone it first")
     plain = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
     if type(tensor) not in plain:
         raise Unsupported(

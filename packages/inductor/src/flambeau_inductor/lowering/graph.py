@@ -15,6 +15,7 @@ import torch
 from flambeau_prims import NotYetSymbolic, prim_of
 from torch import fx
 
+from flambeau_inductor._torch_compat import in_memory
 from flambeau_inductor.indexing import same_sizes
 from flambeau_inductor.ir.epilogues import Epilogue
 from flambeau_inductor.ir.nodes import value_of
@@ -147,11 +148,12 @@ def _attribute(ctx: Context, gm: fx.GraphModule, node: fx.Node) -> Node:
         value = getattr(value, part)
     if not isinstance(value, torch.Tensor):
         raise LoweringError(f"{node.name}: attribute {node.target} is not a tensor")
+    value = in_memory(value.detach())
     meta = meta_of(value, node.name)
     if meta is None:
         raise LoweringError(f"{node.name}: attribute {node.target} has no metadata")
     node.meta.setdefault("val", value)
-    define = Attribute(str(node.target), value.detach())
+    define = Attribute(str(node.target), value)
     return ctx.node(meta.shape, meta.dtype, meta.device, define, meta.stride)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import torch
 
+from flambeau_inductor._torch_compat import without_memory
+
 ERRORS: dict[str, type[Exception]] = {"IndexError": IndexError, "RuntimeError": RuntimeError}
 
 
@@ -43,6 +45,11 @@ def check_input(
     """
     if not isinstance(value, torch.Tensor):
         raise ValueError(f"input {position} is a {type(value).__name__}, not a tensor")
+    if without_memory(value) or value.is_conj() or value.is_neg():
+        raise ValueError(
+            f"input {position} is not plain memory (a zero tensor, or lazily conjugated or negated): "
+            "clone it, or resolve it first"
+        )
     strides = value.stride()
     if (
         tuple(value.shape) != shape

@@ -156,6 +156,8 @@ def _refuse_shared(items: Sequence[Any]) -> None:
     for item in items:
         if type(item) not in PLAIN_TENSORS or not item.numel():
             continue
+        if item._is_zerotensor():
+            raise CannotKey("a tensor without memory")
         known = holders.setdefault(item.untyped_storage().data_ptr(), item)
         if known is not item:
             raise CannotKey("inputs that share memory")

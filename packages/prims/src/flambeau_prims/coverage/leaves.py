@@ -133,7 +133,7 @@ LEAVES: tuple[Leaves, ...] = (
         "changes or makes a storage, not values: below any graph of values",
         r"set_? set_data resize(_as)?_? _resize_output_? _copy_from(_and_resize)? from_file"
         r" pin_memory _pin_memory _lazy_clone _new_zeros_with_same_feature_meta _foobar"
-        r" _make_dual.* _fw_primal.* _unpack_dual swap_ _efficientzerotensor _propagate_xla_data"
+        r" _make_dual.* _fw_primal.* _unpack_dual swap_ _propagate_xla_data"
         r" lift _test_.* empty_strided new_empty_strided slice_inverse",
     ),
 )

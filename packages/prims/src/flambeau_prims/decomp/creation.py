@@ -108,7 +108,10 @@ def _make_new(value: Number) -> Any:
 
 
 # What an `empty` holds is undefined, so zeros are as good as anything.
-factory(aten.zeros.default, aten.empty.memory_format)(_make_plain(0))
+# Zeros that have no memory are zeros: no kernel could be given the memory that is not there.
+factory(aten.zeros.default, aten.empty.memory_format, aten._efficientzerotensor.default)(
+    _make_plain(0)
+)
 factory(aten.ones.default)(_make_plain(1))
 factory(aten.zeros_like.default, aten.empty_like.default)(_make_like(0))
 factory(aten.ones_like.default)(_make_like(1))

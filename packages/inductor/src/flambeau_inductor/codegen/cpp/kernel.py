@@ -18,6 +18,7 @@ from flambeau_inductor.codegen.cpp.nest import Nest
 from flambeau_inductor.codegen.cpp.plan import Plan
 from flambeau_inductor.codegen.cpp.text import Text
 from flambeau_inductor.codegen.cpp.values import Values
+from flambeau_inductor.ir.loops import Load, Store
 
 # around kernels longer than this other Python threads may run
 RELEASE_WORK = 1 << 20
@@ -28,7 +29,9 @@ class Kernel:
     """`body` is the text from the parameter list on; `buffers` bind the parameters in order, and
     `sizes` are the open sizes that come after them. `rows`: the text of another function, which
     does the rows from `row_b` to `row_e`, its last parameters, and which `body` calls `ROWS`;
-    `behind`: the draws that it may run behind, by `team` threads at most."""
+    `behind`: the draws that it may run behind, by `team` threads at most. `must`: the parameters
+    that are read or written at each point, which there are if `somewhere`, a condition in C++,
+    holds ("": there always are)."""
 
     body: str
     parameters: tuple[str, ...]
@@ -40,6 +43,8 @@ class Kernel:
     rows: str = ""
     behind: Behind | None = None
     team: int = 1
+    must: tuple[int, ...] = ()
+    somewhere: str = ""
 
 
 def emit_kernel(
@@ -80,7 +85,19 @@ def emit_kernel(
         rows,
         how,
         body.team if body.parallel else 1,
+        *_accessed(plan, values),
     )
+
+
+def _accessed(plan: Plan, values: Values) -> tuple[tuple[int, ...], str]:
+    """`must` and `somewhere` of a kernel."""
+    accesses = (i for i in plan.loop.body if isinstance(i, Load | Store))
+    sure = {i.buffer for i in accesses if isinstance(i, Store) or i.mask is None}
+    exact = {a.var: plan.exact(a.var) for a in plan.axes}
+    if 0 in exact.values():
+        return (), ""
+    opened = [f"{plan.bound(var)} > 0" for var, size in exact.items() if size is None]
+    return tuple(k for k, b in enumerate(values.buffers) if b in sure), " && ".join(opened)
 
 
 def _all_rows(text: Text, how: Behind, body: Nest, buffers: int) -> None:

@@ -177,6 +177,8 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
     count = len(values)
     lines = [f"  const auto a{k} = {v};" for k, v in enumerate(values)]
     lines.append("  if (PyErr_Occurred()) return nullptr;")
+    if kernel.must:
+        lines.append(_memory_check(kernel))
     arguments = [f"a{k}" for k in range(count)]
     if kernel.errors:
         lines.append("  int flag = 0;")
@@ -209,6 +211,19 @@ def _kernel(number: int, kernel: Kernel, loop: Loop) -> str:
         + "\n".join(lines)
         + f"\n  return PyLong_FromLong({'flag >> 1' if kernel.errors else '0'});\n}}\n"
     )
+
+
+def _memory_check(kernel: Kernel) -> str:
+    """What is read or written is memory: a tensor may have elements and no storage."""
+    missing = " | ".join(f"nowhere(a{k})" for k in kernel.must)
+    sizes = "".join(
+        f"const long {name} = a{len(kernel.parameters) + k}; "
+        for k, name in enumerate(kernel.sizes)
+    )
+    if not kernel.somewhere:
+        return f"  if (__builtin_expect({missing}, 0)) return without_memory();"
+    asked = f"{sizes}if ({kernel.somewhere}) return without_memory();"
+    return f"  if (__builtin_expect({missing}, 0)) {{ {asked} }}"
 
 
 def _table(names: Sequence[str]) -> str:

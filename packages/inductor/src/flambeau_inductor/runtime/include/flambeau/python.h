@@ -25,5 +25,20 @@ void Py_IncRef(PyObject*);
 void Py_DecRef(PyObject*);
 }
 
+namespace fl {
+
+// Whether an address is of no memory: that of a tensor without storage, or some bytes behind it.
+// Nothing is mapped below 64 KiB (vm.mmap_min_addr).
+static inline bool nowhere(const void* address) { return (unsigned long)address < 0x10000; }
+
+static PyObject* without_memory() {
+  PyErr_SetString(PyExc_RuntimeError,
+                  "a kernel was given a tensor that has elements, but no memory (a zero tensor of "
+                  "forward-mode differentiation, for one): clone it first");
+  return nullptr;
+}
+
+}  // namespace fl
+
 // flags of a method that takes its arguments as an array
 enum { FL_FASTCALL = 0x0080 };
