@@ -21,9 +21,9 @@ from flambeau_inductor.ir.evaluate import run_loop
 from flambeau_inductor.ir.loops import Axis, Const, Load, Loop, Store
 from torch import Tensor, fx
 
+from ..evaluated import compiled
 from .cpp.run import run_loop as run_cpp
 from .triton.run import run_loop as run_triton
-from ..evaluated import compiled
 
 aten = torch.ops.aten
 INTO, FROM, ACROSS = 3, 5, 4

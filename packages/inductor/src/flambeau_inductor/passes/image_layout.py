@@ -2,8 +2,8 @@
 
 In: a captured graph of torch functions, on fake tensors. Out: the same graph, in which convolutions
 ask for their images channels-last. Invariant: values stay, and so do the strides of all that the
-caller sees: a graph that returns images in another order than row-major, or writes them, is left
-alone.
+caller, or anybody else who reads by them, sees: an order is restored before such a read, and a
+graph that returns images in another order than row-major is left alone.
 
 The library computes a dense convolution in blocks of channels. Row-major images are brought into
 that order before it and back after it; channels-last ones nearly are in it, but their weights are
@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+
+from flambeau_inductor.passes.readers import restore, restored_reads
 
 IMAGE = 4
 """Dimensions of a batch of images."""
@@ -55,16 +57,17 @@ def channels_last(gm: fx.GraphModule, packed: bool = False) -> int:
     orders = _orders(gm, found, packed)
     if torch.channels_last not in orders or not _unseen(gm):
         return 0
+    reads = restored_reads(gm, found)
+    if reads is None:
+        return 0
     for node, order in zip(found, orders, strict=True):
         image = node.args[0]
         assert isinstance(image, fx.Node)
         _reorder(gm, image, node, order)
         if order is torch.channels_last and torch.is_grad_enabled():
             _keep_gradient(gm, node)
-    (output,) = gm.graph.find_nodes(op="output")
-    for part in output.all_input_nodes:
-        if _is_image(part):
-            _reorder(gm, part, output, torch.contiguous_format)
+    for value, reader in reads:
+        restore(gm, value, reader)
     gm.recompile()
     return orders.count(torch.channels_last)
 

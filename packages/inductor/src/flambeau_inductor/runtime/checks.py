@@ -47,8 +47,8 @@ def check_input(
         raise ValueError(f"input {position} is a {type(value).__name__}, not a tensor")
     if without_memory(value) or value.is_conj() or value.is_neg():
         raise ValueError(
-            f"input {position} is not plain memory (a zero tensor, or lazily conjugated or negated): "
-            "clone it, or resolve it first"
+            f"input {position} is not plain memory (a zero tensor, or lazily conjugated or "
+            "negated): clone it, or resolve it first"
         )
     strides = value.stride()
     if (
