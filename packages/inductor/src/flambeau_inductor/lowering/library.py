@@ -11,7 +11,18 @@ from typing import Any
 
 import torch
 
-from flambeau_inductor.ir.tensors import Choose, Node, Pointwise, Reduction, Result, Scan, View
+from flambeau_inductor.indexing import Expr, known
+from flambeau_inductor.ir.tensors import (
+    Choose,
+    Node,
+    Pointwise,
+    Reduction,
+    Result,
+    Scan,
+    View,
+    dims_of,
+    dot,
+)
 from flambeau_inductor.lowering.context import Context
 from flambeau_inductor.lowering.indexing import single
 from flambeau_inductor.lowering.registry import Lowered, rule
@@ -61,6 +72,21 @@ def _made_here(a: Node) -> bool:
     return isinstance(define, Choose | Pointwise | Reduction | Scan)
 
 
+def _rows(ctx: Context, *operands: Node) -> tuple[Node, ...]:
+    """The operands with the elements of each row side by side, as the library's kernels for a CPU
+    take them, which do not ask how they lie."""
+    return tuple(node if _unit_step(node) else ctx.point("clone", (node,)) for node in operands)
+
+
+def _unit_step(node: Node) -> bool:
+    """Whether neighbours along the last dimension are neighbours in memory."""
+    step: int | Expr | None = node.stride[-1]
+    if isinstance(node.define, View):
+        inner = dims_of(len(node.shape))[-1].name
+        step = dot(node.define.index, node.define.base.stride).coefficient(inner)
+    return step is not None and known("eq", step, 1) is True
+
+
 @rule("attention")
 def attention(
     ctx: Context,
@@ -78,7 +104,7 @@ def attention(
         return tuple(ctx.call("flambeau_prims.attention.default", args, (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
-    return tuple(ctx.call(target, (q, k, v, dropout_p, is_causal), kwargs))
+    return tuple(ctx.call(target, (*_rows(ctx, q, k, v), dropout_p, is_causal), kwargs))
 
 
 @rule("attention_backward")
@@ -103,4 +129,5 @@ def attention_backward(
         return tuple(ctx.call(target, args, (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
-    return tuple(ctx.call(target, (*operands, dropout_p, is_causal), kwargs))
+    given = (*_rows(ctx, grad, q, k, v, out), logsumexp, dropout_p, is_causal)
+    return tuple(ctx.call(target, given, kwargs))

@@ -211,6 +211,14 @@ def _plan_output(made: Plan, output: Output) -> Operand | Scalar | None:
 
 def _overlapping(made: Plan, node: Node, stride: Shape) -> Operand:
     """An output that repeats elements (stride 0): one copy of each, seen through the strides."""
+    if isinstance(node.define, Literal):  # one number, however often it is seen
+        reach = 1 + sum((n - 1) * step for n, step in zip(node.shape, stride, strict=True))
+        flat = Node(
+            f"{node.name}.all", (reach,), node.dtype, node.device, node.define, (1,), node.origins
+        )
+        made.order.insert(made.order.index(node) + 1, flat)
+        seen = Layout(node.shape, stride, node.dtype, node.device)
+        return Operand(_copy(made, flat), seen)
     shape = tuple(1 if step == 0 else size for size, step in zip(node.shape, stride, strict=True))
     if _overlaps(shape, stride):
         raise NotImplementedError(f"{node.name}: an output of shape {node.shape}, strides {stride}")

@@ -6,6 +6,7 @@ Invariant: half precision is summed in float32; integers and bool sum to int64.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,6 +82,9 @@ def mean(
     if not is_inexact(result):
         return NotImplemented
     wide = e.cast(x, compute_dtype(result))
+    if result.is_complex and x.device.type != "cpu":  # the CPU divides by a complex number
+        parts = (mean(part(wide), dim, keepdim) for part in (p.real, p.imag))
+        return e.cast(p.complex(*parts), result)
     total = reduced(p.sum, wide, dim, keepdim)
     number = e.count(x.shape, canonical_dims(dim, x.ndim))
     return e.cast(e.div(total, e.as_number(number)), result)
@@ -203,6 +207,9 @@ def _spread_of(
     where = canonical_dims(dim, x.ndim)
     wide = e.widen(x)
     variance, average = moments(wide, where, 1.0 if correction is None else float(correction))  # type: ignore[arg-type]
+    if not e.is_one(e.count(x.shape, where)):
+        # eager's mean goes on by differences, and there is none to an infinite mean
+        average = e.where(p.isinf(average), math.nan, average)
     return (
         keep_dims(variance, x.shape, where, keepdim),
         keep_dims(average, x.shape, where, keepdim),

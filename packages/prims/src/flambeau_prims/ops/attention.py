@@ -90,6 +90,12 @@ def _cuda_bias(bias: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor) -> A
     return full
 
 
+def _rows(*operands: torch.Tensor) -> list[torch.Tensor]:
+    """The operands with the elements of each row side by side: the library's kernel for a CPU does
+    not ask how they lie."""
+    return [t if t.stride(-1) == 1 else t.contiguous() for t in operands]
+
+
 def _attention(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -104,7 +110,7 @@ def _attention(
     expected = _attention_rule(of(q), of(k), of(v), None, dropout_p, is_causal, scale=scale)
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default(
-            q, k, v, 0.0, is_causal, attn_mask=bias, scale=scale
+            *_rows(q, k, v), 0.0, is_causal, attn_mask=bias, scale=scale
         )
     else:
         result = torch.ops.aten._scaled_dot_product_efficient_attention.default(
@@ -169,7 +175,7 @@ def _backward(
     )
     if q.device.type == "cpu":
         result = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default(
-            grad, q, k, v, out, logsumexp, 0.0, is_causal, attn_mask=bias, scale=scale
+            *_rows(grad, q, k, v, out), logsumexp, 0.0, is_causal, attn_mask=bias, scale=scale
         )
     else:
         # Without dropout the kernel does not read the generator's state: any two numbers do.
