@@ -193,8 +193,9 @@ def axes_of(loop: Loop, instr: Instr) -> frozenset[str]:
     axes = frozenset(a.var for a in (*loop.x, *loop.r))
     if isinstance(instr, Store) and instr.combines:
         return axes
-    indexed = isinstance(instr, Load | Store | IndexValue)
-    return instr.index.vars & axes if indexed else frozenset()
+    if isinstance(instr, Load | Store | IndexValue):
+        return instr.index.vars & axes
+    return frozenset()
 
 
 def spans(loop: Loop) -> tuple[tuple[range, ...], ...]:

@@ -129,5 +129,5 @@ def attention_backward(
         return tuple(ctx.call(target, args, (("scale", scale),)))
     target = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
     kwargs = (("attn_mask", bias), ("scale", scale))
-    given = (*_rows(ctx, grad, q, k, v, out), logsumexp, dropout_p, is_causal)
-    return tuple(ctx.call(target, given, kwargs))
+    rows = _rows(ctx, grad, q, k, v, out)
+    return tuple(ctx.call(target, (*rows, logsumexp, dropout_p, is_causal), kwargs))
