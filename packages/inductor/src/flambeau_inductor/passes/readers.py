@@ -205,7 +205,7 @@ def order_of(value: Any) -> Order | None:
         return None
     if value.is_contiguous():
         return Order(tuple(range(value.dim())))
-    dims = tuple(sorted(range(value.dim()), key=lambda d: -value.stride(d)))
+    dims = tuple(sorted(range(value.dim()), key=lambda d: value.stride()[d], reverse=True))
     return Order(dims) if value.permute(dims).is_contiguous() else None
 
 
