@@ -36,6 +36,7 @@ from flambeau_aot.norms import (
     instance_norm,
 )
 from flambeau_aot.out_arguments import keeping_size
+from flambeau_aot.overlap import Layouts
 from flambeau_aot.refused_writes import RefusedWrites
 from flambeau_aot.reshaped import Views
 from flambeau_aot.sparse import SparseUses
@@ -107,8 +108,9 @@ class RewriteCalls(TorchFunctionMode):
     gradients are noted; None where there may be none. higher_order: what is called in place of
     operators that take functions, by name. spans: places in memory that several inputs share.
     input_hooks: where hooks on the gradients of inputs are noted. detached: where those are that
-    the program detaches. stays_without_grad: whether the program must not enable grad, for
-    stand-ins that do not require it and inputs that do.
+    the program detaches. layouts: where the elements of tensors are in memory. stays_without_grad:
+    whether the program must not enable grad, for stand-ins that do not require it and inputs that
+    do.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class RewriteCalls(TorchFunctionMode):
         stays_without_grad: bool,
         input_hooks: InputHooks,
         detached: set[int],
+        layouts: Layouts,
     ) -> None:
         super().__init__()
         self.known = known
@@ -140,6 +143,7 @@ class RewriteCalls(TorchFunctionMode):
         self.stays_without_grad = stays_without_grad
         self.input_hooks = input_hooks
         self.detached = detached
+        self.layouts = layouts
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -285,5 +289,5 @@ class RewriteCalls(TorchFunctionMode):
     def _user_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         writing = writing_operator(func)
         if writing is not None:
-            return call_without_writing(writing, args, kwargs)
+            return call_without_writing(writing, args, kwargs, self.layouts)
         return func(*args, **kwargs)

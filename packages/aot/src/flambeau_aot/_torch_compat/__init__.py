@@ -84,6 +84,7 @@ from flambeau_aot._torch_compat.symbols import (
 )
 from flambeau_aot._torch_compat.tensors import (
     base_of,
+    copied,
     copy_all_,
     flattens,
     has_subclass,
@@ -117,6 +118,7 @@ __all__ = [
     "beside_tracing",
     "checkpoint_hooks_on_top",
     "compiling",
+    "copied",
     "copy_all_",
     "current_backward_sequence",
     "current_value",

@@ -106,3 +106,12 @@ def one_of_several(tensor: torch.Tensor) -> bool:
         return False
     autograd = torch._C._autograd  # type: ignore[attr-defined]
     return bool(autograd._get_creation_meta(tensor) == autograd.CreationMeta.MULTI_OUTPUT_NODE)
+
+
+def copied(value: torch.Tensor) -> torch.Tensor:
+    """A tensor of memory of its own with the same strides, gaps included."""
+    shape, stride = value.shape, value.stride()
+    if any(step == 0 and size > 1 for size, step in zip(shape, stride, strict=True)):
+        return value.clone()
+    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
+    return made.copy_(value)

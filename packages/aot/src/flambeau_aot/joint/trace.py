@@ -45,6 +45,7 @@ from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
 from flambeau_aot.joint.written import Effects
 from flambeau_aot.known_inputs import known_inputs
 from flambeau_aot.merging import hides_grad
+from flambeau_aot.overlap import Layouts
 from flambeau_aot.plan import (
     InputPlan,
     InsideView,
@@ -441,6 +442,7 @@ def run_program(
         stays_without_grad=stays_without_grad,
         input_hooks=tracer.input_hooks,
         detached=tracer.detached,
+        layouts=Layouts(tracer.view_of),
     )
     tracer.input_hooks.histories = {id(item.wrapper): item.history for item in stand_ins}
     with torch.autograd.set_multithreading_enabled(False), calls:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import expression_of
+from flambeau_aot._torch_compat import copied, expression_of
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.info import Boxed
 from flambeau_aot.sizes import has_symbols, sized
@@ -222,15 +222,6 @@ def owner(value: torch.Tensor) -> torch.Tensor:
     return value.new_empty(0).set_(
         value.untyped_storage(), value.storage_offset(), value.shape, value.stride()
     )
-
-
-def copied(value: torch.Tensor) -> torch.Tensor:
-    """A tensor of memory of its own with the same strides, gaps included."""
-    shape, stride = value.shape, value.stride()
-    if any(step == 0 and size > 1 for size, step in zip(shape, stride, strict=True)):
-        return value.clone()
-    made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.device)
-    return made.copy_(value)
 
 
 def _overlap(one: Extent, other: Extent) -> bool:

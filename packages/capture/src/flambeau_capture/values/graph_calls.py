@@ -119,12 +119,20 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were
         raise Break("FB0016", f"{operator_name(target)} changed the metadata of its argument")
     same = by_fake.get(id(result))
-    if same is not None and all(version_of(f) == v and v >= 0 for f, v in versions):
+    unwritten = not _says_it_writes(target)  # below autograd, no version tells of a write
+    if unwritten and same is not None and all(version_of(f) == v >= 0 for f, v in versions):
         return same  # nothing happened: `x.contiguous()` of a contiguous tensor
     node = tx.graph.record(op, target, node_args, node_kwargs, result, tx.stack_trace())
     if same is not None:
         return same
     return _result(tx, node, result, by_fake)
+
+
+def _says_it_writes(target: Any) -> bool:
+    """Whether the schema of an operator says that it writes to an argument."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return any(getattr(target, name)._schema.is_mutable for name in target.overloads())
+    return isinstance(target, torch._ops.OpOverload) and bool(target._schema.is_mutable)
 
 
 def override(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value | None:
