@@ -47,7 +47,7 @@ from flambeau_aot.writes import (
     count_again,
     has_gaps,
     lay_out_again,
-    write_keeping_strides,
+    write_apart,
     write_to_list,
     writes_in_place,
 )
@@ -193,7 +193,7 @@ class RewriteCalls(TorchFunctionMode):
             return rewrite(*args, **kwargs)
         out = kwargs.get("out")
         if isinstance(out, torch.Tensor):
-            return keeping_size(out, func, args, kwargs)
+            return keeping_size(out, func, args, kwargs, self.layouts)
         target = args[0] if args else None
         refuse_memory(func, target)
         if func is torch.empty_strided:
@@ -227,10 +227,7 @@ class RewriteCalls(TorchFunctionMode):
             self.regions.refuse_unseen(target)
         if name.endswith("_") and torch.is_grad_enabled():
             self.writes.look(name, target, args)
-        if not target.is_contiguous() or base_of(target) is not target:
-            result = write_keeping_strides(target, func, args, kwargs)
-        else:
-            result = func(*args, **kwargs)
+        result = write_apart(target, func, args, kwargs, self.layouts)
         if name.split(".")[0] == "as_strided_" and is_functional(target):
             count_again(target)
         return result

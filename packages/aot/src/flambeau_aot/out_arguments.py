@@ -13,11 +13,16 @@ import torch
 
 from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
 from flambeau_aot.errors import Unsupported
-from flambeau_aot.writes import write_keeping_strides
+from flambeau_aot.overlap import Layouts
+from flambeau_aot.writes import write_apart
 
 
 def keeping_size(
-    out: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    out: torch.Tensor,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    layouts: Layouts,
 ) -> Any:
     """A call that writes its result to `out`; functionalization loses views of a resized one."""
     before, base = tuple(out.shape), base_of(out)
@@ -38,7 +43,7 @@ def keeping_size(
     failure: Exception | None = None
     result: Any = None
     try:
-        result = write_keeping_strides(out, func, args, kwargs)
+        result = write_apart(out, func, args, kwargs, layouts)
     except (IndexError, RuntimeError) as error:
         failure = error
     if tuple(out.shape) != before:

@@ -21,8 +21,14 @@ import torch
 
 from flambeau_aot._torch_compat import beside_tracing, current_value, is_functional, storage_key
 from flambeau_aot.errors import NotYetSymbolic
+from flambeau_aot.joint.fakes import is_dense
 from flambeau_aot.plan import ViewStep
 
+_REPEATING = {
+    torch.ops.aten.expand.default,
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.unfold.default,
+}
 _STEPS = 10_000
 _OPEN = sys.maxsize
 _Range = tuple[int, int, int]  # a stride, the least and the greatest difference of indices
@@ -62,6 +68,15 @@ class Layouts:
     def __init__(self, view_of: Mapping[int, tuple[torch.Tensor, ViewStep]]) -> None:
         self.view_of = view_of
 
+    def may_repeat(self, tensor: torch.Tensor) -> bool:
+        """Whether an element may be met twice: only some views do that, and some inputs."""
+        value = current_value(tensor)
+        while id(value) in self.view_of:
+            value, step = self.view_of[id(value)]
+            if step.func in _REPEATING:
+                return True
+        return not is_dense(tuple(value.shape), tuple(value.stride()))
+
     def of(self, tensor: torch.Tensor) -> Layout:
         """Where a tensor's elements are, after all writes so far."""
         if not is_functional(tensor):
@@ -93,6 +108,11 @@ def _without_data(value: torch.Tensor) -> torch.Tensor:
 def _layout(tensor: torch.Tensor, storage: int, root: int) -> Layout:
     shape, stride = tuple(tensor.shape), tuple(tensor.stride())
     return Layout(storage, tensor.dtype, shape, stride, tensor.storage_offset(), root)
+
+
+def same_elements(one: Layout, other: Layout) -> bool:
+    """Whether two tensors have the same elements at the same indices."""
+    return one == other
 
 
 def overlaps_itself(layout: Layout) -> bool:

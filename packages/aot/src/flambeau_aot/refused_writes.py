@@ -15,17 +15,11 @@ from flambeau_aot._torch_compat import base_of
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.known_inputs import KnownInputs
 from flambeau_aot.reshaped import Views
-from flambeau_aot.writes import RESHAPE_IN_PLACE, writes_in_place
+from flambeau_aot.writes import RESHAPE_IN_PLACE, is_basic, writes_in_place
 
 _AMBIGUOUS = (
     "A view was created in no_grad mode and is being modified inplace with grad mode enabled."
 )
-
-
-def _is_basic(index: Any) -> bool:
-    """Whether an index is made of numbers and slices, so that it is a view."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return all(part is None or isinstance(part, int | slice | type(...)) for part in parts)
 
 
 class RefusedWrites:
@@ -62,7 +56,7 @@ class RefusedWrites:
         if id(base) in self.known.ambiguous:
             raise RuntimeError(_AMBIGUOUS)
         if self.known.leaves.get(id(base)) or id(base) in self.known.views_of_leaves:
-            if name == "__setitem__" and _is_basic(args[1]):
+            if name == "__setitem__" and is_basic(args[1]):
                 target.detach()[args[1]]  # an index out of bounds is noticed first
             leaf = self.known.leaves.get(id(base)) and base is target
             what = "a leaf" if leaf else "a view of a leaf"

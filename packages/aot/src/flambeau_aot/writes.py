@@ -4,7 +4,7 @@ What comes in: calls of torch functions on functional tensors. What goes out: th
 the strides and version counters that eager leaves; a refusal where functionalization would give
 another value than eager.
 Invariant: a tensor that is written to in place keeps its strides, and its memory those of its
-base.
+base; no call reads memory that it writes, but for elements at the indices that they are written at.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import is_dense
+from flambeau_aot.joint.nested import tensors_in
+from flambeau_aot.overlap import Layouts, overlaps_itself, same_elements, share_elements
 
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
@@ -70,7 +72,7 @@ def write_to_list(
         for values in args[1:]
         if isinstance(values, (list, tuple))
         for index, tensor in enumerate(values)
-        if isinstance(tensor, torch.Tensor) and storage_key(tensor) != keys[index]
+        if isinstance(tensor, torch.Tensor) and tensor is not targets[index]
     ]
     if len(set(keys)) != len(keys) or set(keys) & set(others):
         single = getattr(torch.Tensor, func.__name__.removeprefix("_foreach_"), None)
@@ -98,8 +100,70 @@ def write_to_list(
     return result
 
 
+def write_apart(
+    target: torch.Tensor,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    layouts: Layouts,
+) -> Any:
+    """A call that may write to `target`.
+
+    What it reads must not be memory that it writes, but for elements at the indices that they are
+    written at: eager refuses such a call, or gives what the order of its kernel gives.
+    """
+    if not is_functional(target):
+        return func(*args, **kwargs)
+    before = version(target)
+    if not target.is_contiguous() or base_of(target) is not target:
+        result = write_keeping_strides(target, func, args, kwargs, layouts)
+    else:
+        result = func(*args, **kwargs)
+    name = getattr(func, "__name__", "").split(".")[0]
+    if version(target) == before or name in RESHAPE_IN_PLACE:
+        return result
+    key = storage_key(target)
+    given = tensors_in((args, {n: x for n, x in kwargs.items() if n != "out"}))
+    given = given[1:] if "out" not in kwargs else given
+    beside = [x for x in given if storage_key(x) == key]
+    if not beside:
+        return result
+    if name == "__setitem__" and is_basic(args[1]):
+        target = target.detach()[args[1]]
+    written = layouts.of(target)
+    for other in map(layouts.of, beside):
+        in_place = same_elements(written, other) and _reads_where_it_writes(name)
+        if not in_place and share_elements(written, other):
+            raise Unsupported(
+                f"{name} writes to memory that it reads at other places; clone what it reads"
+            )
+    return result
+
+
+def _reads_where_it_writes(name: str) -> bool:
+    """Whether what an in-place function writes at an index depends on what is at that index."""
+    if name in ("copy_", "__setitem__") or name in _IN_PLACE_SIGNS:
+        return True
+    operator = getattr(torch.ops.aten, name, None)
+    overloads = [] if operator is None else operator.overloads()
+    return any(torch.Tag.pointwise in getattr(operator, item).tags for item in overloads)
+
+
+def is_basic(index: Any) -> bool:
+    """Whether an index is made of numbers and slices, so that it is a view."""
+    parts = index if isinstance(index, tuple) else (index,)
+    return all(
+        part is None or (isinstance(part, int | slice | type(...)) and not isinstance(part, bool))
+        for part in parts
+    )
+
+
 def write_keeping_strides(
-    target: torch.Tensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    target: torch.Tensor,
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    layouts: Layouts,
 ) -> Any:
     """A call on a tensor that is not contiguous, and that it may write to."""
     if not is_functional(target) or getattr(func, "__name__", "") in RESHAPE_IN_PLACE:
@@ -107,14 +171,14 @@ def write_keeping_strides(
     before = version(target)
     base = base_of(target)
     shape, strides = tuple(base.shape), tuple(base.stride())
-    overlaps = _overlaps(target)
+    overlaps = layouts.may_repeat(target) and overlaps_itself(layouts.of(target))
     result = func(*args, **kwargs)
     if version(target) == before:
         return result
     if overlaps:
         raise Unsupported(
-            "a write to an expanded tensor, whose elements share memory; write to a clone, or to "
-            "the tensor that was expanded"
+            "a write to an expanded tensor, or to another whose elements share memory; write to a "
+            "clone, or to the tensor that was expanded"
         )
     current_value(base)
     if tuple(base.shape) == shape and tuple(base.stride()) != strides:
@@ -168,10 +232,6 @@ def lay_out_again(gaps: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
             memory = aten.new_zeros.default(value, [reach])
             filled = aten.as_strided_scatter.default(memory, value, size, strides, 0)
             replace_value(wrapper, aten.as_strided.default(filled, size, strides, 0))
-
-
-def _overlaps(tensor: torch.Tensor) -> bool:
-    return any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _restride(base: torch.Tensor, strides: tuple[int, ...]) -> None:
