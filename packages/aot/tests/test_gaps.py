@@ -169,3 +169,33 @@ def test_sparse_inputs_are_refused(convert: Callable[[torch.Tensor], torch.Tenso
     ):
         with pytest.raises(aot.Unsupported, match="layout"):
             call()
+
+
+MAKERS = {
+    "empty_strided": lambda x, *form: torch.empty_strided(*form),
+    "new_empty_strided": lambda x, *form: x.new_empty_strided(*form),
+    "by name": lambda x, *form: torch.empty_strided(size=form[0], stride=form[1], dtype=x.dtype),
+    "aten": lambda x, *form: torch.ops.aten.empty_strided(*form),
+}
+FORMS = [((4, 4), (8, 1)), ((4, 4), (1, 9)), ((4, 4), (1, 4)), ((4, 4), (4, 1)), ((4, 4), (2, 10))]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("form", FORMS, ids=str)
+def test_a_tensor_made_by_strides(maker, form) -> None:
+    def fn(x: torch.Tensor) -> tuple[Any, ...]:
+        made = MAKERS[maker](x, *form)
+        made.zero_()
+        return made, MAKERS[maker](x, *form).copy_(x).add_(1), made.contiguous()
+
+    def as_dense(size: Any, stride: Any, **kwargs: Any) -> torch.Tensor:
+        return torch.ops.aten.empty.memory_format(size, **kwargs)  # as a decomposition may make it
+
+    x = torch.randn(4, 4)
+    for rules in ({}, {torch.ops.aten.empty_strided.default: as_dense}):
+        if rules and form[1] == (1, 4):  # dense, and for the rule to get right
+            continue
+        given = aot.aot_function(fn, aot.run_as_is, decompositions=rules)(x)
+        for one, other in zip(fn(x), given, strict=True):
+            assert one.stride() == other.stride()
+            torch.testing.assert_close(other, one)

@@ -16,7 +16,6 @@ from torch.overrides import TorchFunctionMode
 
 from flambeau_aot._torch_compat import (
     base_of,
-    current_value,
     is_functional,
     is_higher_order,
     left_alone,
@@ -42,11 +41,12 @@ from flambeau_aot.reshaped import Views
 from flambeau_aot.sparse import SparseUses
 from flambeau_aot.sparse_calls import embedding, embedding_bag
 from flambeau_aot.writes import (
+    MADE_BY_STRIDES,
     RESHAPE_IN_PLACE,
     WRITE_TO_LISTS,
     count_again,
-    has_gaps,
     lay_out_again,
+    made_by_strides,
     write_apart,
     write_to_list,
     writes_in_place,
@@ -196,11 +196,8 @@ class RewriteCalls(TorchFunctionMode):
             return keeping_size(out, func, args, kwargs, self.layouts)
         target = args[0] if args else None
         refuse_memory(func, target)
-        if func is torch.empty_strided:
-            made = func(*args, **kwargs)
-            if is_functional(made) and has_gaps(made):
-                self.gaps.append((made, current_value(made)))
-            return made
+        if func in MADE_BY_STRIDES:
+            return made_by_strides(func, args, kwargs)
         if not isinstance(target, torch.Tensor):
             name = getattr(func, "__name__", "")
             if name in WRITE_TO_LISTS:

@@ -189,7 +189,11 @@ def write_keeping_strides(
 
 def has_gaps(tensor: torch.Tensor) -> bool:
     """Whether there is memory between the elements, and none that two elements share."""
-    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return have_gaps(tuple(tensor.shape), tuple(tensor.stride()))
+
+
+def have_gaps(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
+    """The same of a tensor of these sizes and strides."""
     if is_dense(shape, strides):
         return False
     end = 0
@@ -199,6 +203,32 @@ def has_gaps(tensor: torch.Tensor) -> bool:
                 return False
             end += (size - 1) * step
     return True
+
+
+MADE_BY_STRIDES = {
+    torch.empty_strided: (torch.empty, 0),
+    torch.ops.aten.empty_strided: (torch.empty, 0),
+    torch.ops.aten.empty_strided.default: (torch.empty, 0),
+    torch.Tensor.new_empty_strided: (torch.Tensor.new_empty, 1),
+    torch.ops.aten.new_empty_strided: (torch.Tensor.new_empty, 1),
+    torch.ops.aten.new_empty_strided.default: (torch.Tensor.new_empty, 1),
+}
+"""Functions that are told strides; what makes memory in their place, and where sizes begin."""
+
+
+def made_by_strides(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A new tensor of these strides; with gaps, a view of memory that the graph makes whole, since
+    what a graph writes and returns is dense."""
+    make, at = MADE_BY_STRIDES[func]
+    named = dict(kwargs)
+    given = [named.pop(name, None) for name in ("size", "stride")[len(args) - at :]]
+    rest = (*args[at:], *given)
+    leaf = kwargs.get("requires_grad")
+    if len(rest) != 2 or None in rest or leaf or not have_gaps(*map(tuple, rest)):
+        return func(*args, **kwargs)
+    size, strides = rest
+    reach = 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    return make(*args[:at], [reach], **named).as_strided(size, strides)
 
 
 def _refuse_reshaped(value: torch.Tensor) -> None:
