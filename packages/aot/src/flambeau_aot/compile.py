@@ -30,6 +30,7 @@ from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
 from flambeau_aot.partition.volatile import relying_on_leaves
+from flambeau_aot.plan import Plan
 from flambeau_aot.program import Program, of_graph_module
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.call import Compiled, direct, inference_call, training_call
@@ -180,8 +181,7 @@ def _inference(
     info = facts.inference_info(joint, options)
     compiler = compilers.inference or compilers.forward
     with clock.timed("compile forward"):
-        roots = joint.plan.roots
-        call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, roots)
+        call = _compiled(compiler, gm, info, joint.plan.visible, frozenset(), options, joint.plan)
     report = facts.inference_report(joint, gm, options, removed, clock.seconds)
     run = inference_call(joint.plan, joint.static, arguments, call, grad_mode, joint.requires_grad)
     contract = contract_of(call)
@@ -216,7 +216,9 @@ def _training(
 
     with clock.timed("compile forward"):
         info = facts.forward_info(joint, halves, options)
-        forward = _compiled(compilers.forward, halves.forward, info, visible, frozenset(), options)
+        forward = _compiled(
+            compilers.forward, halves.forward, info, visible, frozenset(), options, joint.plan
+        )
     lazily = options.compile_backward == "lazy"
     backward: Boxed = _Lazy(compile_backward) if lazily else compile_backward()
     crossing = facts.crossing(joint, halves, backward_info)
@@ -282,7 +284,7 @@ def _compiled(
     fresh: int,
     shareable: frozenset[int],
     options: Options,
-    roots: frozenset[int] = frozenset(),
+    plan: Plan | None = None,
 ) -> Checked:
     examples = [node.meta["val"] for node in gm.graph.nodes if node.op == "placeholder"]
     try:
@@ -301,7 +303,8 @@ def _compiled(
         options.check_outputs,
         differentiable=info.kind == "forward",
         strides=info.kind != "backward",
-        roots=roots,
+        roots=plan.roots if plan and info.kind == "inference" else frozenset(),
+        viewed=plan.viewed if plan else frozenset(),
         updates=info.updates,
     )
     return checked

@@ -309,8 +309,12 @@ class Plan:
     def roots(self) -> frozenset[int]:
         """Outputs of the graph that are results and of which other results are views."""
         seen = {item.output for item in self.results if isinstance(item, FromGraph)}
-        views = {item.output for item in self.results if isinstance(item, ViewOfOutput)}
-        return frozenset(seen & views)
+        return frozenset(seen & self.viewed)
+
+    @property
+    def viewed(self) -> frozenset[int]:
+        """Outputs of the graph of which results are views."""
+        return frozenset(item.output for item in self.results if isinstance(item, ViewOfOutput))
 
     @property
     def extras(self) -> bool:

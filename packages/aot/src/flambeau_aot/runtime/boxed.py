@@ -10,16 +10,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import kernel_of
 from flambeau_aot.info import Boxed
+from flambeau_aot.runtime.check import AS_IS
 from flambeau_aot.runtime.lines import defined, display
+
+
+# A kernel may lay its result out otherwise than torch's description of it says, by which the graph
+# has a view of it; whether it shares memory with what it is of, nobody can tell within the graph.
+_WHATEVER_STRIDES = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 
 
 def boxed(gm: fx.GraphModule) -> Boxed:
     """Run a graph module as it is, operator by operator."""
-    return defined("graph", *_program(gm))
+    call = defined("graph", *_program(gm))
+    setattr(call, AS_IS, True)
+    return call
 
 
 def _program(gm: fx.GraphModule) -> tuple[list[str], dict[str, Any]]:
@@ -62,7 +71,8 @@ def _program(gm: fx.GraphModule) -> tuple[list[str], dict[str, Any]]:
             lines.append(f"    return {text(tuple(node.args[0]))}")  # type: ignore[arg-type]
             break
         if node.op == "call_function":
-            call = f"{named(kernel_of(node.target), 'call')}({', '.join(given)})"
+            target = _WHATEVER_STRIDES.get(node.target, node.target)
+            call = f"{named(kernel_of(target), 'call')}({', '.join(given)})"
         elif node.op == "call_method":
             call = f"{given[0]}.{node.target}({', '.join(given[1:])})"
         elif node.op == "get_attr":

@@ -5,7 +5,9 @@ What goes out: a boxed callable whose outputs have the traced metadata, whose fr
 memory neither with the inputs nor with each other, and whose saved values cannot be written to
 without autograd's notice.
 Invariant: the check runs at the first call only; sharing that it finds is undone by copies at
-every call, since what a compiled graph aliases does not change from call to call.
+every call, since what a compiled graph aliases does not change from call to call. So are strides
+other than those that were traced, but for graphs run as they are: a kernel of torch knows better
+than torch's description of it how its result is laid out in eager.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from flambeau_aot.sizes import has_symbols, sized
 
 Extent = tuple[int, int, int]
 
+AS_IS = "runs the graph as it is"
+"""Attribute of a boxed callable that runs a graph's operators one by one."""
+
 
 class Checked:
     """A boxed callable with its outputs checked at the first call."""
@@ -39,12 +44,14 @@ class Checked:
         strides: bool = True,
         roots: frozenset[int] = frozenset(),
         updates: tuple[tuple[int, int], ...] = (),
+        viewed: frozenset[int] = frozenset(),
     ) -> None:
         """`gm`: None where nothing is compared; `fresh`: the first so many outputs must own their
         memory; `shareable`: inputs that an output may be a view of all the same;
         `differentiable`: the outputs are those of an autograd function; `strides`: whether these
         matter, as those of gradients do not; `roots`: outputs that the caller gets together with
-        views of them; `updates`: outputs that may be an input itself, with its new value."""
+        views of them; `updates`: outputs that may be an input itself, with its new value; `viewed`:
+        outputs of which results are made as views, which need the strides that were traced."""
         self.call = call
         self.name = name
         self.nodes = [] if gm is None else _outputs(gm)
@@ -56,19 +63,26 @@ class Checked:
         self.strides = strides
         self.roots = frozenset(range(fresh)) if differentiable else roots
         self.updates = updates
+        self.viewed = viewed
         self.views: tuple[int, ...] = ()
         self.copies: tuple[int, ...] | None = None
+        self.as_is = bool(getattr(call, AS_IS, False))
+        self.laid_otherwise: tuple[int, ...] = ()
 
     @property
     def transparent(self) -> bool:
         """Whether later calls are those of the checked callable, with nothing done around them."""
-        return self.copies == () and not self.views
+        return self.copies == () and not self.views and not self.laid_otherwise
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         copies = self.copies
         if copies is None:
             return self._first(args)
-        outputs = self.call(args)
+        outputs: Sequence[Any]
+        if self.laid_otherwise:
+            outputs = self._laid_as_traced(args)
+        else:
+            outputs = self.call(args)
         if copies or self.views:
             outputs = list(outputs)
             for index in copies:
@@ -95,6 +109,8 @@ class Checked:
         outputs = list(returned)
         if self.compare:
             self._check(outputs, layouts)
+            for index in self.laid_otherwise:
+                outputs[index] = laid(outputs[index], layouts[index][1])
         copies: list[int] = []
         for index in range(min(self.fresh, len(outputs))):
             if index in updated and outputs[index] is updated[index]:
@@ -139,23 +155,36 @@ class Checked:
                 outputs[index] = copied(saved)
         return copies
 
+    def _laid_as_traced(self, args: list[Any]) -> list[Any]:
+        """The outputs of a later call, where the first one had other strides than were traced."""
+        assert self.layouts is not None
+        layouts = self.layouts(args)
+        outputs = list(self.call(args))
+        for index in self.laid_otherwise:
+            outputs[index] = laid(outputs[index], layouts[index][1])
+        return outputs
+
     def _check(self, outputs: list[Any], layouts: Sequence[Any]) -> None:
         if len(outputs) != len(self.nodes):
             raise CompilerContractError(
                 f"the compiled {self.name} returned {len(outputs)} outputs instead of "
                 f"{len(self.nodes)}; return one for each output of the graph, in its order"
             )
+        laid_otherwise: list[int] = []
         for index, (value, node) in enumerate(zip(outputs, self.nodes, strict=True)):
             if node is None:
                 continue
             shape, stride = layouts[index]
-            dtype = node.meta["val"].dtype
-            problem = _difference(value, dtype, shape, stride, self.strides)
+            problem = _difference(value, node.meta["val"].dtype, shape)
+            held = self.strides and (index in self.viewed or not self.as_is)
+            if not problem and held and _strides_differ(value, stride):
+                laid_otherwise.append(index)
             if problem:
                 raise CompilerContractError(
                     f"output {index} ({node.name}) of the compiled {self.name} {problem}",
                     node.meta.get("stack_trace") or "",
                 )
+        self.laid_otherwise = tuple(laid_otherwise)
 
 
 def _outputs(gm: fx.GraphModule) -> list[fx.Node | None]:
@@ -177,25 +206,28 @@ def _layouts(
     return lambda args: at([args[place] for place in places])
 
 
-def _difference(
-    value: Any,
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    strides: bool,
-) -> str:
+def _difference(value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     if not isinstance(value, torch.Tensor):
         return f"is a {type(value).__name__}, not a tensor"
     if tuple(value.shape) != shape:
         return f"has shape {tuple(value.shape)}, not {shape}"
     if value.dtype != dtype:
         return f"has dtype {value.dtype}, not {dtype}"
-    if not strides:
-        return ""
-    for size, given, traced in zip(value.shape, value.stride(), stride, strict=True):
-        if size > 1 and given != traced and value.numel():
-            return f"has strides {tuple(value.stride())}, not {stride}"
     return ""
+
+
+def _strides_differ(value: torch.Tensor, stride: tuple[int, ...]) -> bool:
+    """Whether elements lie otherwise than with these strides."""
+    pairs = zip(value.shape, value.stride(), stride, strict=True)
+    return value.numel() > 0 and any(size > 1 and own != other for size, own, other in pairs)
+
+
+def laid(value: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
+    """The same values with these strides."""
+    if any(step == 0 and size > 1 for size, step in zip(value.shape, stride, strict=True)):
+        return value  # whether its elements are repeated is for the graph to say
+    made = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=value.device)
+    return made.copy_(value)
 
 
 def extent(tensor: torch.Tensor) -> Extent:
