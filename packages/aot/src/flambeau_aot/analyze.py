@@ -31,6 +31,7 @@ from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.input_hooks import Handle
 from flambeau_aot.joint.bind import Part
+from flambeau_aot.joint.nested import tensors_in
 from flambeau_aot.joint.spans import in_whole_memory
 from flambeau_aot.joint.tracer import Tracer, beside_autograd
 from flambeau_aot.joint.written import (
@@ -169,8 +170,7 @@ class _Results:
         if isinstance(result, torch.SymInt):
             raise NotYetSymbolic("a symbolic size is among the results")
         if not isinstance(result, torch.Tensor) or not is_functional(result):
-            if isinstance(result, FakeTensor):
-                raise Unsupported("a fake value escaped the trace as a result")
+            refuse_what_escapes(result)
             if isinstance(result, Handle):
                 raise Unsupported("the handle of a hook on an input is a result")
             return Literal(result)
@@ -314,6 +314,27 @@ class _Results:
         self._refuse_hooks(result)
         with_grad = _made_with_grad(result)
         return ViewOfOutput(self._returned(base_value, base), steps, with_grad, leaf)
+
+
+def refuse_what_escapes(result: Any) -> None:
+    """A result that no graph computes must hold no value of the trace, which has no data: not be
+    one, nor keep one as a subclass of tensors or as an object does."""
+    if isinstance(result, FakeTensor):
+        raise Unsupported("a fake value escaped the trace as a result")
+    if isinstance(result, torch.Tensor):
+        if type(result).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+            raise Unsupported(
+                f"a result is a {type(result).__name__} that the program makes; return the tensors "
+                "that it consists of, and make it outside"
+            )
+        return
+    held = getattr(result, "__dict__", None)
+    for value in held.values() if isinstance(held, dict) and not isinstance(result, type) else ():
+        if any(is_functional(x) or isinstance(x, FakeTensor) for x in tensors_in(value)):
+            raise Unsupported(
+                f"a result is a {type(result).__name__} that keeps a tensor of the program; return "
+                "the tensor"
+            )
 
 
 def _made_with_grad(result: torch.Tensor) -> bool:

@@ -15,7 +15,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from flambeau_aot._torch_compat import (
+    FakeTensor,
     base_of,
+    functional_tensor,
     is_functional,
     is_higher_order,
     left_alone,
@@ -203,7 +205,9 @@ class RewriteCalls(TorchFunctionMode):
             if name in WRITE_TO_LISTS:
                 self.writes.look_at_lists(name, args, kwargs)
                 return write_to_list(func, args, kwargs, self._call)
-            return self._user_operator(func, args, kwargs)
+            result = self._user_operator(func, args, kwargs)
+            # With numbers of Python's alone no argument brings a call to functionalization.
+            return functional_tensor(result) if isinstance(result, FakeTensor) else result
         if (
             func is torch.Tensor.register_hook
             and id(target) in self.known.leaves

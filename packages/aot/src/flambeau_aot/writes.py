@@ -205,7 +205,7 @@ def have_gaps(shape: tuple[Any, ...], strides: tuple[Any, ...]) -> bool:
     return True
 
 
-MADE_BY_STRIDES = {
+MADE_BY_STRIDES: dict[Any, tuple[Any, int]] = {
     torch.empty_strided: (torch.empty, 0),
     torch.ops.aten.empty_strided: (torch.empty, 0),
     torch.ops.aten.empty_strided.default: (torch.empty, 0),

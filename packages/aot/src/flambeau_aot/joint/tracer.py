@@ -183,6 +183,8 @@ class Tracer(TorchDispatchMode):
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
+        if _of_numbers_alone(func, args, kwargs):
+            return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
         if dependence is None:
             return self._run(func, args, kwargs)
@@ -190,6 +192,13 @@ class Tracer(TorchDispatchMode):
         result = self._run(func, args, kwargs)
         dependence.note(result, own, args[0] if is_view_op(func) else None)
         return result
+
+    def _number(self, computed: torch.Tensor) -> Any:
+        """What an operator gives of numbers alone, which are known now."""
+        if not _is_number(computed):
+            return self._run(torch.ops.aten.clone.default, self._lift_constants((computed,)), {})
+        kind = {"dtype": computed.dtype, "device": computed.device}
+        return self._run(torch.ops.aten.scalar_tensor.default, (computed.item(),), kind)
 
     def _run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is torch.ops.aten.bernoulli.p:
@@ -395,6 +404,14 @@ class Tracer(TorchDispatchMode):
         self.constants.append(tensor)
         self.constant_nodes.append(self.placeholder(f"constant_{len(self.constants)}", value))
         return value
+
+
+def _of_numbers_alone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator on tensors is given numbers of Python's in place of all of them."""
+    if tensors_in((args, kwargs)):
+        return False
+    given = zip(func._schema.arguments, args, strict=False)
+    return any(type(x) in (int, float, bool, complex) and str(a.type) == "Tensor" for a, x in given)
 
 
 def _is_number(literal: Any) -> bool:

@@ -18,7 +18,6 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.runtime.check import AS_IS
 from flambeau_aot.runtime.lines import defined, display
 
-
 # A kernel may lay its result out otherwise than torch's description of it says, by which the graph
 # has a view of it; whether it shares memory with what it is of, nobody can tell within the graph.
 _WHATEVER_STRIDES = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}

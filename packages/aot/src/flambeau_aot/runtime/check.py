@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import copied, expression_of
+from flambeau_aot._torch_compat import FakeTensor, copied, expression_of, is_functional
 from flambeau_aot.errors import CompilerContractError
 from flambeau_aot.info import Boxed
 from flambeau_aot.sizes import has_symbols, sized
@@ -209,6 +209,8 @@ def _layouts(
 def _difference(value: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> str:
     if not isinstance(value, torch.Tensor):
         return f"is a {type(value).__name__}, not a tensor"
+    if isinstance(value, FakeTensor) or is_functional(value):
+        return "is a value of a trace, which has no data"
     if tuple(value.shape) != shape:
         return f"has shape {tuple(value.shape)}, not {shape}"
     if value.dtype != dtype:
