@@ -30,6 +30,7 @@ from flambeau_aot.joint.regions import Regions
 from flambeau_aot.joint.spans import STRIDED, Spans
 from flambeau_aot.joint.values import refuse_memory
 from flambeau_aot.known_inputs import KnownInputs
+from flambeau_aot.masked_puts import is_in_place, masked_put
 from flambeau_aot.norms import (
     batch_norm,
     functional_batch_norm,
@@ -228,6 +229,11 @@ class RewriteCalls(TorchFunctionMode):
             self.regions.refuse_unseen(target)
         if name.endswith("_") and torch.is_grad_enabled():
             self.writes.look(name, target, args)
+        put = masked_put(func, args, kwargs)
+        if put is not None:
+            if not is_in_place(func):
+                return put
+            func, args, kwargs = torch.Tensor.copy_, (target, put), {}
         result = write_apart(target, func, args, kwargs, self.layouts)
         if name.split(".")[0] == "as_strided_" and is_functional(target):
             count_again(target)

@@ -142,8 +142,10 @@ def index_put(
     if values.device != x.device:
         values = p.device_put(values, device=x.device)
     mask = indices[0] if len(indices) == 1 else None
-    if mask is not None and mask.dtype == torch.bool and values.numel() == 1:
+    if mask is not None and mask.dtype in _MASKS and _for_every_true(x, mask, values):
         return _filled_under(x, mask, values, accumulate)
+    if any(index is not None and index.dtype in _MASKS for index in indices):
+        return NotImplemented  # as many positions as there are true elements: the library counts
     places = _at_home(x, indices)
     if not places:
         placed = e.expand(values, x.shape)
@@ -151,15 +153,33 @@ def index_put(
     return p.index_put(x, places, values, accumulate)
 
 
+def _for_every_true(x: Tensor, mask: Tensor, values: Tensor) -> bool:
+    """Whether all true elements of a mask get the same values, so that nobody need count them."""
+    rest = list(x.shape[mask.ndim :])
+    if tuple(mask.shape) != tuple(x.shape[: mask.ndim]):
+        return False  # the library refuses it
+    shape = list(values.shape)
+    if len(shape) > len(rest):
+        if len(shape) > len(rest) + 1 or not e.is_one(shape[0]):
+            return e.is_one(values.numel())
+        shape = shape[1:]
+    pairs = zip(reversed(shape), reversed(rest), strict=False)
+    return all(e.is_one(n) or (not e.is_symbolic(n) and n == m) for n, m in pairs)
+
+
 def _filled_under(x: Tensor, mask: Tensor, values: Tensor, accumulate: bool) -> Tensor:
-    """One number under a mask needs no positions."""
+    """The same values under all of a mask need no positions."""
     if mask.device != x.device:
         mask = p.device_put(mask, device=x.device)
+    if mask.dtype != torch.bool:
+        mask = e.ne(mask, 0)
     covered = p.broadcast_in_dim(mask, list(x.shape), list(range(mask.ndim)))
-    number = p.broadcast_in_dim(p.reshape(values, []), list(x.shape), [])
+    ndim = min(values.ndim, x.ndim - mask.ndim)
+    inner = p.reshape(values, list(values.shape[values.ndim - ndim :]))
+    placed = e.expand(inner, list(x.shape))
     if accumulate:
-        number = p.add(x, number)
-    return e.laid_out_as(x, p.where(covered, number, x))
+        placed = p.add(x, placed)
+    return e.laid_out_as(x, p.where(covered, placed, x))
 
 
 @decomposition(aten._unsafe_masked_index.default)
