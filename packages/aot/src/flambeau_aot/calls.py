@@ -72,6 +72,18 @@ def bernoulli(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.bernoulli(x.contiguous(), *args, **kwargs)
 
 
+def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`one_hot` of a known number of classes asks for the extremes of its indices: an assertion
+    here, of eager's words, which a GPU leaves to the device."""
+    if x.dtype != torch.int64 or num_classes < 0 or not x.numel():
+        return functional.one_hot(x, num_classes)
+    if x.device.type == "cpu":
+        torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
+    words = "Class values must be smaller than num_classes."
+    torch._assert_async((x < num_classes).all(), words)
+    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
@@ -81,6 +93,9 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
+    functional.one_hot: one_hot,
+    torch.ops.aten.one_hot.default: one_hot,
+    torch.ops.aten.one_hot: one_hot,
     torch.bernoulli: bernoulli,
     torch.Tensor.bernoulli: bernoulli,
     torch.conj: conj,
