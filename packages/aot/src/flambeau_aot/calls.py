@@ -81,7 +81,8 @@ def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
         torch._assert_async((x >= 0).all(), "Class values must be non-negative.")
     words = "Class values must be smaller than num_classes."
     torch._assert_async((x < num_classes).all(), words)
-    return (x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)).to(torch.int64)
+    met = x.unsqueeze(-1) == torch.arange(num_classes, device=x.device)
+    return met.to(torch.int64).contiguous()
 
 
 REWRITES: dict[Any, Callable[..., Any]] = {

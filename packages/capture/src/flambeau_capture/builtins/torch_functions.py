@@ -17,6 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.sizes import tensor_of_open
 from flambeau_capture.graph_checks import ERRORS, require, require_all
 from flambeau_capture.marks import is_compiling
+from flambeau_capture.polyfills import sizes
 from flambeau_capture.source import Held
 from flambeau_capture.unguarded import name_of, unguarded
 from flambeau_capture.values.arrays import ArrayValue, rules
@@ -154,6 +155,11 @@ def _check(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not given["cond"].truth(tx):
         raise Break("FB0010", "torch._check fails")
     return Constant(None)
+
+
+@handles(torch._check_is_size)
+def _check_is_size(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return tx.call_python(sizes.check_is_size, args, kwargs)
 
 
 @handles(compat.CHECK_ALL)

@@ -82,7 +82,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     for value in [*args, *kwargs.values()]:
         _collect(value, values)
     plain_name = operator_name(target).partition(".")[0]
-    if plain_name in QUANTIZING:
+    if plain_name in QUANTIZING and _is_of_torch(target):
         raise Break("FB0012", f"{plain_name} makes a quantized tensor")
     if plain_name in COUNTED_BY_DATA:
         for value in values.values():
@@ -126,6 +126,13 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if same is not None:
         return same
     return _result(tx, node, result, by_fake)
+
+
+def _is_of_torch(target: Any) -> bool:
+    """Whether a name is that of a function of torch's own, and not of a library's operator."""
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return str(target._qualified_op_name).startswith("aten::")
+    return not isinstance(target, torch._ops.OpOverload) or target.namespace == "aten"
 
 
 def _says_it_writes(target: Any) -> bool:
