@@ -202,10 +202,11 @@ def elementwise(
     if all(map(contiguous, met)):
         return value
     # The formula may have led with a condition or a constant: the operands decide the layout.
-    return _with_strides(value, elementwise_strides([TensorMeta.of(x) for x in met]))
+    return with_strides(value, elementwise_strides([TensorMeta.of(x) for x in met]))
 
 
-def _with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:
+def with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:
+    """`x` in the order of memory that these strides have."""
     have = x.stride()
     if all(n == 1 or a == b for n, a, b in zip(x.shape, wanted, have, strict=True)):
         return x
@@ -258,7 +259,7 @@ def layout_order(x: Tensor) -> list[int]:
 
 def laid_out_as(model: Tensor, x: Tensor) -> Tensor:
     """`x`, copied if need be into the layout that a copy of `model` would have."""
-    return _with_strides(x, preserved_strides(TensorMeta.of(model)))
+    return with_strides(x, preserved_strides(TensorMeta.of(model)))
 
 
 def in_image_format(model: Tensor, x: Tensor) -> Tensor:

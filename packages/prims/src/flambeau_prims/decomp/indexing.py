@@ -28,7 +28,8 @@ from flambeau_prims.decomp.positions import (
     require_vector,
     within,
 )
-from flambeau_prims.layout import Size, product
+from flambeau_prims.layout import Size, TensorMeta, elementwise_strides, product
+from flambeau_prims.ops.indexing import broadcast_index_shape
 from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
 
@@ -122,7 +123,30 @@ def index(x: Tensor, indices: Indices) -> Any:
     places = _at_home(x, indices)
     if not places:
         return e.copy_in_format(x, torch.contiguous_format)
-    return p.index(x, places)
+    found = p.index(x, places)
+    given = [place for place in places if place is not None]
+    if all(map(e.contiguous, (x, *given))) or any(map(e.is_symbolic, found.shape)):
+        return found
+    return e.with_strides(found, _strides_found(x, places, found))
+
+
+def _strides_found(x: Tensor, places: Indices, found: Tensor) -> Sequence[Size]:
+    """Strides of `x[places]`: those of a pointwise operation on `x`, which is repeated along the
+    dimensions of the positions, and on the positions, which are along all others."""
+    metas = [None if place is None else TensorMeta.of(place) for place in places]
+    common, first, _ = broadcast_index_shape("index", TensorMeta.of(x), metas)
+    kept = [d for d in range(x.ndim) if d >= len(places) or places[d] is None]
+    own = [x.stride(d) for d in kept]
+    before, behind = [0] * first, [0] * (len(kept) - first)
+    operands = [[*own[:first], *(0 for _ in common), *own[first:]]]
+    for place in places:
+        if place is not None:
+            new = len(common) - place.ndim
+            pairs = zip(place.shape, place.stride(), strict=True)
+            steps = [0] * new + [0 if size == 1 else step for size, step in pairs]
+            operands.append([*before, *steps, *behind])
+    like = TensorMeta.of(found)
+    return elementwise_strides([like.like(stride=strides) for strides in operands])
 
 
 @decomposition(aten.index_put.default, aten._unsafe_index_put.default, aten._index_put_impl.default)

@@ -159,7 +159,7 @@ def addr(x: Tensor, u: Tensor, v: Tensor, *, beta: Number = 1, alpha: Number = 1
     placed = e.expand(x, [rows, columns])
     left = p.broadcast_in_dim(u, [rows, columns], [0])
     right = p.broadcast_in_dim(v, [rows, columns], [1])
-    return e.in_format(e.elementwise(combine, (placed, left, right)), torch.contiguous_format)
+    return e.elementwise(combine, (placed, left, right))
 
 
 @decomposition(aten.dot.default)

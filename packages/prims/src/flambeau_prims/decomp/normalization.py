@@ -230,7 +230,8 @@ def renorm(x: Tensor, order: Any, dim: int, maxnorm: Any) -> Any:
     factor = e.div(maxnorm, e.add(norms, 1e-7))
     factor = e.where(e.gt(norms, maxnorm), factor, 1.0)
     factor = e.cast(factor, wide.dtype)
-    return e.cast(p.mul(wide, spread(factor, wide.shape, dims)), x.dtype)
+    scaled = e.cast(p.mul(wide, spread(factor, wide.shape, dims)), x.dtype)
+    return e.in_format(scaled, torch.contiguous_format)
 
 
 def vector_norm(x: Tensor, order: Any, dims: list[int]) -> Any:

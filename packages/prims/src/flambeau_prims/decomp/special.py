@@ -93,7 +93,7 @@ def mvlgamma(x: Tensor, order: int) -> Tensor:
             total = p.add(total, p.lgamma(e.sub(y, 0.5 * j)))
         return e.add(total, order * (order - 1) * 0.25 * math.log(math.pi))
 
-    return elementwise(compute, (x,), FLOAT)
+    return e.in_format(elementwise(compute, (x,), FLOAT), torch.contiguous_format)
 
 
 @decomposition(aten.frexp.Tensor)
