@@ -319,3 +319,15 @@ def test_a_number_from_the_cpu_fills_a_tensor_elsewhere():
     x, number = torch.empty(3, device="meta"), torch.tensor(2.0)
     rule = decompositions()[torch.ops.aten.fill.Tensor]
     assert rule(x, number).device == x.device
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8])
+@pytest.mark.parametrize("shape", [(32, 16, 8), (17, 40, 24)])
+def test_products_of_small_integers(kind, shape):
+    rows, inner, columns = shape
+    limits = torch.iinfo(kind)
+    a = torch.randint(limits.min, limits.max + 1, (rows, inner), dtype=kind)
+    b = torch.randint(-128, 128, (inner, columns), dtype=torch.int8)
+    with Decomposing():
+        found = torch._int_mm(a, b)
+    assert torch.equal(found, torch._int_mm(a, b))
