@@ -144,6 +144,8 @@ def expanded_write(x):
         (lambda x: torch._foreach_add_([x * 1] * 2, 1), "share memory"),
         (lambda x: (x * 1)[1:].as_strided_((2,), (1,)), "as_strided_, in place, of a view"),
         (lambda x: torch.add(X, 1, out=torch.empty(2)) + x, "out= of another size"),
+        (lambda x: x * int(torch.equal(x, x)), "asks for the values of tensors"),
+        (lambda x: x.tensor_split(torch.tensor([1])), "asks for the values of a tensor"),
     ],
 )
 def test_refused_by_name(fn, message) -> None:

@@ -167,6 +167,13 @@ _TORCH_SAYS = {
     "functionalization encountered a tensor being mutated that has internal overlap": (
         "a write to a tensor whose elements share memory with each other; write to a clone"
     ),
+    "aten::equal: attempted to run this operator with Meta tensors": (
+        "torch.equal asks for the values of tensors; compare with (x == y).all(), or outside"
+    ),
+    "but its data is not allocated yet": (
+        "a function asks for the values of a tensor, which has none while the program is traced; "
+        "give it numbers of Python's, or call it outside"
+    ),
     "new_fn INTERNAL ASSERT": (
         "a view of a value that was then written to and detached in place; use detach()"
     ),

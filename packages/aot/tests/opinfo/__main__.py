@@ -1,4 +1,5 @@
-"""All differentiable operators: `python -m opinfo [--samples 3] [--table PATH]`.
+"""All differentiable operators: `python -m opinfo [--samples 3] [--table PATH]`,
+and `--layout` for how their tensors lie in memory.
 
 What comes in: how many samples of each. What goes out: counts, and every operator that is not the
 same; as a page of Markdown if asked; exit status 1 if one differs.
@@ -18,7 +19,7 @@ from pathlib import Path
 import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
-from .check import DTYPE, Verdict, check
+from .check import DTYPE, LAYOUTS, Verdict, check
 
 
 def page(verdicts: list[Verdict], samples: int, seconds: float) -> str:
@@ -51,13 +52,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="opinfo")
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--table", type=Path)
+    parser.add_argument("--layout", choices=LAYOUTS, default="as they are")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     began = time.perf_counter()
     verdicts = [
-        check(op, options.samples)
+        check(op, options.samples, options.layout)
         for op in op_db
         if op.supports_autograd and DTYPE in op.dtypes and options.only in op.name
     ]

@@ -31,11 +31,35 @@ class Verdict:
     words: str = ""
 
 
-def fresh(value: Any) -> Any:
+def channels_last(value: torch.Tensor) -> torch.Tensor:
+    """The second dimension innermost in memory."""
+    return value.movedim(1, -1).contiguous().movedim(-1, 1) if value.dim() > 1 else value
+
+
+def reversed_order(value: torch.Tensor) -> torch.Tensor:
+    """The first dimension innermost in memory."""
+    order = list(reversed(range(value.dim())))
+    return value.permute(order).contiguous().permute(order)
+
+
+def with_gaps(value: torch.Tensor) -> torch.Tensor:
+    """Every other element of memory."""
+    return value.repeat_interleave(2, -1)[..., ::2] if value.dim() else value
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "as they are": lambda value: value.clone(),
+    "channels last": channels_last,
+    "reversed": reversed_order,
+    "with gaps": with_gaps,
+}
+
+
+def fresh(value: Any, layout: str = "as they are") -> Any:
     """A copy with a history of its own."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         return value
-    return value.detach().clone().requires_grad_(value.requires_grad)
+    return LAYOUTS[layout](value.detach()).requires_grad_(value.requires_grad)
 
 
 def outcome(fn: Callable[..., Any], flat: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -54,8 +78,8 @@ def outcome(fn: Callable[..., Any], flat: list[Any]) -> tuple[list[Any], list[An
     return results, list(torch.autograd.grad(ends, leaves, weights, allow_unused=True))
 
 
-def check(op: Any, samples: int) -> Verdict:
-    """Compare the first so many samples of an operator."""
+def check(op: Any, samples: int, layout: str = "as they are") -> Verdict:
+    """Compare the first so many samples of an operator, their tensors laid out so in memory."""
     name = f"{op.name}.{op.variant_test_name}".rstrip(".")
     ran = 0
     torch.manual_seed(1)
@@ -67,12 +91,12 @@ def check(op: Any, samples: int) -> Verdict:
             return op.op(first, *args, **kwargs)
 
         try:
-            expected = outcome(call, [fresh(x) for x in flat])
+            expected = outcome(call, [fresh(x, layout) for x in flat])
         except (RuntimeError, NotImplementedError, ValueError, IndexError, TypeError):
             continue  # eager itself refuses the sample
         ran += 1
         try:
-            given = outcome(aot.aot_function(call, aot.run_as_is), [fresh(x) for x in flat])
+            given = outcome(aot.aot_function(call, aot.run_as_is), [fresh(x, layout) for x in flat])
         except aot.AotError as error:
             return Verdict(name, "refused", _first_line(error))
         except Exception as error:

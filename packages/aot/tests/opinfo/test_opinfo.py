@@ -3,7 +3,7 @@
 import pytest
 from torch.testing._internal.common_methods_invocations import op_db
 
-from .check import DTYPE, check
+from .check import DTYPE, LAYOUTS, check
 
 DIFFERENTIABLE = [op for op in op_db if op.supports_autograd and DTYPE in op.dtypes]
 
@@ -13,4 +13,13 @@ DIFFERENTIABLE = [op for op in op_db if op.supports_autograd and DTYPE in op.dty
 )
 def test_operator(op) -> None:
     verdict = check(op, samples=1)
+    assert verdict.kind != "different", verdict.words
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if layout != "as they are"])
+@pytest.mark.parametrize(
+    "op", DIFFERENTIABLE[5::40], ids=lambda op: f"{op.name}.{op.variant_test_name}".rstrip(".")
+)
+def test_operator_by_layout(op, layout) -> None:
+    verdict = check(op, samples=2, layout=layout)
     assert verdict.kind != "different", verdict.words
