@@ -1,0 +1,88 @@
+"""Which operators eager computes exactly, and what a statement calls.
+
+In: a statement and its namespace. Out: the overloads that eager calls, whether their results are
+exact, whether each element depends on one element of each operand.
+Invariant: what is listed is one correctly rounded operation of IEEE arithmetic, a choice, a copy or
+a move; all on integers is exact whether listed or not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+EXACT = frozenset(
+    """
+    add sub rsub mul div neg abs sqrt maximum minimum clamp clamp_min clamp_max fmax fmin eq ne lt
+    le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
+    bitwise_not floor ceil trunc fix round sign sgn signbit copysign where masked_fill fill copy
+    clone _to_copy cat stack hstack vstack dstack index select gather take take_along_dim flip roll
+    rot90 sort argsort topk kthvalue max min amax amin aminmax argmax argmin cummax cummin any all
+    floor_divide remainder fmod frac nan_to_num heaviside nextafter isnan isinf isfinite isposinf
+    isneginf arange zeros ones full zeros_like ones_like full_like scalar_tensor tril triu
+    constant_pad_nd repeat expand unfold index_select index_fill index_copy index_put masked_select
+    masked_scatter scatter slice_scatter select_scatter diagonal_scatter as_strided_scatter view
+    view_as_real view_as_complex real imag reshape permute transpose t squeeze unsqueeze slice
+    as_strided alias detach diagonal split split_with_sizes chunk unbind diag diag_embed
+    contiguous zero relu threshold hardtanh reflection_pad1d reflection_pad2d reflection_pad3d
+    replication_pad1d replication_pad2d replication_pad3d max_pool2d_with_indices
+    max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d max_pool2d max_unpool2d
+    max_unpool3d pixel_shuffle pixel_unshuffle channel_shuffle nonzero unique bucketize searchsorted
+    embedding im2col upsample_nearest1d upsample_nearest2d upsample_nearest3d ldexp median
+    nanmedian mode isin tril_indices triu_indices count_nonzero combinations meshgrid block_diag
+    empty_like empty new_empty _unsafe_view lift_fresh _local_scalar_dense new_full new_zeros
+    new_ones equal conj _conj _neg_view resolve_conj positive msort repeat_interleave put_ put
+    broadcast_to movedim swapaxes narrow expand_as complex
+    """.split()
+)
+NOT_IF_COMPLEX = frozenset("mul div abs sqrt sgn sign".split())
+PLAIN_SUMS = frozenset("add sub rsub".split())
+
+
+class Overloads(TorchDispatchMode):
+    """Notes what is called under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+        self.scaled = False
+        self.decimals = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        self.called.append(func)
+        alpha = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+        self.scaled |= base(func) in PLAIN_SUMS and not (type(alpha) in (int, float) and alpha == 1)
+        self.decimals |= base(func) == "round" and (bool(kwargs) or len(args) > 1)
+        return func(*args, **kwargs)
+
+
+def base(func: Any) -> str:
+    name = str(func._schema.name).partition("::")[2]
+    return name if name in EXACT else name.rstrip("_")
+
+
+def exact(noted: Overloads, tensors: list[torch.Tensor]) -> bool:
+    """Whether eager computes what was noted exactly, on operands and results `tensors`."""
+    if all(not t.dtype.is_floating_point and not t.dtype.is_complex for t in tensors):
+        return True
+    if noted.scaled or noted.decimals:
+        return False
+    names = {base(func) for func in noted.called}
+    if any(t.dtype.is_complex for t in tensors) and names & NOT_IF_COMPLEX:
+        return False
+    return names <= EXACT
+
+
+def pointwise(noted: Overloads) -> bool:
+    """Whether no element of a result depends on several of one operand."""
+    moves = EXACT - frozenset("sort topk median".split())
+    return all(torch.Tag.pointwise in func.tags or base(func) in moves for func in noted.called)
+
+
+def seeded(noted: Overloads) -> bool:
+    return any(torch.Tag.nondeterministic_seeded in func.tags for func in noted.called)

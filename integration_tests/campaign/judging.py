@@ -1,0 +1,377 @@
+"""Whether a compiled program did what it does as it is.
+
+In: what was seen of both. Out: differences, each with its kind and place.
+Invariant: bits are compared where eager computes exactly; else a value may be as far from the one
+in double precision as four times eager's is, and what an error of one rounding in the inputs makes
+of the result. What eager does not give twice is no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from integration_tests.campaign.exactness import Overloads, exact, pointwise
+from integration_tests.campaign.observing import Kept, Seen, Setting, namespace, played
+from integration_tests.campaign.program import Program
+
+FACTOR = 4.0
+ROUNDINGS = 8
+NUDGES = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """kind: outcome, message, printed, structure, plain, dtype, shape, stride, ..., value.
+    guilty: the statement or the place that is named for it."""
+
+    kind: str
+    place: str
+    text: str
+    guilty: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.place}: {self.text}" + (f" [{self.guilty}]" if self.guilty else "")
+
+
+class Judge:
+    """Compares the calls of one program; the runs that tell what rounding does are made at need."""
+
+    def __init__(self, program: Program, setting: Setting) -> None:
+        self.program, self.setting = program, setting
+        self._spreads: list[list[Seen] | None] | None = None
+
+    def differences(self, eager: Sequence[Seen], ours: Sequence[Seen]) -> list[Difference]:
+        """All that differs in the first call that differs."""
+        for number, (want, got) in enumerate(zip(eager, ours, strict=True)):
+            found = self._call(number, want, got)
+            if found:
+                return [Difference(d.kind, f"call {number}, {d.place}", d.text, d.guilty) for d in found]
+        return []
+
+    def _call(self, number: int, want: Seen, got: Seen) -> list[Difference]:
+        if (want.error is None) != (got.error is None) or (
+            want.error and got.error and want.error[0] != got.error[0]
+        ):
+            return [Difference("outcome", "outcome", f"eager {_told(want)}, compiled {_told(got)}")]
+        found: list[Difference] = []
+        if want.error and got.error and want.error[1] != got.error[1]:
+            found.append(Difference("message", "outcome", f"eager {_told(want)}, compiled {_told(got)}"))
+        if want.printed != got.printed:
+            found.append(Difference("printed", "stdout", f"eager {want.printed!r}, compiled {got.printed!r}"[:300]))
+        if list(want.leaves) != list(got.leaves):
+            missing = [p for p in want.leaves if p not in got.leaves]
+            more = [p for p in got.leaves if p not in want.leaves]
+            text = f"missing {missing[:3]}, more {more[:3]}" if missing or more else "order"
+            found.append(Difference("structure", (missing + more + ["order"])[0], text))
+        exacts = self._steps(number, got) if self.program.steps and not want.error else None
+        for path, one in want.leaves.items():
+            if path in got.leaves:
+                found += self._leaf(number, path, one, got.leaves[path], exacts)
+        if exacts:
+            found += exacts.values()
+        return found
+
+    def _leaf(
+        self, number: int, path: str, want: Any, got: Any, steps: dict[str, Difference] | None
+    ) -> list[Difference]:
+        if not isinstance(want, Kept) or not isinstance(got, Kept):
+            if type(want) is type(got) and want == got:
+                return []
+            if steps is None and self._number_close(number, path, want, got):
+                return []
+            return [Difference("plain", path, f"eager {want!r}, compiled {got!r}"[:300])]
+        for fact, value in want.facts.items():
+            if got.facts.get(fact) != value:
+                text = f"eager {value}, compiled {got.facts.get(fact)}"
+                return [Difference(fact, path, text)]
+        if want.share != got.share:
+            return [Difference("alias", path, f"eager shares with {want.share}, compiled {got.share}")]
+        if want.same != got.same:
+            return [Difference("identity", path, f"eager is {want.same}, compiled {got.same}")]
+        if steps is not None and path.startswith("result"):
+            return []  # judged by step, given what the compiled run computed before
+        if same_bits(want.value, got.value):
+            return []
+        if self.program.exact:
+            text = shown_difference(want.value, got.value)
+            return [] if self._unsteady(number, path) else [Difference("value", path, text)]
+        return self._value(number, path, want.value, got.value)
+
+    # --- values that rounding may change ---
+
+    def _spread(self) -> list[list[Seen] | None]:
+        """The program again as it is, in double precision, and with inputs nudged."""
+        if self._spreads is None:
+            device = self.setting.device
+            settings = [Setting(device), Setting(device, wide=True)]
+            settings += [Setting(device, nudge=n) for n in NUDGES]
+            self._spreads = [_tried(self.program, each) for each in settings]
+        return self._spreads
+
+    def _seen(self, number: int, path: str) -> list[Any]:
+        return [
+            None if run is None or run[number].error else run[number].leaves.get(path)
+            for run in self._spread()
+        ]
+
+    def _unsteady(self, number: int, path: str) -> bool:
+        again = self._seen(number, path)[0]
+        first = _tried(self.program, Setting(self.setting.device))
+        other = None if first is None else first[number].leaves.get(path)
+        return not (
+            isinstance(again, Kept) and isinstance(other, Kept) and same_bits(again.value, other.value)
+        )
+
+    def _number_close(self, number: int, path: str, want: Any, got: Any) -> bool:
+        one, two = _as_number(want), _as_number(got)
+        if one is None or two is None:
+            return False
+        nudged = [v for each in self._seen(number, path) if (v := _as_number(each)) is not None]
+        room = max((abs(v - one) for v in nudged), default=0.0)
+        return abs(one - two) <= FACTOR * room + 1e-5 * abs(one)
+
+    def _value(
+        self, number: int, path: str, want: torch.Tensor, got: torch.Tensor
+    ) -> list[Difference]:
+        again, wide, *nudged = self._seen(number, path)
+        if not isinstance(again, Kept) or not same_bits(again.value, want):
+            return []  # eager does not give the same twice
+        others = [each.value for each in nudged if isinstance(each, Kept)]
+        reference = wide.value if isinstance(wide, Kept) else None
+        if not _inexact(want):
+            if any(not same_bits(want, other) for other in others):
+                return []
+            return [Difference("value", path, shown_difference(want, got))]
+        text = far(want, got, reference, others)
+        return [Difference("value", path, text)] if text else []
+
+    # --- one operation a statement ---
+
+    def _steps(self, number: int, ours: Seen) -> dict[str, Difference]:
+        """Each statement by itself, given what the compiled run computed before it."""
+        space = namespace(self.setting)
+        exec("\n".join(self.program.setup), space)
+        call = self.program.calls[number]
+        for name, text in call.arguments.items():
+            space[name] = eval(text, space)
+        found: dict[str, Difference] = {}
+        for index, statement in enumerate(self.program.body):
+            name = statement.partition(" = ")[0]
+            if name in self.program.results:
+                place = self.program.results.index(name)
+                text = self._step(statement, name, f"result[{place}]", ours, space)
+                if text:
+                    found[name] = Difference("value", f"result[{place}]", text, statement)
+                    if index >= 40:
+                        break
+            else:
+                exec(statement, space)
+        return found
+
+    def _step(
+        self, statement: str, name: str, path: str, ours: Seen, space: dict[str, Any]
+    ) -> str | None:
+        torch.default_generator.manual_seed(self.program.seed)
+        before = dict(space)
+        noted = Overloads()
+        try:
+            with noted:
+                exec(statement, space)
+        except Exception as error:
+            return f"eager {type(error).__name__} on what was computed before: {error}"[:200]
+        want = _tensors(space[name], path)
+        told = None
+        for where, value in want.items():
+            got = ours.leaves.get(where)
+            if not isinstance(got, Kept) or got.value.shape != value.shape or got.value.dtype != value.dtype:
+                continue  # another kind of difference
+            if same_bits(value, got.value):
+                continue
+            told = self._one(statement, name, where, value, got.value, before, noted, path)
+            if told:
+                break
+        space[name] = _with(space[name], path, ours)
+        return told
+
+    def _one(
+        self, statement: str, name: str, where: str, want: torch.Tensor, got: torch.Tensor,
+        before: dict[str, Any], noted: Overloads, path: str,
+    ) -> str | None:  # fmt: skip
+        again = _again(statement, name, where, before, path, lambda t: t, self.program.seed)
+        if again is None or not same_bits(again, want):
+            return None  # not the same twice
+        operands = [t for t in before.values() if isinstance(t, torch.Tensor)]
+        used = [before[key] for key in before if isinstance(before[key], torch.Tensor) and key in statement]
+        if exact(noted, [want, *used]) or not operands:
+            return "exact: " + shown_difference(want, got)
+        reference = _again(statement, name, where, before, path, _widened, self.program.seed)
+        others = []
+        for nudge in NUDGES:
+            other = _again(
+                statement, name, where, before, path, lambda t, n=nudge: _nudged(t, n), self.program.seed
+            )
+            others += [] if other is None else [other]
+        if not _inexact(want):
+            return None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
+        return far(want, got, reference, others, not pointwise(noted))
+
+
+def _again(
+    statement: str, name: str, where: str, before: dict[str, Any], path: str,
+    change: Callable[[torch.Tensor], torch.Tensor], seed: int,
+) -> torch.Tensor | None:  # fmt: skip
+    space = {k: _mapped(v, change) for k, v in before.items() if k[:1] in "xv" and k[1:].isdigit()}
+    torch.default_generator.manual_seed(seed)
+    try:
+        whole = {**before, **space}
+        exec(statement, whole)
+    except Exception:
+        return None
+    return _tensors(whole[name], path).get(where)
+
+
+def _mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        made = [_mapped(v, change) for v in value]
+        return made if isinstance(value, list) else tuple(made)
+    return value
+
+
+def _inexact(t: torch.Tensor) -> bool:
+    return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+def _widened(t: torch.Tensor) -> torch.Tensor:
+    if t.dtype.is_complex:
+        return t.to(torch.complex128)
+    return t.double() if t.dtype.is_floating_point else t
+
+
+def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
+    if not _inexact(t):
+        return t
+    g = torch.Generator().manual_seed(nudge)
+    step = (torch.randint(-1, 2, t.shape, generator=g) * torch.finfo(t.dtype).eps).to(t.device)
+    return (_widened(t) * (1 + step)).to(t.dtype)
+
+
+def _tensors(value: Any, path: str) -> dict[str, torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return {path: value.detach().resolve_conj().resolve_neg()} if value.layout == torch.strided else {}
+    if isinstance(value, list | tuple):
+        return {k: t for n, v in enumerate(value) for k, t in _tensors(v, f"{path}[{n}]").items()}
+    return {}
+
+
+def _with(value: Any, path: str, ours: Seen) -> Any:
+    """The same with the compiled run's tensors."""
+    if isinstance(value, torch.Tensor):
+        got = ours.leaves.get(path)
+        if isinstance(got, Kept) and got.value.shape == value.shape and got.value.dtype == value.dtype:
+            return got.value.clone()
+        return value
+    if isinstance(value, list | tuple):
+        return [_with(v, f"{path}[{n}]", ours) for n, v in enumerate(value)]
+    return value
+
+
+def _tried(program: Program, setting: Setting) -> list[Seen] | None:
+    try:
+        return played(program, lambda f: f, setting)
+    except Exception:  # a program that takes no double precision has no reference
+        return None
+
+
+def _told(seen: Seen) -> str:
+    return "answers" if seen.error is None else f"{seen.error[0]}: {seen.error[1]}"[:200]
+
+
+def _as_number(leaf: Any) -> float | None:
+    if isinstance(leaf, str) and leaf.startswith("float "):
+        return float(leaf[6:])
+    return None
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Equal, with NaN for NaN and the sign of zero."""
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    if one.layout != torch.strided:
+        one, other = one.to_dense(), other.to_dense()
+    if one.dtype.is_complex:
+        return same_bits(torch.view_as_real(one), torch.view_as_real(other))
+    if not one.dtype.is_floating_point:
+        return torch.equal(one, other)
+    return bool(_equal(one, other).all())
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    nan = one.isnan() & other.isnan()
+    return nan | ((one == other) & (one.signbit() == other.signbit()))
+
+
+def shown_difference(want: torch.Tensor, got: torch.Tensor) -> str:
+    """How many elements differ, and the first."""
+    if want.dtype.is_complex:
+        want, got = torch.view_as_real(want.contiguous()), torch.view_as_real(got.contiguous())
+    apart = ~_equal(want, got) if want.dtype.is_floating_point else want != got
+    at = int(apart.flatten().nonzero()[0]) if apart.any() else 0
+    first, second = (t.flatten()[at].item() for t in (want, got))
+    kind = str(want.dtype).removeprefix("torch.")
+    return f"{int(apart.sum())}/{want.numel()} differ, first at {at}: {first!r}, compiled {second!r} ({kind})"
+
+
+def far(
+    want: torch.Tensor, got: torch.Tensor, reference: torch.Tensor | None,
+    others: Sequence[torch.Tensor], mixing: bool = True,
+) -> str | None:  # fmt: skip
+    """None if what was computed is as near to the reference as rounding allows."""
+    if want.dtype.is_complex:
+        parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
+        wide = None if reference is None or not reference.dtype.is_complex else (
+            torch.view_as_real(reference.resolve_conj().contiguous())
+        )
+        nudged = [torch.view_as_real(o.resolve_conj().contiguous()) for o in others if o.shape == want.shape]
+        return far(parts[0], parts[1], wide, nudged, mixing)
+    info = torch.finfo(want.dtype)
+    w, g = want.double(), got.double()
+    others = [o.double() for o in others if o.shape == want.shape]
+    known = reference is not None and reference.shape == want.shape and reference.is_floating_point()
+    ref = reference.double() if known and reference is not None else w
+    room = torch.zeros_like(w)
+    loose = torch.zeros_like(w, dtype=torch.bool)
+    for other in others:
+        apart = (other - w).abs()
+        loose |= ~torch.isfinite(apart) & ~((other == w) | (other.isnan() & w.isnan()))
+        room = torch.maximum(room, apart.nan_to_num(0.0, 0.0, 0.0))
+    error = (w - ref).abs().nan_to_num(0.0, 0.0, 0.0)
+    usual = error[torch.isfinite(w) & torch.isfinite(ref)]
+    scale = ref.abs().nan_to_num(0.0, 0.0, 0.0)
+    tiny = float(info.smallest_normal) * info.eps * 4
+    if mixing:  # any element may carry the error of the greatest
+        greatest = [float(t.max()) if t.numel() else 0.0 for t in (usual, room, scale)]
+        room = FACTOR * (room + max(greatest[:2])) + ROUNDINGS * info.eps * greatest[2]
+    else:  # what the argument's own rounding makes, where that is not all of the result
+        room = torch.minimum(FACTOR * room, 16 * info.eps * scale.clamp(min=1.0))
+    allowed = FACTOR * error + room + ROUNDINGS * info.eps * scale + tiny
+    near = (g - ref).abs() <= allowed
+    same = (g == ref) | (g.isnan() & ref.isnan()) | (g == w) | (g.isnan() & w.isnan())
+    limit = (scale >= 0.99 * info.max) & (g.abs() >= 0.98 * info.max)
+    if reference is not None and known:  # eager left the range on the way: so may the other
+        loose |= torch.isfinite(ref) & ~torch.isfinite(w)
+    bad = ~(near | same | limit | loose)
+    if not bad.any():
+        return None
+    at = int(bad.flatten().nonzero()[0])
+    values = [t.flatten()[at].item() for t in (w, g, ref, allowed)]
+    kind = str(want.dtype).removeprefix("torch.")
+    text = "{:.9g}, compiled {:.9g}, in double {:.9g}, allowed {:.3g}".format(*values)
+    return f"{int(bad.sum())}/{want.numel()} differ, first at {at}: {text} ({kind})"
+
+

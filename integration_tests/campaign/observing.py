@@ -1,0 +1,239 @@
+"""All that a played program can be told by.
+
+In: a program, what wraps its function. Out: one `Seen` a call: results, arguments, globals, what
+was printed, what was raised. Invariant: values are copied when the call is over, with their
+strides; nothing that is looked at is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import random
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from integration_tests.campaign.program import PRELUDE, Program
+
+DEPTH = 12
+_prelude = compile(PRELUDE, "<values>", "exec")
+_worlds = 0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tensor as it was. share, same: the first path that has its memory, or is it."""
+
+    value: torch.Tensor
+    facts: dict[str, Any]
+    share: str
+    same: str
+
+
+@dataclass
+class Seen:
+    """One call. leaves: tensors and plain values by path."""
+
+    leaves: dict[str, Any] = field(default_factory=dict)
+    error: tuple[str, str] | None = None
+    printed: str = ""
+
+
+@dataclass
+class Setting:
+    """Where a program is played. nudge: see `values`."""
+
+    device: str = "cpu"
+    wide: bool = False
+    nudge: int = 0
+
+
+def namespace(setting: Setting) -> dict[str, Any]:
+    """The globals of a world, with the names that programs may use."""
+    global _worlds
+    _worlds += 1
+    module = types.ModuleType("campaign_world")
+    space = module.__dict__
+    exec(_prelude, space)
+    space.update(DEVICE=setting.device, WIDE=setting.wide, NUDGE=setting.nudge)
+    space.update(random=random, WORLD=f"w{_worlds}", LOG=[], MODULE=module)
+    return space
+
+
+def played(
+    program: Program, wrap: Callable[[Any], Any], setting: Setting | None = None
+) -> list[Seen]:
+    """Play the whole program; the first exception of the setup is raised, those of calls kept."""
+    space = namespace(setting or Setting())
+    hidden = set(space) - {"LOG"}
+    _execute(program, "\n".join(program.setup), space, "setup")
+    _execute(program, program.function(), space, "function")
+    hidden |= {"target", "f", "args", "out"}
+    target = space["target"] = wrap(eval(program.target, space))
+    found = []
+    for number, call in enumerate(program.calls):
+        seed_all(program.seed, space["DEVICE"])
+        seen, told = Seen(), io.StringIO()
+        with contextlib.redirect_stdout(told):
+            _execute(program, "\n".join(call.before), space, f"before {number}")
+            args = {name: eval(text, space) for name, text in call.arguments.items()}
+            space.update(args)
+            space["args"], space["out"] = tuple(args.values()), None
+            hidden |= set(args)
+            versions = {name: _version(value) for name, value in args.items()}
+            try:
+                space["out"] = target(*args.values())
+                _execute(program, "\n".join(call.after), space, f"after {number}")
+            except Exception as error:
+                seen.error = (type(error).__name__, str(error).splitlines()[0] if str(error) else "")
+        seen.printed = told.getvalue()
+        roots = {f"argument {name}": value for name, value in args.items()}
+        roots |= {"result": space["out"]}
+        for name, value in space.items():
+            if name not in hidden and not name.startswith("__"):
+                roots[f"global {name}"] = value
+        seen.leaves = looked_at(roots)
+        for name, value in args.items():
+            if isinstance(value, torch.Tensor):
+                seen.leaves[f"argument {name} written"] = _version(value) != versions[name]
+        found.append(seen)
+    return found
+
+
+def seed_all(seed: int, device: str) -> None:
+    """`torch.manual_seed` asks every kind of device, which takes a millisecond."""
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)
+    if device == "cuda":
+        torch.cuda.manual_seed(seed)
+
+
+def _version(value: Any) -> int:
+    plain = isinstance(value, torch.Tensor) and not value.is_inference()
+    return value._version if plain else 0
+
+
+def _execute(program: Program, text: str, space: dict[str, Any], what: str) -> None:
+    if text:
+        exec(compile(text, f"<{program.name} {what}>", "exec"), space)
+
+
+def looked_at(roots: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves by path, of all roots in order."""
+    storages: dict[int, str] = {}
+    objects: dict[int, str] = {}
+    alive: list[Any] = []  # an id is that of one object as long as this object lives
+    leaves: dict[str, Any] = {}
+    for root, value in roots.items():
+        for path, found in _walk(value, root, objects, alive, 0):
+            if isinstance(found, torch.Tensor):
+                alive.append(found)
+                leaves[path] = _kept(found, path, storages, objects)
+            else:
+                leaves[path] = found
+    return leaves
+
+
+def _kept(t: torch.Tensor, path: str, storages: dict[int, str], objects: dict[int, str]) -> Kept:
+    facts: dict[str, Any] = {
+        "type": type(t).__name__, "dtype": t.dtype, "shape": tuple(t.shape),
+        "requires_grad": t.requires_grad, "leaf": t.is_leaf, "device": t.device.type,
+        "layout": t.layout,
+    }  # fmt: skip
+    share = path
+    value = t.detach()
+    if t.layout == torch.strided and not t.is_nested:
+        strides = t.stride()
+        told = [n for n, size in enumerate(t.shape) if size > 1] if t.numel() else []
+        facts["stride"] = tuple(strides[n] for n in told)
+        if t.numel():
+            facts["offset"] = t.storage_offset()
+            share = storages.setdefault(t.untyped_storage()._cdata, path)
+        facts["conj"], facts["neg"] = t.is_conj(), t.is_neg()
+        value = _copied(t)
+    same = objects.setdefault(id(t), path)
+    return Kept(value, facts, share, same)
+
+
+def _copied(t: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        plain = t.detach().resolve_conj().resolve_neg()
+        copy = torch.empty_strided(plain.shape, plain.stride(), dtype=t.dtype, device=t.device)
+        if any(s == 0 and n > 1 for s, n in zip(plain.stride(), plain.shape, strict=True)):
+            return plain.clone()
+        try:
+            return copy.copy_(plain)
+        except RuntimeError:  # it overlaps itself
+            return plain.clone()
+
+
+PLAIN = (int, float, complex, str, bytes, bool, type(None), torch.dtype, torch.device, torch.Size)
+
+
+def _walk(
+    value: Any, path: str, objects: dict[int, str], alive: list[Any], depth: int
+) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+        if value.is_leaf and value.grad is not None:
+            yield f"{path}.grad", value.grad
+        return
+    if isinstance(value, PLAIN):
+        yield path, f"{type(value).__name__} {value!r}"
+        return
+    if id(value) in objects:
+        yield path, f"is {objects[id(value)]}"
+        return
+    if depth > DEPTH or isinstance(value, types.ModuleType):
+        return
+    objects[id(value)] = path
+    alive.append(value)
+    kind = type(value).__name__
+    inner: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        inner = [(f"[{key!r}]", item) for key, item in value.items() if _steady(key)]
+    elif isinstance(value, list | tuple):
+        inner = [(f"[{number}]", item) for number, item in enumerate(value)]
+        inner += [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
+    elif isinstance(value, set | frozenset):
+        yield path, f"{kind} {sorted(map(repr, value))}"
+        return
+    elif isinstance(value, types.FunctionType):
+        inner = [(".defaults", value.__defaults__), (".dict", dict(value.__dict__))]
+        inner += [
+            (f".cell {name}", cell.cell_contents)
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+            if _filled(cell)
+        ]
+        if value.__module__ != "campaign_world":
+            inner = []
+    elif isinstance(value, type):
+        if value.__module__ == "campaign_world":
+            inner = [(f".{k}", v) for k, v in vars(value).items() if not k.startswith("__")]
+    elif isinstance(value, torch.nn.Module):
+        inner = [(f".{k}", v) for k, v in vars(value).items() if "hook" not in k and k[:1] != "_"]
+        inner += [(f".{k}", dict(vars(value)[k])) for k in ("_parameters", "_buffers", "_modules")]
+    elif isinstance(value, torch.optim.Optimizer):
+        inner = [(".groups", value.param_groups), (".state", list(value.state.values()))]
+    elif type(value).__module__ == "campaign_world":
+        inner = [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
+        slots = [s for c in type(value).__mro__ for s in getattr(c, "__slots__", ())]
+        inner += [(f".{s}", getattr(value, s)) for s in slots if hasattr(value, s)]
+    yield f"{path} kind", kind
+    for step, item in inner:
+        yield from _walk(item, path + step, objects, alive, depth + 1)
+
+
+def _steady(key: Any) -> bool:
+    return isinstance(key, (*PLAIN, tuple)) and not str(key).startswith("__")
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return bool(cell.cell_contents is not None) or True
+    except ValueError:
+        return False

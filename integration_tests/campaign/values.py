@@ -1,0 +1,110 @@
+"""Inputs of drawn programs: written into every script, so that it stands alone.
+
+In: a shape, a dtype, a seed, what values, what layout. Out: a tensor.
+Invariant: the same arguments make the same values on every device; `WIDE` makes them in double
+precision, `NUDGE` moves each by a rounding error, which tells what a program makes of those.
+"""
+
+import torch
+
+DEVICE = "cpu"
+WIDE = False
+NUDGE = 0
+#: every tensor that `kept` was given in this world
+WIDER = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex64: torch.complex128,
+}
+SPECIAL = (0.0, -0.0, 1.0, -1.0, float("inf"), -float("inf"), float("nan"), 0.5, -2.5, 3.0, 1e-3)
+
+
+def _numbers(count, dtype, seed, kind):
+    g = torch.Generator().manual_seed(seed)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=g).bool()
+    if dtype.is_complex:
+        parts = [_numbers(count, torch.float64, seed + k, kind) for k in (0, 1)]
+        return torch.complex(*parts).to(dtype)
+    if not dtype.is_floating_point:
+        info = torch.iinfo(dtype)
+        if kind in ("special", "extreme"):
+            table = [0, 1, 2, 3, 7, 8, 100, info.max, info.max - 1, info.min, max(info.min, -1)]
+            return torch.tensor(table, dtype=dtype)[torch.randint(0, 11, (count,), generator=g)]
+        low = 1 if kind == "positive" else 0 if info.min == 0 else -5
+        return torch.randint(low, 10, (count,), generator=g).to(dtype)
+    if kind == "whole":
+        return torch.randint(-4, 5, (count,), generator=g).to(dtype)
+    made = torch.randn(count, generator=g, dtype=torch.float64)
+    if kind == "positive":
+        made = made.abs() + 0.1
+    if kind == "unit":
+        made = made.sin() * 0.98
+    if kind in ("special", "extreme"):
+        info = torch.finfo(dtype)
+        table = SPECIAL
+        if kind == "extreme":
+            table = (info.max, info.min, info.tiny, info.tiny / 4, 1e4, -1e4, 88.0, -104.0, 1e-7,
+                     2.0**24, 0.0)  # fmt: skip
+        picked = torch.tensor(table, dtype=torch.float64)[torch.randint(0, 11, (count,), generator=g)]
+        made = torch.where(torch.rand(count, generator=g) < 0.5, picked, made)
+    return made.to(dtype)
+
+
+def make(shape, dtype=torch.float32, seed=0, kind="normal", layout="dense"):
+    """A tensor. kind: normal, positive, unit, whole, special, extreme. layout: dense, transposed,
+    sliced, offset, expanded, overlapping, channels_last, flipped."""
+    shape = tuple(shape)
+    count = 1
+    for size in shape:
+        count *= size
+    made = _numbers(count, dtype, seed, kind).reshape(shape)
+    if NUDGE and dtype in WIDER and kind != "whole":
+        g = torch.Generator().manual_seed(1000 * NUDGE + seed)
+        step = torch.randint(-1, 2, shape, generator=g) * torch.finfo(dtype).eps
+        made = (made.to(WIDER[dtype]) * (1 + step)).to(dtype)
+    if WIDE:
+        made = made.to(WIDER.get(dtype, dtype))
+    return arranged(made, layout).to(DEVICE) if layout == "dense" else arranged(made.to(DEVICE), layout)
+
+
+def arranged(made, layout):
+    """The same values in another layout; `expanded` and `overlapping` repeat some of them."""
+    shape = tuple(made.shape)
+    if layout == "transposed" and made.dim() > 1:
+        order = [*range(made.dim())][::-1]
+        return made.permute(order).contiguous().permute(order)
+    if layout == "sliced" and made.dim():
+        wide = torch.zeros((*shape[:-1], 2 * shape[-1] + 1), dtype=made.dtype, device=made.device)
+        wide[..., 1::2] = made
+        return wide[..., 1::2]
+    if layout == "offset":
+        flat = torch.zeros(made.numel() + 3, dtype=made.dtype, device=made.device)
+        flat[3:] = made.reshape(-1)
+        return flat[3:].view(shape)
+    if layout == "expanded" and made.dim():
+        return made[..., :1].clone().expand(shape) if shape[-1] else made
+    if layout == "overlapping" and made.dim() == 1 and shape[0] > 1:
+        return made.as_strided((shape[0] // 2 + 1,), (1,))
+    if layout == "channels_last" and made.dim() == 4:
+        return made.contiguous(memory_format=torch.channels_last)
+    return made
+
+
+def leaf(made):
+    """The same as a leaf that requires grad."""
+    return made.detach().requires_grad_()
+
+
+def filled(module, seed=0):
+    """The module with values of ours in its parameters and floating buffers, on the device."""
+    module = module.to(DEVICE)
+    with torch.no_grad():
+        for number, p in enumerate(module.parameters()):
+            p.data = make(p.shape, p.dtype, seed + number, "unit") * 0.5
+        for number, (name, b) in enumerate(module.named_buffers()):
+            if b.is_floating_point():
+                kind = "positive" if "var" in name else "unit"
+                b.data = make(b.shape, b.dtype, seed + 100 + number, kind)
+    return module
