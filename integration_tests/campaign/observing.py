@@ -67,7 +67,19 @@ def namespace(setting: Setting) -> dict[str, Any]:
 def played(
     program: Program, wrap: Callable[[Any], Any], setting: Setting | None = None
 ) -> list[Seen]:
-    """Play the whole program; the first exception of the setup is raised, those of calls kept."""
+    """Play the whole program; the first exception of the setup is raised, those of calls kept.
+
+    What programs switch in torch is as it was, before and after."""
+    torch.set_grad_enabled(True)
+    try:
+        return _played(program, wrap, setting)
+    finally:
+        torch.set_grad_enabled(True)
+
+
+def _played(
+    program: Program, wrap: Callable[[Any], Any], setting: Setting | None = None
+) -> list[Seen]:
     space = namespace(setting or Setting())
     hidden = set(space) - {"LOG"}
     _execute(program, "\n".join(program.setup), space, "setup")
@@ -91,12 +103,13 @@ def played(
             except Exception as error:
                 seen.error = (type(error).__name__, str(error).splitlines()[0] if str(error) else "")
         seen.printed = told.getvalue()
+        seen.leaves["grad mode"] = torch.is_grad_enabled()
         roots = {f"argument {name}": value for name, value in args.items()}
         roots |= {"result": space["out"]}
         for name, value in space.items():
             if name not in hidden and not name.startswith("__"):
                 roots[f"global {name}"] = value
-        seen.leaves = looked_at(roots)
+        seen.leaves |= looked_at(roots)
         for name, value in args.items():
             if isinstance(value, torch.Tensor):
                 seen.leaves[f"argument {name} written"] = _version(value) != versions[name]

@@ -8,6 +8,7 @@ the number of processes.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,9 +85,10 @@ def shortened(plan: Plan, conditions: Conditions, rows: list[Row]) -> list[Row]:
     """The rows, with a few of each cause made short and named for what they came to."""
     chosen: list[Row] = []
     for _, found in grouped(rows):
-        few = plan.examples if found[0].get("guilty") else 4 * plan.examples
+        few = plan.examples if found[0].get("guilty") else 20 * plan.examples
         chosen += found[:few]
     end = time.monotonic() + 20 * plan.minutes
+    chosen = [row for row in chosen if "cause" not in row]
     waiting: dict[str, Row] = {}
     searches: dict[str, Any] = {}
     ready: list[Task] = []
@@ -109,8 +111,25 @@ def shortened(plan: Plan, conditions: Conditions, rows: list[Row]) -> list[Row]:
         if shows:
             waiting[label]["source"] = task["program"]
             waiting[label]["text"] = row.get("text", "")
+            waiting[label]["guilty"] = row.get("guilty", "")
         _next(searches, label, shows, ready, waiting)
+    for label, row in waiting.items():
+        if label not in searches and not row.get("guilty"):
+            row["cause"] = f"{cause(row)}: {words(from_json(row['source']))}"
     return rows
+
+
+PLAIN = frozenset(
+    "make torch float32 whole normal dense return True False import class def self LOG append for "
+    "if else in and or not with try except Exception error type None out outs leaf t x u".split()
+)
+
+
+def words(program: Program) -> str:
+    """The names that a short program is made of: what programs of one cause have in common."""
+    text = "\n".join((*program.body, *(s for c in program.calls for s in (*c.before, *c.after))))
+    found = re.findall(r"[A-Za-z_][A-Za-z_]+", text)
+    return " ".join(sorted({word for word in found if word not in PLAIN})[:8])
 
 
 def _next(

@@ -17,14 +17,14 @@ Attempts = Generator[Program, bool, Program]
 
 def shrink(program: Program, most: int = 400) -> Attempts:
     """Yields programs; is sent whether each still shows the cause; returns the shortest."""
-    tried = {program}
+    tried = {str(program)}
     again = True
     while again and most > 0:
         again = False
         for smaller in smaller_forms(program):
-            if smaller in tried:
+            if str(smaller) in tried:
                 continue
-            tried.add(smaller)
+            tried.add(str(smaller))
             most -= 1
             if most <= 0:
                 break
@@ -32,10 +32,6 @@ def shrink(program: Program, most: int = 400) -> Attempts:
                 program, again = smaller, True
                 break
     return program
-
-
-class _Key(tuple[object, ...]):
-    pass
 
 
 def smaller_forms(p: Program) -> Iterator[Program]:
