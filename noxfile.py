@@ -359,3 +359,21 @@ def bench(session: nox.Session) -> None:
         cases = json.loads((out / "bench.json").read_text(encoding="utf-8"))["cases"]
         if not cases:
             session.error("the benchmark measured nothing")
+
+
+@nox.session(venv_backend="none")
+def campaign(session: nox.Session) -> None:
+    """Random programs, compiled and as they are: `nox -s campaign -- --minutes 10 --seed 7`.
+
+    Goes on where the folder of `--out` (`.nox/campaign` if not said) stopped; fails when a program
+    differs, crashes, hangs or meets a fault.
+    """
+    python = _tested(session)
+    given = session.posargs
+    if "--out" not in given and not {"--show", "--one"} & set(given):
+        given = [*given, "--out", str(ROOT / ".nox" / "campaign")]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+    session.run(
+        python, "-W", "ignore", "-m", "integration_tests.campaign", *given, external=True,
+        env=environment,
+    )  # fmt: skip

@@ -36,10 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         return _one(program, conditions)
     chosen = given.families.split(",") if given.families else [*families.FAMILIES]
+    if given.only:
+        chosen = sorted({name.partition(":")[0] for name in given.only.split(",")})
     warm(chosen, given.device)
     plan = Plan(
         chosen, given.out, given.minutes, given.programs, given.seed, given.processes,
         given.backend, given.examples, given.merged, not given.no_shrink,
+        given.only.split(",") if given.only else (),
     )  # fmt: skip
     rows = campaign(plan, conditions)
     print(table(rows))
@@ -88,13 +91,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--processes", type=int, default=max(1, len(os.sched_getaffinity(0))))
     add("--device", choices=("cpu", "cuda"), default="cpu")
     add("--families", help="some of them, with commas")
-    add("--backend", default="mix", choices=("mix", "inductor", "aot_eager", "aot_eager_prims", "eager"))
+    add(
+        "--backend",
+        default="mix",
+        choices=("mix", "inductor", "aot_eager", "aot_eager_prims", "eager"),
+    )
     add("--out", type=Path, default=Path("campaign"), help="rows are added to what is there")
     add("--limit", type=float, default=30.0, help="seconds that a program may take")
     add("--interpret", action="store_true", help="Triton kernels on the CPU, by its interpreter")
     add("--examples", type=int, default=2, help="of each cause, so many are made short")
     add("--no-shrink", action="store_true")
     add("--merged", action="store_true", help="scripts of what was found in one file")
+    add("--only", help="these programs, family:seed, with commas")
     add("--show", metavar="FAMILY:SEED", help="print a program as a script")
     add("--one", metavar="FAMILY:SEED", help="judge one program in this process")
     return parser

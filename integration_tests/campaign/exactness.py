@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 EXACT = frozenset(
     """
-    add sub rsub mul div neg abs sqrt maximum minimum clamp clamp_min clamp_max fmax fmin eq ne lt
+    add sub rsub mul div neg abs maximum minimum clamp clamp_min clamp_max fmax fmin eq ne lt
     le gt ge logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor
     bitwise_not floor ceil trunc fix round sign sgn signbit copysign where masked_fill fill copy
     clone _to_copy cat stack hstack vstack dstack index select gather take take_along_dim flip roll
@@ -37,7 +37,7 @@ EXACT = frozenset(
     broadcast_to movedim swapaxes narrow expand_as complex
     """.split()
 )
-NOT_IF_COMPLEX = frozenset("mul div abs sqrt sgn sign".split())
+NOT_IF_COMPLEX = frozenset("mul div abs sgn sign".split())
 PLAIN_SUMS = frozenset("add sub rsub".split())
 
 

@@ -34,7 +34,9 @@ class Difference:
     guilty: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} at {self.place}: {self.text}" + (f" [{self.guilty}]" if self.guilty else "")
+        return f"{self.kind} at {self.place}: {self.text}" + (
+            f" [{self.guilty}]" if self.guilty else ""
+        )
 
 
 class Judge:
@@ -49,7 +51,9 @@ class Judge:
         for number, (want, got) in enumerate(zip(eager, ours, strict=True)):
             found = self._call(number, want, got)
             if found:
-                return [Difference(d.kind, f"call {number}, {d.place}", d.text, d.guilty) for d in found]
+                return [
+                    Difference(d.kind, f"call {number}, {d.place}", d.text, d.guilty) for d in found
+                ]
         return []
 
     def _call(self, number: int, want: Seen, got: Seen) -> list[Difference]:
@@ -59,9 +63,15 @@ class Judge:
             return [Difference("outcome", "outcome", f"eager {_told(want)}, compiled {_told(got)}")]
         found: list[Difference] = []
         if want.error and got.error and want.error[1] != got.error[1]:
-            found.append(Difference("message", "outcome", f"eager {_told(want)}, compiled {_told(got)}"))
+            found.append(
+                Difference("message", "outcome", f"eager {_told(want)}, compiled {_told(got)}")
+            )
         if want.printed != got.printed:
-            found.append(Difference("printed", "stdout", f"eager {want.printed!r}, compiled {got.printed!r}"[:300]))
+            found.append(
+                Difference(
+                    "printed", "stdout", f"eager {want.printed!r}, compiled {got.printed!r}"[:300]
+                )
+            )
         if list(want.leaves) != list(got.leaves):
             missing = [p for p in want.leaves if p not in got.leaves]
             more = [p for p in got.leaves if p not in want.leaves]
@@ -89,7 +99,9 @@ class Judge:
                 text = f"eager {value}, compiled {got.facts.get(fact)}"
                 return [Difference(fact, path, text)]
         if want.share != got.share:
-            return [Difference("alias", path, f"eager shares with {want.share}, compiled {got.share}")]
+            return [
+                Difference("alias", path, f"eager shares with {want.share}, compiled {got.share}")
+            ]
         if want.same != got.same:
             return [Difference("identity", path, f"eager is {want.same}, compiled {got.same}")]
         if steps is not None and path.startswith("result"):
@@ -123,7 +135,9 @@ class Judge:
         first = _tried(self.program, Setting(self.setting.device))
         other = None if first is None else first[number].leaves.get(path)
         return not (
-            isinstance(again, Kept) and isinstance(other, Kept) and same_bits(again.value, other.value)
+            isinstance(again, Kept)
+            and isinstance(other, Kept)
+            and same_bits(again.value, other.value)
         )
 
     def _number_close(self, number: int, path: str, want: Any, got: Any) -> bool:
@@ -187,7 +201,11 @@ class Judge:
         told = None
         for where, value in want.items():
             got = ours.leaves.get(where)
-            if not isinstance(got, Kept) or got.value.shape != value.shape or got.value.dtype != value.dtype:
+            if (
+                not isinstance(got, Kept)
+                or got.value.shape != value.shape
+                or got.value.dtype != value.dtype
+            ):
                 continue  # another kind of difference
             if same_bits(value, got.value):
                 continue
@@ -205,18 +223,30 @@ class Judge:
         if again is None or not same_bits(again, want):
             return None  # not the same twice
         operands = [t for t in before.values() if isinstance(t, torch.Tensor)]
-        used = [before[key] for key in before if isinstance(before[key], torch.Tensor) and key in statement]
+        used = [
+            before[key]
+            for key in before
+            if isinstance(before[key], torch.Tensor) and key in statement
+        ]
         if exact(noted, [want, *used]) or not operands:
             return "exact: " + shown_difference(want, got)
         reference = _again(statement, name, where, before, path, _widened, self.program.seed)
         others = []
         for nudge in NUDGES:
             other = _again(
-                statement, name, where, before, path, lambda t, n=nudge: _nudged(t, n), self.program.seed
+                statement,
+                name,
+                where,
+                before,
+                path,
+                lambda t, n=nudge: _nudged(t, n),
+                self.program.seed,
             )
             others += [] if other is None else [other]
         if not _inexact(want):
-            return None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
+            return (
+                None if any(not same_bits(want, o) for o in others) else shown_difference(want, got)
+            )
         return far(want, got, reference, others, not pointwise(noted))
 
 
@@ -257,13 +287,18 @@ def _nudged(t: torch.Tensor, nudge: int) -> torch.Tensor:
     if not _inexact(t):
         return t
     g = torch.Generator().manual_seed(nudge)
-    step = (torch.randint(-1, 2, t.shape, generator=g) * torch.finfo(t.dtype).eps).to(t.device)
+    signs = 2 * torch.randint(0, 2, t.shape, generator=g) - 1
+    step = (signs * torch.finfo(t.dtype).eps).to(t.device)
     return (_widened(t) * (1 + step)).to(t.dtype)
 
 
 def _tensors(value: Any, path: str) -> dict[str, torch.Tensor]:
     if isinstance(value, torch.Tensor):
-        return {path: value.detach().resolve_conj().resolve_neg()} if value.layout == torch.strided else {}
+        return (
+            {path: value.detach().resolve_conj().resolve_neg()}
+            if value.layout == torch.strided
+            else {}
+        )
     if isinstance(value, list | tuple):
         return {k: t for n, v in enumerate(value) for k, t in _tensors(v, f"{path}[{n}]").items()}
     return {}
@@ -273,7 +308,11 @@ def _with(value: Any, path: str, ours: Seen) -> Any:
     """The same with the compiled run's tensors."""
     if isinstance(value, torch.Tensor):
         got = ours.leaves.get(path)
-        if isinstance(got, Kept) and got.value.shape == value.shape and got.value.dtype == value.dtype:
+        if (
+            isinstance(got, Kept)
+            and got.value.shape == value.shape
+            and got.value.dtype == value.dtype
+        ):
             return got.value.clone()
         return value
     if isinstance(value, list | tuple):
@@ -334,15 +373,23 @@ def far(
     """None if what was computed is as near to the reference as rounding allows."""
     if want.dtype.is_complex:
         parts = [torch.view_as_real(t.resolve_conj().contiguous()) for t in (want, got)]
-        wide = None if reference is None or not reference.dtype.is_complex else (
-            torch.view_as_real(reference.resolve_conj().contiguous())
+        wide = (
+            None
+            if reference is None or not reference.dtype.is_complex
+            else (torch.view_as_real(reference.resolve_conj().contiguous()))
         )
-        nudged = [torch.view_as_real(o.resolve_conj().contiguous()) for o in others if o.shape == want.shape]
+        nudged = [
+            torch.view_as_real(o.resolve_conj().contiguous())
+            for o in others
+            if o.shape == want.shape
+        ]
         return far(parts[0], parts[1], wide, nudged, mixing)
     info = torch.finfo(want.dtype)
     w, g = want.double(), got.double()
     others = [o.double() for o in others if o.shape == want.shape]
-    known = reference is not None and reference.shape == want.shape and reference.is_floating_point()
+    known = (
+        reference is not None and reference.shape == want.shape and reference.is_floating_point()
+    )
     ref = reference.double() if known and reference is not None else w
     room = torch.zeros_like(w)
     loose = torch.zeros_like(w, dtype=torch.bool)
@@ -373,5 +420,3 @@ def far(
     kind = str(want.dtype).removeprefix("torch.")
     text = "{:.9g}, compiled {:.9g}, in double {:.9g}, allowed {:.3g}".format(*values)
     return f"{int(bad.sum())}/{want.numel()} differ, first at {at}: {text} ({kind})"
-
-

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,7 @@ def namespace(setting: Setting) -> dict[str, Any]:
     global _worlds
     _worlds += 1
     module = types.ModuleType("campaign_world")
+    sys.modules[module.__name__] = module  # dataclasses look their module up
     space = module.__dict__
     exec(_prelude, space)
     space.update(DEVICE=setting.device, WIDE=setting.wide, NUDGE=setting.nudge)
@@ -101,7 +103,8 @@ def _played(
                 space["out"] = target(*args.values())
                 _execute(program, "\n".join(call.after), space, f"after {number}")
             except Exception as error:
-                seen.error = (type(error).__name__, str(error).splitlines()[0] if str(error) else "")
+                said = str(error).replace(space["WORLD"], "world")
+                seen.error = (type(error).__name__, said.splitlines()[0] if said else "")
         seen.printed = told.getvalue()
         seen.leaves["grad mode"] = torch.is_grad_enabled()
         roots = {f"argument {name}": value for name, value in args.items()}
@@ -152,6 +155,13 @@ def looked_at(roots: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kept(t: torch.Tensor, path: str, storages: dict[int, str], objects: dict[int, str]) -> Kept:
+    try:
+        return _copy(t, path, storages, objects)
+    except RuntimeError as error:  # a view that autograd refuses to look at
+        return Kept(torch.zeros(0), {"refused": str(error)[:60]}, path, path)
+
+
+def _copy(t: torch.Tensor, path: str, storages: dict[int, str], objects: dict[int, str]) -> Kept:
     facts: dict[str, Any] = {
         "type": type(t).__name__, "dtype": t.dtype, "shape": tuple(t.shape),
         "requires_grad": t.requires_grad, "leaf": t.is_leaf, "device": t.device.type,

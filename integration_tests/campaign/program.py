@@ -56,7 +56,9 @@ class Program:
         listed = ", ".join(self.results)
         if self.results:
             lines.append(f"return ({listed},)")
-        return f"def f({', '.join(self.parameters)}):\n" + indent("\n".join(lines) or "pass", "    ")
+        return f"def f({', '.join(self.parameters)}):\n" + indent(
+            "\n".join(lines) or "pass", "    "
+        )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -66,6 +68,12 @@ class Program:
         """Characters of it, by which two forms of a program are told apart."""
         calls = sum(len(str(asdict(call))) for call in self.calls)
         return sum(map(len, (*self.setup, *self.body, *self.results))) + calls
+
+
+def tried(text: str) -> str:
+    """The statements; the class of what they raise is noted."""
+    caught = "except Exception as error:\n    LOG.append(type(error).__name__)"
+    return f"try:\n{indent(text, '    ')}\n{caught}"
 
 
 def from_json(data: dict[str, Any]) -> Program:
@@ -80,7 +88,9 @@ def script(program: Program, why: str = "") -> str:
     """A stand-alone script that plays the program as it is and compiled, and prints both."""
     parts = [f'"""{program.name}: {why}"""' if why else f'"""{program.name}"""']
     text = "\n".join((*program.setup, program.function()))
-    needed = any(word in text + str(program.calls) for word in ("make(", "leaf(", "filled(", "arranged("))
+    needed = any(
+        word in text + str(program.calls) for word in ("make(", "leaf(", "filled(", "arranged(")
+    )
     prelude = PRELUDE.partition('"""\n')[2] if needed else "import torch\n"
     if needed:
         prelude = PRELUDE[PRELUDE.index("import torch") :]
@@ -95,7 +105,9 @@ def script(program: Program, why: str = "") -> str:
         played.append(f"{names}= args = ({given}{',' if given else ''})" if names else "args = ()")
         tried = "\n".join(["out = target(*args)", *call.after, f'print("call {number}:", out)'])
         played.append("try:\n" + indent(tried, "    "))
-        played.append("except Exception as error:\n    print(type(error).__name__, str(error)[:300])")
+        played.append(
+            "except Exception as error:\n    print(type(error).__name__, str(error)[:300])"
+        )
         grads = ", ".join(f"getattr({n}, 'grad', None)" for n in call.arguments)
         if "backward" in str(call) + text and names:
             played.append(f'print("gradients:", {grads})')

@@ -34,7 +34,13 @@ def table(rows: Iterable[Row]) -> str:
         each = counts[family]
         cells = " | ".join(str(each[v]) for v in VERDICTS)
         lines.append(f"| {family} | {sum(each.values())} | {cells} |")
-    lines += ["", "## Causes", "", "| programs | cause | first | text |", "| --- | --- | --- | --- |"]
+    lines += [
+        "",
+        "## Causes",
+        "",
+        "| programs | cause | first | text |",
+        "| --- | --- | --- | --- |",
+    ]
     for name, found in grouped(rows):
         text = str(found[0].get("text", "")).replace("|", "/").replace("\n", " ")[:260]
         lines.append(f"| {len(found)} | {name} | {found[0]['program']} | {text} |")

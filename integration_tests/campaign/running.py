@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """minutes: of judging; making it short takes up to a third more."""
+    """minutes: of judging; making it short takes up to a third more. only: names of programs."""
 
     families: Sequence[str]
     out: Path
@@ -38,6 +38,7 @@ class Plan:
     examples: int = 2
     merged: bool = False
     shrink: bool = True
+    only: Sequence[str] = ()
 
 
 def earlier(out: Path) -> list[Row]:
@@ -53,7 +54,10 @@ def earlier(out: Path) -> list[Row]:
 
 
 def names(plan: Plan, done: set[str]) -> Iterator[Task]:
-    """The programs, families in turn."""
+    """The programs: those asked for, or families in turn."""
+    if plan.only:
+        yield from ({"name": n, "backend": plan.backend} for n in plan.only if n not in done)
+        return
     for number in range(plan.programs):
         family = plan.families[number % len(plan.families)]
         name = f"{family}:{plan.seed + number // len(plan.families)}"
@@ -93,9 +97,9 @@ def shortened(plan: Plan, conditions: Conditions, rows: list[Row]) -> list[Row]:
     searches: dict[str, Any] = {}
     ready: list[Task] = []
     for number, row in enumerate(chosen):
-        program = _program(row, conditions.device)
-        if program is None:
+        if not row.get("source"):
             continue
+        program = from_json(row["source"])
         label = str(number)
         searches[label] = shrink(program)
         waiting[label] = row
@@ -114,7 +118,7 @@ def shortened(plan: Plan, conditions: Conditions, rows: list[Row]) -> list[Row]:
             waiting[label]["guilty"] = row.get("guilty", "")
         _next(searches, label, shows, ready, waiting)
     for label, row in waiting.items():
-        if label not in searches and not row.get("guilty"):
+        if label not in searches and not row.get("guilty") and row["verdict"] == "differs":
             row["cause"] = f"{cause(row)}: {words(from_json(row['source']))}"
     return rows
 
@@ -142,16 +146,3 @@ def _next(
         ready.append({"label": label, "program": program.to_json(), "backend": program.backend})
     except StopIteration:
         del searches[label]
-
-
-def _program(row: Row, device: str) -> Program | None:
-    from integration_tests.campaign import families  # torch's database, where nothing was found
-
-    if row.get("source"):
-        return from_json(row["source"])
-    try:
-        program = families.drawn(row["program"], "mix", device)
-        row["source"] = program.to_json()
-        return program
-    except Exception:  # what crashes may crash while it is drawn
-        return None

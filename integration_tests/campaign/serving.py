@@ -40,7 +40,7 @@ class Conditions:
         return chosen | ({"kernels": "triton"} if self.interpret else {})
 
 
-def answer(task: Task, conditions: Conditions) -> Row:
+def answer(task: Task, conditions: Conditions, say: Callable[[Row], None]) -> Row:
     """The row of one task: `{"name": "family:seed", ...}` or `{"program": {...}}`."""
     from integration_tests.campaign import families  # after the fork, where it is not loaded yet
     from integration_tests.campaign.program import from_json
@@ -51,21 +51,25 @@ def answer(task: Task, conditions: Conditions) -> Row:
         program = from_json(task["program"])
     else:
         program = families.drawn(task["name"], task.get("backend", "mix"), conditions.device)
+        say({"source": program.to_json()})
     drawn = time.perf_counter() - started
     row = row_of(program, conditions.device, conditions.options())
     synchronized(conditions.device)
-    if row["verdict"] in ("differs", "fault", "not drawn"):
-        row["source"] = program.to_json()
     return row | {"drawn": round(drawn, 3)}
 
 
 def serve(tasks: IO[str], rows: IO[str], conditions: Conditions) -> None:
     """Answer tasks until there are none."""
+
+    def say(row: Row) -> None:
+        rows.write(json.dumps(row, default=str) + "\n")
+        rows.flush()
+
     for line in tasks:
         task = json.loads(line)
         last = False
         try:
-            row = answer(task, conditions)
+            row = answer(task, conditions, say)
         except BaseException as error:  # of the campaign itself, or of a broken device
             text = traceback.format_exc()
             last = "CUDA error" in text or "CUDA driver" in text
@@ -73,8 +77,7 @@ def serve(tasks: IO[str], rows: IO[str], conditions: Conditions) -> None:
                 "program": task.get("name", "?"), "verdict": "crash" if last else "not drawn",
                 "where": str(error)[:100], "text": text[-600:],
             }  # fmt: skip
-        rows.write(json.dumps(row, default=str) + "\n")
-        rows.flush()
+        say(row)
         if last:
             return
 
@@ -106,6 +109,7 @@ class Worker:
     def give(self, task: Task) -> None:
         self.task = task
         fresh = 60.0 if not self.served and self.conditions.device != "cpu" else 0.0
+        self.source: Row | None = task.get("program")
         self.deadline = time.monotonic() + self.conditions.limit + fresh
         self.served += 1
         with contextlib.suppress(BrokenPipeError):
@@ -117,8 +121,13 @@ class Worker:
         got = os.read(self.reader, 1 << 16)
         self.received += got
         if self.received.endswith(b"\n"):
-            row = json.loads(self.received)
+            row: Row = {}
+            for line in self.received.splitlines():
+                row = json.loads(line)
+                self.source = row["source"] if "verdict" not in row else self.source
             self.received = b""
+            if "verdict" not in row:
+                return None
             if self.served >= TASKS_A_PROCESS or row["verdict"] == "crash":
                 self.end()
             return self._done(row)
@@ -129,7 +138,9 @@ class Worker:
     def _crash(self) -> Row:
         _, status = os.waitpid(self.pid, 0)
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        name = signal.Signals(number).name if number else f"exit {os.waitstatus_to_exitcode(status)}"
+        name = (
+            signal.Signals(number).name if number else f"exit {os.waitstatus_to_exitcode(status)}"
+        )
         self.pid = 0
         said = self._tail()
         frames = [line.strip() for line in said.splitlines() if line.strip().startswith("File ")]
@@ -146,7 +157,9 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
             time.sleep(0.3)
-        frames = [line.strip() for line in self._tail().splitlines() if line.strip().startswith("File ")]
+        frames = [
+            line.strip() for line in self._tail().splitlines() if line.strip().startswith("File ")
+        ]
         row = {"verdict": "hang", "where": " < ".join(frames[:1]), "text": "\n".join(frames[:8])}
         self.end()
         return self._done(row)
@@ -156,8 +169,10 @@ class Worker:
         row.setdefault("program", self.task.get("name") or self.task["label"])
         if row["program"] == "?":
             row["program"] = self.task.get("label", "?")
-        if "program" in self.task:
-            row["source"] = self.task["program"]
+        if row["verdict"] in ("crash", "hang") and self.source is None:
+            row["verdict"] = "not drawn"
+        if row["verdict"] in ("crash", "hang", "differs", "fault", "not drawn"):
+            row["source"] = self.source
         if self.pid == 0:
             self._restart()
         self.task = None

@@ -37,21 +37,23 @@ def shrink(program: Program, most: int = 400) -> Attempts:
 def smaller_forms(p: Program) -> Iterator[Program]:
     """Programs with a part left out or simpler, the greatest parts first."""
     if len(p.calls) > 1:
-        yield from (replace(p, calls=p.calls[:n] + p.calls[n + 1 :]) for n in range(len(p.calls))[::-1])
+        yield from (
+            replace(p, calls=p.calls[:n] + p.calls[n + 1 :]) for n in range(len(p.calls))[::-1]
+        )
     yield from _fewer_statements(p)
     if len(p.results) > 1:
         yield from (replace(p, results=(one,)) for one in p.results[::-1])
         for n in range(len(p.results)):
             yield replace(p, results=p.results[:n] + p.results[n + 1 :])
+    text = "\n".join((*p.body, *p.results, *(s for c in p.calls for s in (*c.before, *c.after))))
+    unread = [name for name in p.parameters if not re.search(rf"\b{name}\b", text)]
+    for gone in ([unread] if len(unread) > 1 else []) + [[name] for name in unread]:
+        yield replace(p, calls=tuple(_without(call, gone) for call in p.calls))
     for n in range(len(p.setup))[::-1]:
         yield replace(p, setup=p.setup[:n] + p.setup[n + 1 :])
     for where, call in enumerate(p.calls):
         for smaller in _simpler_calls(call):
             yield replace(p, calls=p.calls[:where] + (smaller,) + p.calls[where + 1 :])
-    text = "\n".join((*p.body, *p.results, *(s for c in p.calls for s in (*c.before, *c.after))))
-    for name in p.parameters:
-        if not re.search(rf"\b{name}\b", text):
-            yield replace(p, calls=tuple(_without(call, name) for call in p.calls))
     for parts, name in ((p.body, "body"), (p.setup, "setup")):
         for n, part in enumerate(parts):
             for form in _shorter_blocks(part):
@@ -76,15 +78,13 @@ def _fewer_statements(p: Program) -> Iterator[Program]:
         size //= 2
     for n, statement in enumerate(p.body):  # of one that others read, its value may be an input
         name, _, value = statement.partition(" = ")
-        for other in re.findall(r"\b[xv]\d+\b", value)[:2]:
-            body = tuple(
-                re.sub(rf"\b{name}\b", other, s) for k, s in enumerate(p.body) if k != n
-            )
+        for other in re.findall(r"\b[xtuv]\d*\b", value)[:2]:
+            body = tuple(re.sub(rf"\b{name}\b", other, s) for k, s in enumerate(p.body) if k != n)
             yield replace(p, body=body, results=tuple(r for r in p.results if r != name))
 
 
-def _without(call: Call, name: str) -> Call:
-    return replace(call, arguments={k: v for k, v in call.arguments.items() if k != name})
+def _without(call: Call, gone: list[str]) -> Call:
+    return replace(call, arguments={k: v for k, v in call.arguments.items() if k not in gone})
 
 
 def _simpler_calls(call: Call) -> Iterator[Call]:

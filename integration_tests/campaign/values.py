@@ -47,7 +47,9 @@ def _numbers(count, dtype, seed, kind):
         if kind == "extreme":
             table = (info.max, info.min, info.tiny, info.tiny / 4, 1e4, -1e4, 88.0, -104.0, 1e-7,
                      2.0**24, 0.0)  # fmt: skip
-        picked = torch.tensor(table, dtype=torch.float64)[torch.randint(0, 11, (count,), generator=g)]
+        picked = torch.tensor(table, dtype=torch.float64)[
+            torch.randint(0, 11, (count,), generator=g)
+        ]
         made = torch.where(torch.rand(count, generator=g) < 0.5, picked, made)
     return made.to(dtype)
 
@@ -62,11 +64,15 @@ def make(shape, dtype=torch.float32, seed=0, kind="normal", layout="dense"):
     made = _numbers(count, dtype, seed, kind).reshape(shape)
     if NUDGE and dtype in WIDER and kind != "whole":
         g = torch.Generator().manual_seed(1000 * NUDGE + seed)
-        step = torch.randint(-1, 2, shape, generator=g) * torch.finfo(dtype).eps
+        step = (2 * torch.randint(0, 2, shape, generator=g) - 1) * torch.finfo(dtype).eps
         made = (made.to(WIDER[dtype]) * (1 + step)).to(dtype)
     if WIDE:
         made = made.to(WIDER.get(dtype, dtype))
-    return arranged(made, layout).to(DEVICE) if layout == "dense" else arranged(made.to(DEVICE), layout)
+    return (
+        arranged(made, layout).to(DEVICE)
+        if layout == "dense"
+        else arranged(made.to(DEVICE), layout)
+    )
 
 
 def arranged(made, layout):

@@ -23,7 +23,9 @@ BAD = ("crash", "hang", "differs", "fault")
 Row = dict[str, Any]
 
 
-def row_of(program: Program, device: str = "cpu", options: Mapping[str, object] | None = None) -> Row:
+def row_of(
+    program: Program, device: str = "cpu", options: Mapping[str, object] | None = None
+) -> Row:
     """Play and judge."""
     import flambeau  # seconds; and it may be wanted with other settings of the environment
 
@@ -39,7 +41,9 @@ def row_of(program: Program, device: str = "cpu", options: Mapping[str, object] 
         compiled: list[Any] = []
 
         def wrap(fn: Any) -> Any:
-            more: dict[str, Any] = {"options": dict(options)} if _takes_options(program, options) else {}
+            more: dict[str, Any] = (
+                {"options": dict(options)} if _takes_options(program, options) else {}
+            )
             compiled.append(
                 flambeau.compile(fn, backend=program.backend, dynamic=program.dynamic, **more)
             )
@@ -48,7 +52,9 @@ def row_of(program: Program, device: str = "cpu", options: Mapping[str, object] 
         try:
             ours = played(program, wrap, setting)
         except Exception as error:  # around the calls all is plain Python, which ran before
-            found = [Difference("outcome", "around the call", f"{type(error).__name__}: {error}"[:300])]
+            found = [
+                Difference("outcome", "around the call", f"{type(error).__name__}: {error}"[:300])
+            ]
         else:
             found = Judge(program, setting).differences(eager, ours)
         report = flambeau.report(compiled[0]) if compiled else None
@@ -66,7 +72,12 @@ def row_of(program: Program, device: str = "cpu", options: Mapping[str, object] 
         found = serious
     row |= {"verdict": verdict, "seconds": round(time.perf_counter() - started, 3)}
     if found:
-        row |= {"kind": found[0].kind, "text": str(found[0]), "guilty": found[0].guilty, "all": [str(d) for d in found[:6]]}
+        row |= {
+            "kind": found[0].kind,
+            "text": str(found[0]),
+            "guilty": found[0].guilty,
+            "all": [str(d) for d in found[:6]],
+        }
     if faults:
         row["faults"] = faults
         row.setdefault("text", faults[0])
@@ -84,7 +95,7 @@ def told(report: Any, raises: bool) -> tuple[list[str], list[str]]:
     import flambeau_aot
 
     faults = [_brief(text) for text in report.internal_errors]
-    reasons = [_brief(text) for text in (*report.breaks, *report.skipped)]
+    reasons = [_brief(text) for text in (*report.breaks, *report.skipped) if NOTHING not in text]
     named = (flambeau_aot.errors.Unsupported, flambeau_aot.errors.DataDependent)
     for failure in report.fallbacks:
         chain = [failure.error]
@@ -99,6 +110,8 @@ def told(report: Any, raises: bool) -> tuple[list[str], list[str]]:
     return faults, reasons
 
 
+#: no refusal: a frame without a tensor operation
+NOTHING = "nothing to compile"
 #: classes of errors that say on purpose what is not done
 NAMED = frozenset({"NotYetSymbolic", "Unsupported", "DataDependent", "NotForThisBackend"})
 
@@ -118,6 +131,10 @@ def cause(row: Row) -> str:
         return f"fault: {text[:110]}"
     guilty = row.get("guilty") or ""
     family = row["program"].partition(":")[0]
+    if row["kind"] == "outcome":
+        found = re.search(r"eager (\w+).*compiled (\w+)", row["text"])
+        pair = f"{found[1]} for {found[2]}" if found else ""
+        return f"differs: outcome {pair} ({family})"
     if guilty:
         return f"differs: {row['kind']}: {operation(guilty)}"
     return f"differs: {row['kind']} ({family})"
@@ -128,7 +145,17 @@ def operation(statement: str) -> str:
     text = statement.partition(" = ")[2] or statement
     names = re.findall(r"([A-Za-z_][\w.]*)\(", text)
     plain = [n.rpartition(".")[2] for n in names if n not in ("make", "tuple", "list")]
-    inner = ("clone", "tensor", "zeros", "zeros_like", "float", "size", "device", "make", "arranged")
+    inner = (
+        "clone",
+        "tensor",
+        "zeros",
+        "zeros_like",
+        "float",
+        "size",
+        "device",
+        "make",
+        "arranged",
+    )
     kept = [n for n in plain if n not in inner]
     return (kept or plain or ["?"])[0]
 

@@ -49,7 +49,15 @@ RESULTS = (
     ("return x.expand(2, 3, 4)", "view"), ("return x.t()", "view"), ("return x.detach()", "new"), ("return x * 2, 5", "two"), ("return x.sin(), None", "two"),
     ("return (x > 0).float()", "new"), ("return x.sum()", "new"), ("y = x.exp()\n        return y, y.view(-1)", "two"),
 )  # fmt: skip
-KEEPS = ("", "ctx.save_for_backward(x, w)", "ctx.x = x", "ctx.shape = x.shape", "ctx.set_materialize_grads(False)", "ctx.save_for_backward(x)\n        ctx.needs = ctx.needs_input_grad", "ctx.tag = 'a'")
+KEEPS = (
+    "",
+    "ctx.save_for_backward(x, w)",
+    "ctx.x = x",
+    "ctx.shape = x.shape",
+    "ctx.set_materialize_grads(False)",
+    "ctx.save_for_backward(x)\n        ctx.needs = ctx.needs_input_grad",
+    "ctx.tag = 'a'",
+)
 ANSWERS = (
     "return {g} * 2, None", "return -{g}, {g}", "return {g}, {g} * 3", "LOG.append('backward')\n        return {g} * 0.5, None", "SEEN.add_(1)\n        return {g} * SEEN, None",
     "return {g}.clone(), None", "return None, {g}", "return {g} * 2 if ctx.needs_input_grad[0] else None, None", "{g}.mul_(1)\n        return {g} + 1, None",
@@ -68,9 +76,19 @@ def function(chance: random.Random, name: str) -> str:
     if "save_for_backward(x, w)" in keep and chance.random() < 0.6:
         prepare += "\n        a, b = ctx.saved_tensors\n        g = g * b"
     del reshape, first
-    lines = [f"class {name}(torch.autograd.Function):", "    @staticmethod", "    def forward(ctx, x, w):"]
+    lines = [
+        f"class {name}(torch.autograd.Function):",
+        "    @staticmethod",
+        "    def forward(ctx, x, w):",
+    ]
     lines += [f"        {keep}"] if keep else []
-    lines += [f"        {result}", "    @staticmethod", "    def backward(ctx, *grads):", f"        {prepare}", f"        {answer.format(g='g')}"]
+    lines += [
+        f"        {result}",
+        "    @staticmethod",
+        "    def backward(ctx, *grads):",
+        f"        {prepare}",
+        f"        {answer.format(g='g')}",
+    ]
     return "\n".join(lines)
 
 
@@ -98,14 +116,19 @@ def draw(chance: random.Random) -> Program:
     results = [n for n in names if chance.random() < 0.35] or [names[-1]]
     if names[-1] not in results:
         results.append(names[-1])
-    loss = " + ".join(f"(0.0 if {r}.dtype != torch.float32 or not {r}.requires_grad else ({r} * {k + 1}).sum())" for k, r in enumerate(results))
+    loss = " + ".join(
+        f"(0.0 if {r}.dtype != torch.float32 or not {r}.requires_grad else ({r} * {k + 1}).sum())"
+        for k, r in enumerate(results)
+    )
     after: list[str] = []
     where = chance.random()
     if where < 0.3:
         body.append(f"loss = {loss}\nloss.backward()")
         results = results if chance.random() < 0.5 else [f"{r}.detach()" for r in results]
     elif where < 0.4:
-        body.append(f"loss = {loss}\ngrads = torch.autograd.grad(loss, [t for t in (x0, x1) if t.requires_grad], allow_unused=True)")
+        body.append(
+            f"loss = {loss}\ngrads = torch.autograd.grad(loss, [t for t in (x0, x1) if t.requires_grad], allow_unused=True)"
+        )
         results.append("grads")
     else:
         outs = ["outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]"]
@@ -113,15 +136,22 @@ def draw(chance: random.Random) -> Program:
             outs += ["first = torch.autograd.grad(sum((o * o).sum() for o in outs), [a for a in args if a.requires_grad], create_graph=True, allow_unused=True)",
                      "sum((g * g).sum() for g in first if g is not None and g.requires_grad).backward()", "del first"]  # fmt: skip
         else:
-            outs += ["if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()"]
+            outs += [
+                "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()"
+            ]
             if chance.random() < 0.1:
-                outs[-1] = outs[-1].replace("backward()", "backward(retain_graph=True)") + "\n    sum(o.sum() for o in outs).backward()"
+                outs[-1] = (
+                    outs[-1].replace("backward()", "backward(retain_graph=True)")
+                    + "\n    sum(o.sum() for o in outs).backward()"
+                )
         after = [*outs, "del outs"]
         if "KEPT" in str(body):
             after.append("KEPT_GRADS = [k.grad for k in KEPT]")
 
     def call(shift: int) -> Call:
-        wanted = chance.choice(((True, True), (True, True), (True, False), (False, True), (False, False)))
+        wanted = chance.choice(
+            ((True, True), (True, True), (True, False), (False, True), (False, False))
+        )
         arguments = {}
         for k, grad in enumerate(wanted):
             text = f"make((3, 4), torch.float32, {chance.randrange(90) + shift}, 'normal')"
@@ -134,5 +164,9 @@ def draw(chance: random.Random) -> Program:
 
     calls = [call(0) for _ in range(chance.choice((1, 2, 2, 3)))]
     if chance.random() < 0.15:
-        calls[-1] = Call(calls[-1].arguments, ("torch.set_grad_enabled(False)",), ("torch.set_grad_enabled(True)",))
+        calls[-1] = Call(
+            calls[-1].arguments,
+            ("torch.set_grad_enabled(False)",),
+            ("torch.set_grad_enabled(True)",),
+        )
     return Program("autograd", 0, tuple(body), tuple(results), tuple(calls), tuple(setup))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from integration_tests.campaign.program import Call, Program
+from integration_tests.campaign.program import Call, Program, tried
 
 KINDS = {
     "Tensor": "torch.Tensor", "Tensor?": "Optional[torch.Tensor]", "Tensor[]": "List[torch.Tensor]",
@@ -18,7 +18,10 @@ KINDS = {
 WRITES = {
     "Tensor": ("{n}.add_(1)", "{n}.mul_(2)", "{n}.zero_()", "{n}.copy_({n} + 3)", "{n}.neg_()"),
     "Tensor?": ("if {n} is not None:\n    {n}.add_(2)",),
-    "Tensor[]": ("for k, each in enumerate({n}):\n    each.add_(k + 1)", "for each in {n}:\n    each.mul_(2)"),
+    "Tensor[]": (
+        "for k, each in enumerate({n}):\n    each.add_(k + 1)",
+        "for each in {n}:\n    each.mul_(2)",
+    ),
 }
 READS = {
     "Tensor": "total = total + {n}.sum()", "Tensor?": "total = total + (0 if {n} is None else {n}.sum())",
@@ -47,25 +50,39 @@ class Operator:
         self.names = [f"p{k}" for k in range(len(self.kinds))]
         able = [k for k, kind in enumerate(self.kinds) if kind in WRITES]
         self.written = [k for k in able if chance.random() < 0.45]
-        self.result = chance.choice([*RESULTS]) if self.written else chance.choice([r for r in RESULTS if r != "None"])
-        self.autograd = not self.written and self.result in ("Tensor", "Tensor ", "pair", "sum") and chance.random() < 0.6
-        self.effect = chance.random() < 0.1
+        self.result = (
+            chance.choice([*RESULTS])
+            if self.written
+            else chance.choice([r for r in RESULTS if r != "None"])
+        )
+        self.autograd = (
+            not self.written
+            and self.result in ("Tensor", "Tensor ", "pair", "sum")
+            and chance.random() < 0.6
+        )
 
     def text(self, chance: random.Random) -> str:
         kind, answer = RESULTS[self.result]
         listed = ", ".join(f"{n}: {KINDS[k]}" for n, k in zip(self.names, self.kinds, strict=True))
         written = ", ".join(repr(self.names[k]) for k in self.written)
         lines = ["from typing import List, Optional, Tuple"]
-        lines += [f'@torch.library.custom_op(f"{{WORLD}}::{self.name}", mutates_args=({written}{"," if written else ""}))']
+        lines += [
+            f'@torch.library.custom_op(f"{{WORLD}}::{self.name}", mutates_args=({written}{"," if written else ""}))'
+        ]
         lines += [f"def {self.name}({listed}) -> {kind}:"]
         inner = ["total = p0.new_zeros(())"]
         inner += [READS[k].format(n=n) for n, k in zip(self.names, self.kinds, strict=True)]
-        inner += [chance.choice(WRITES[self.kinds[k]]).format(n=self.names[k]) for k in self.written]
-        inner += [f"LOG.append('{self.name}')"] if self.effect else []
+        inner += [
+            chance.choice(WRITES[self.kinds[k]]).format(n=self.names[k]) for k in self.written
+        ]
         inner += [answer.format(a="p0")] if answer else []
         lines += ["    " + text.replace("\n", "\n    ") for text in inner]
         if chance.random() < 0.9:
-            lines += [f"@{self.name}.register_fake", f"def fake({', '.join(self.names)}):", f"    {FAKES[self.result].format(a='p0')}"]
+            lines += [
+                f"@{self.name}.register_fake",
+                f"def fake({', '.join(self.names)}):",
+                f"    {FAKES[self.result].format(a='p0')}",
+            ]
         if self.autograd:
             count = len(self.names)
             zeros = ", ".join(["None"] * (count - 1))
@@ -73,14 +90,32 @@ class Operator:
             sums = "g * 2" if self.result != "sum" else "g.expand_as(ctx.saved_tensors[0]) * 1"
             if self.result == "pair":
                 sums = "g * 2 + h"
-            lines += ["def prepare(ctx, inputs, output):", "    ctx.save_for_backward(inputs[0])", f"def back(ctx, {grads}):"]
-            lines += [f"    return {sums}{', ' + zeros if zeros else ''}", f"{self.name}.register_autograd(back, setup_context=prepare)"]
+            lines += [
+                "def prepare(ctx, inputs, output):",
+                "    ctx.save_for_backward(inputs[0])",
+                f"def back(ctx, {grads}):",
+            ]
+            lines += [
+                f"    return {sums}{', ' + zeros if zeros else ''}",
+                f"{self.name}.register_autograd(back, setup_context=prepare)",
+            ]
         return "\n".join(lines)
 
     def call(self, chance: random.Random, tensors: list[str]) -> str:
         def one() -> str:
             base = chance.choice(tensors)
-            forms = (base, base, base, f"{base}[1:]", f"{base}[:-1]", f"{base}.t()", f"{base}[..., ::2]", f"{base} + 1", f"{base}[0]", f"{base}.view(-1)")
+            forms = (
+                base,
+                base,
+                base,
+                f"{base}[1:]",
+                f"{base}[:-1]",
+                f"{base}.t()",
+                f"{base}[..., ::2]",
+                f"{base} + 1",
+                f"{base}[0]",
+                f"{base}.view(-1)",
+            )
             return chance.choice(forms)
 
         given = []
@@ -91,7 +126,10 @@ class Operator:
             }[kind])  # fmt: skip
         if chance.random() < 0.15:
             k = chance.randrange(len(given))
-            given = [*given[:k], *(f"{n}={g}" for n, g in zip(self.names[k:], given[k:], strict=True))]
+            given = [
+                *given[:k],
+                *(f"{n}={g}" for n, g in zip(self.names[k:], given[k:], strict=True)),
+            ]
         called = self.name if chance.random() < 0.7 else f"getattr(torch.ops, WORLD).{self.name}"
         return f"{called}({', '.join(given)})"
 
@@ -123,13 +161,24 @@ def draw(chance: random.Random) -> Program:
         texts = [f"make((3, 4), torch.float32, {chance.randrange(90)}, 'whole')" for _ in range(2)]
         if grads and chance.random() < 0.8:
             texts[0] = f"leaf({texts[0]})" + chance.choice(("", ".mul(1)"))
-        after = ("outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]", "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()", "del outs")
+        after = (
+            "outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]",
+            "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()",
+            "del outs",
+        )
         if not grads and chance.random() < 0.2:
             texts = ["base[1:]", "base[:-1]"]
-            calls.append(Call({"x0": texts[0], "x1": texts[1]}, ("base = make((4, 4), torch.float32, 3, 'whole')",)))
+            calls.append(
+                Call(
+                    {"x0": texts[0], "x1": texts[1]},
+                    ("base = make((4, 4), torch.float32, 3, 'whole')",),
+                )
+            )
         else:
             calls.append(Call({"x0": texts[0], "x1": texts[1]}, (), after if grads else ()))
     if chance.random() < 0.12:  # a cell that is run again
         again = Operator(chance, 0).text(chance)
-        calls.append(Call(calls[0].arguments, (f"try:\n    {again}\nexcept Exception as error:\n    LOG.append(type(error).__name__)".replace("\n", "\n    ").replace("\n    except", "\nexcept").replace("\n        LOG", "\n    LOG"), *calls[0].before), calls[0].after))
-    return Program("customops", 0, tuple(body), tuple(results), tuple(calls), tuple(setup), exact=True)
+        calls.append(Call(calls[0].arguments, (tried(again), *calls[0].before), calls[0].after))
+    return Program(
+        "customops", 0, tuple(body), tuple(results), tuple(calls), tuple(setup), exact=True
+    )

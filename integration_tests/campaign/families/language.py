@@ -106,7 +106,20 @@ HEADS = (
     "for k in range({r}):", "for k, v in enumerate(xs[:4]):", "if n > {r}:", "if t.shape[0] > {r}:", "while n < {r}:\n    n += 1", "with noted('w'):", "with torch.no_grad():", "if isinstance(n, int) and xs:",
     "with Swallow(ValueError, Own):", "for k in doubled({r}):", "try:", "try:", "for a, b in zip(xs[:3], reversed(xs[:3])):", "if t.sum() > 0:", "with noted('a') as a, noted('b'):", "match n % 3:", "for k in {{1, 2}}:", "for key in {{'p': 1, 'q': 2}}:",
 )  # fmt: skip
-ENDS = ("break", "continue", "raise ValueError(n)", "raise Own('x')", "return (t, u)", "pass", "xs[99]", "{}['no']", "1 / 0", "raise", "None.no", "n = int('x')")
+ENDS = (
+    "break",
+    "continue",
+    "raise ValueError(n)",
+    "raise Own('x')",
+    "return (t, u)",
+    "pass",
+    "xs[99]",
+    "{}['no']",
+    "1 / 0",
+    "raise",
+    "None.no",
+    "n = int('x')",
+)
 
 
 def block(chance: random.Random, depth: int, loop: bool) -> str:
@@ -145,7 +158,9 @@ def compound(chance: random.Random, depth: int, loop: bool) -> str:
             text += f"\nfinally:\n    LOG.append('finally')\n{indent(simple(chance), '    ')}"
         return text
     if head.startswith("match"):
-        return f"{head}\n    case 0:\n{indent(inner, '    ')}\n    case 1 | 2 as m:\n        t = t + m"
+        return (
+            f"{head}\n    case 0:\n{indent(inner, '    ')}\n    case 1 | 2 as m:\n        t = t + m"
+        )
     text = f"{head}\n{inner}"
     if (head.startswith(("if", "for", "while"))) and chance.random() < 0.35:
         text += f"\nelse:\n{indent(block(chance, 0, loop), '    ')}"
@@ -159,7 +174,12 @@ def draw(chance: random.Random) -> Program:
     results = ["t", "u", "n", "xs"]
     if chance.random() < 0.08:  # a generator
         body.append("yield t\nyield u")
-        body = ["def made():\n    nonlocal t, u, n, xs\n" + indent("yield t\nt = t + 1\nyield u", "    "), *body[:-1], "for each in made():\n    u = u + each"]
+        body = [
+            "def made():\n    nonlocal t, u, n, xs\n"
+            + indent("yield t\nt = t + 1\nyield u", "    "),
+            *body[:-1],
+            "for each in made():\n    u = u + each",
+        ]
     calls = []
     for _ in range(chance.randrange(2, 5)):
         dtype = chance.choice(("torch.float32", "torch.float32", "torch.int64"))
@@ -167,5 +187,13 @@ def draw(chance: random.Random) -> Program:
         x = f"make({shape}, {dtype}, {chance.randrange(20)}, 'whole')"
         if dtype == "torch.float32" and chance.random() < 0.2:
             x = f"leaf({x})"
-        calls.append(Call({"x": x, "n": str(chance.randrange(0, 6)), "xs": chance.choice(("[1, 2, 3]", "[2, 1]", "[5, 4, 3, 2]", "[1, 1]"))}))
+        calls.append(
+            Call(
+                {
+                    "x": x,
+                    "n": str(chance.randrange(0, 6)),
+                    "xs": chance.choice(("[1, 2, 3]", "[2, 1]", "[5, 4, 3, 2]", "[1, 1]")),
+                }
+            )
+        )
     return Program("language", 0, tuple(body), tuple(results), tuple(calls), (SETUP,))

@@ -47,7 +47,9 @@ def database() -> tuple[Any, ...]:
         sys.modules["expecttest"] = stand_in
     from torch.testing._internal.common_modules import module_db  # seconds to import
 
-    wanted = (info for info in module_db if info.module_cls.__module__.startswith("torch.nn.modules"))
+    wanted = (
+        info for info in module_db if info.module_cls.__module__.startswith("torch.nn.modules")
+    )
     return tuple(i for i in wanted if not any(word in i.module_cls.__name__ for word in NOT_WANTED))
 
 
@@ -74,11 +76,19 @@ def text_of(value: Any, chance: random.Random, inputs: dict[str, str] | None) ->
             raise NoText
         name = f"x{len(inputs)}"
         if value.dtype.is_floating_point:
-            kind = "positive" if value.numel() and float(value.min()) >= 0 else chance.choice(("normal", "normal", "unit", "whole"))
+            kind = (
+                "positive"
+                if value.numel() and float(value.min()) >= 0
+                else chance.choice(("normal", "normal", "unit", "whole"))
+            )
             layout = chance.choice(("dense", "dense", "transposed", "channels_last", "sliced"))
-            inputs[name] = f"make({tuple(value.shape)}, torch.float32, {chance.randrange(90)}, {kind!r}, {layout!r})"
+            inputs[name] = (
+                f"make({tuple(value.shape)}, torch.float32, {chance.randrange(90)}, {kind!r}, {layout!r})"
+            )
         elif value.numel() <= 100:
-            inputs[name] = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device=DEVICE).reshape({tuple(value.shape)})"
+            inputs[name] = (
+                f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device=DEVICE).reshape({tuple(value.shape)})"
+            )
         else:
             raise NoText
         return name
@@ -93,9 +103,13 @@ def text_of(value: Any, chance: random.Random, inputs: dict[str, str] | None) ->
     raise NoText
 
 
-def given(each: Any, chance: random.Random, inputs: dict[str, str] | None, without: tuple[str, ...] = ()) -> str:
+def given(
+    each: Any, chance: random.Random, inputs: dict[str, str] | None, without: tuple[str, ...] = ()
+) -> str:
     parts = [text_of(v, chance, inputs) for v in each.args]
-    parts += [f"{k}={text_of(v, chance, inputs)}" for k, v in each.kwargs.items() if k not in without]
+    parts += [
+        f"{k}={text_of(v, chance, inputs)}" for k, v in each.kwargs.items() if k not in without
+    ]
     return ", ".join(parts)
 
 
@@ -125,7 +139,9 @@ def attempt(chance: random.Random) -> Program | None:
             if len(body) > follow:
                 break
             shape = value.shape
-            form = chance.choice(FOLLOWERS).format(last=shape[-1] if shape else 1, second=shape[1] if len(shape) > 1 else 1)
+            form = chance.choice(FOLLOWERS).format(
+                last=shape[-1] if shape else 1, second=shape[1] if len(shape) > 1 else 1
+            )
             n = len(body)
             try:
                 exec(f"extra = filled({form}, {seed + k})\nvalue = extra(v{n - 1}.clone())", space)
@@ -140,12 +156,16 @@ def attempt(chance: random.Random) -> Program | None:
     results = [last] + [f"v{n}" for n in range(len(body) - 1) if chance.random() < 0.2]
     after: list[str] = []
     inside = chance.random()
-    flat = "sum((o.float() * o.float()).sum() for o in (V if isinstance(V, (list, tuple)) else [V]) if isinstance(o, torch.Tensor))".replace("V", last)
+    flat = "sum((o.float() * o.float()).sum() for o in (V if isinstance(V, (list, tuple)) else [V]) if isinstance(o, torch.Tensor))".replace(
+        "V", last
+    )
     trained = isinstance(space.get("value", space["v0"]), torch.Tensor) and chance.random() < 0.6
     if trained:
         step = ""
         if chance.random() < 0.5:
-            setup.append(f"ps = [p for p in model.parameters()]\nopt = torch.optim.{chance.choice(OPTIMIZERS)} if ps else None")
+            setup.append(
+                f"ps = [p for p in model.parameters()]\nopt = torch.optim.{chance.choice(OPTIMIZERS)} if ps else None"
+            )
             step = "if opt is not None:\n    opt.step()\n    opt.zero_grad()"
         if inside < 0.25:
             body.append(f"loss = {flat}\nif loss.requires_grad:\n    loss.backward()")
@@ -153,15 +173,23 @@ def attempt(chance: random.Random) -> Program | None:
                 body.append(step)
             results = [f"{r}.detach()" for r in results[:1]]
         else:
-            after.append(f"loss = {flat.replace(last, 'out[0]')}\nif loss.requires_grad:\n    loss.backward()")
+            after.append(
+                f"loss = {flat.replace(last, 'out[0]')}\nif loss.requires_grad:\n    loss.backward()"
+            )
             after += [step] if step else []
             after.append("loss = loss.detach()")
     calls = []
     for k in range(chance.choice((1, 2, 2, 3))):
         before = [chance.choice(CHANGES)] if k and chance.random() < 0.5 else []
-        arguments = {n: t.replace(", torch.float32, ", f", torch.float32, {k}") for n, t in inputs.items()}
+        arguments = {
+            n: t.replace(", torch.float32, ", f", torch.float32, {k + 1}")
+            for n, t in inputs.items()
+        }
         if chance.random() < 0.3:
-            arguments = {n: f"leaf({t})" if "torch.float32" in t and t.startswith("make") else t for n, t in arguments.items()}
+            arguments = {
+                n: f"leaf({t})" if "torch.float32" in t and t.startswith("make") else t
+                for n, t in arguments.items()
+            }
         calls.append(Call(arguments, tuple(before), tuple(after)))
     return Program("modules", 0, tuple(body), tuple(results), tuple(calls), tuple(setup))
 

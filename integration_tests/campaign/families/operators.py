@@ -31,7 +31,16 @@ LAYOUTS = {
     "channels_last": 2,
 }  # fmt: skip
 MOST = 2_000
-UNDEFINED = ("empty", "resize", "record_stream", "set_", "data_ptr", "to_sparse", "sparse", "jiterator")
+UNDEFINED = (
+    "empty",
+    "resize",
+    "record_stream",
+    "set_",
+    "data_ptr",
+    "to_sparse",
+    "sparse",
+    "jiterator",
+)
 SCALARS = (0, 1, -1, 2, 3, 0.5, -2.5, 1e-3, 255, 2**31, float("inf"), float("nan"), True, -0.0, 0.1)
 
 
@@ -62,8 +71,9 @@ def labels() -> list[str]:
 @functools.cache
 def elementary() -> list[str]:
     """Those that the database has as functions of elements or as reductions."""
+    found = [label for label in labels() if not label.startswith("masked")]
     kinds = ("UnaryUfuncInfo", "BinaryUfuncInfo", "ReductionOpInfo")
-    return [label for label in labels() if type(database.by_name()[label]).__name__ in kinds]
+    return [label for label in found if type(database.by_name()[label]).__name__ in kinds]
 
 
 @functools.cache
@@ -112,6 +122,7 @@ class Drawing:
         self.body: list[str] = []
         self.values: list[str] = []
         self.dtypes: dict[torch.dtype, torch.dtype] = {}
+        self.shapes: dict[torch.Size, torch.Size] = {}
 
     def input(self, text: str) -> str:
         """A new parameter, made by an expression."""
@@ -128,7 +139,9 @@ class Drawing:
             if isinstance(value, torch.Tensor):
                 found.append((name, value))
             elif isinstance(value, list | tuple):
-                found += [(f"{name}[{n}]", v) for n, v in enumerate(value) if isinstance(v, torch.Tensor)]
+                found += [
+                    (f"{name}[{n}]", v) for n, v in enumerate(value) if isinstance(v, torch.Tensor)
+                ]
         return found
 
     def like(self, t: torch.Tensor, same_shape: bool) -> str | None:
@@ -147,9 +160,12 @@ class Drawing:
             if value.layout != torch.strided or value.is_quantized:
                 raise NoText
             if first or value.dtype != torch.int64:
-                value = torch.empty(value.shape, dtype=self.dtypes.get(value.dtype, value.dtype))
-                found = self.like(value, same_shape=not first or chance.random() < 0.4)
-                if found and chance.random() < 0.75:
+                shape = self.shapes.get(value.shape, value.shape)
+                value = torch.empty(shape, dtype=self.dtypes.get(value.dtype, value.dtype))
+                found = self.like(value, same_shape=not first or chance.random() < 0.3)
+                if found and chance.random() < (0.85 if first else 0.6):
+                    if first:
+                        self.shapes = {value.shape: eval(found, self.space).shape}
                     return found
                 if chance.random() < 0.08 and not first:
                     return self.constant(value)
@@ -164,7 +180,9 @@ class Drawing:
                 return literal
             if form < 0.45 and value.numel() and value.dim():
                 least = int(value.min())
-                return f"torch.full({tuple(value.shape)}, {least}, dtype={value.dtype}, device=DEVICE)"
+                return (
+                    f"torch.full({tuple(value.shape)}, {least}, dtype={value.dtype}, device=DEVICE)"
+                )
             return self.input(literal)
         if value == "cpu" and isinstance(value, str):
             return "DEVICE"
@@ -183,7 +201,9 @@ class Drawing:
         if isinstance(value, torch.Size):
             return repr(tuple(value))
         if isinstance(value, slice):
-            return f"slice({self.text(value.start)}, {self.text(value.stop)}, {self.text(value.step)})"
+            return (
+                f"slice({self.text(value.start)}, {self.text(value.stop)}, {self.text(value.step)})"
+            )
         if value is Ellipsis:
             return "..."
         if isinstance(value, list):
@@ -216,7 +236,7 @@ class Drawing:
             of, found = samples(label)
             if not found:
                 return False
-            self.dtypes = {of: dtype}
+            self.dtypes, self.shapes = {of: dtype}, {}
             text = self.called(entry, chance.choice(found))
             name = f"v{len(self.values)}"
             statement = f"{name} = {text}"
@@ -245,8 +265,10 @@ class Drawing:
         rest = [self.text(value) for value in sample.args]
         rest += [f"{key}={self.text(value)}" for key, value in sample.kwargs.items()]
         if spelling.startswith("torch."):
-            if entry.supports_out and chance.random() < 0.06 and "dtype" not in str(rest):
-                rest.append(f"out=torch.empty(0, dtype={next(iter(self.dtypes.values()))}, device=DEVICE)")
+            if entry.supports_out and chance.random() < 0.06:
+                plain = eval(f"{spelling}{', '.join([first, *rest])})", self.space)
+                form = f"{tuple(plain.shape)}, dtype={plain.dtype}, device=DEVICE"
+                rest.append(f"out=torch.zeros({form})")
             return f"{spelling}{', '.join([first, *rest])})"
         if not isinstance(sample.input, torch.Tensor):
             raise NoText
@@ -288,7 +310,9 @@ def draw(chance: random.Random) -> Program:
         longer = Call({name: grown(text) for name, text in drawing.inputs.items()})
         if chance.random() < 0.3 and longer != first and runs(drawing.body, longer):
             calls.append(longer)
-    return Program("operators", 0, tuple(drawing.body), tuple(drawing.values), tuple(calls), steps=True)
+    return Program(
+        "operators", 0, tuple(drawing.body), tuple(drawing.values), tuple(calls), steps=True
+    )
 
 
 def again(chance: random.Random, text: str) -> str:

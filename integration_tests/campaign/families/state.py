@@ -8,8 +8,9 @@ kind, and each way to read or change it is a row of a table by kind.
 from __future__ import annotations
 
 import random
+from textwrap import indent
 
-from integration_tests.campaign.program import Call, Program
+from integration_tests.campaign.program import Call, Program, tried
 
 SETUP = {
     "glob": "G = 2\nFLAG = True\nNAME = 'a'\nTABLE = {'a': 1.0, 'b': 2.0}\nITEMS = [1.0, 2.0, 3.0]",
@@ -45,6 +46,7 @@ class Thing(Base):
     def __eq__(self, other):
         return isinstance(other, Thing) and self.gain == other.gain
     __hash__ = object.__hash__
+SUBS = []
 thing = Thing()
 other = Thing(3.0)
 thing.inner = other""",
@@ -234,8 +236,8 @@ CHANGES = {
         "thing.gain = 5.0", "Thing.shared = 3.0", "Base.shared = 4.0", "thing.shared = 6.0", "thing = Thing(7.0)", "thing.inner = None",
         "thing.items.append(3)", "thing.table['a'] = 9.0", "Thing.apply = lambda self, t: t * 10", "thing.apply = lambda t: t - 5",
         "Thing.double = property(lambda self: 11.0)", "thing.t = thing.t + 1", "thing.t = make((1,), torch.float32, 8, 'whole')",
-        "Thing.__len__ = lambda self: 9", "thing.later = 2", "del thing.gain", "class Sub(Base):\n    pass", "Thing.__bases__ = (type('Late', (Base,), {}),)",
-        "Thing.made = classmethod(lambda cls, t: t + 100)", "thing.__class__ = type('Swapped', (Thing,), {'kind': 'swapped'})", "thing.gain = other.gain",
+        "Thing.__len__ = lambda self: 9", "thing.later = 2", "del thing.gain", "SUBS.append(type('Sub', (Base,), {}))", "SUBS.append(type('Late', (Base,), {}))\nThing.__bases__ = (SUBS[-1],)",
+        "Thing.made = classmethod(lambda cls, t: t + 100)", "SUBS.append(type('Swapped', (Thing,), {'kind': 'swapped'}))\nthing.__class__ = SUBS[-1]", "thing.gain = other.gain",
         "thing.table = {1: 3.0, 'a': 2.0}", "Thing.count = 12", "del Thing.count", "Thing.__eq__ = lambda self, o: False", "thing.gain = 2", "thing.items = ()",
         "thing.__dict__.update(gain=8.0)", "Thing.__name__ = 'Other'", "thing.inner = thing", "Thing.gain = 3.0", "Thing.__bool__ = lambda self: False",
     ),
@@ -284,25 +286,19 @@ def draw(chance: random.Random) -> Program:
             if not declared:
                 body.insert(0, head)
             declared = True
-        body.append(text if chance.random() > 0.1 else f"if t.shape[0] > 2:\n    {text}".replace("\n", "\n    ").replace("    " * 2, "    ") if "\n" not in text else text)
-    if declared and any(text.startswith("first, *rest") for text in body):
-        pass
+        body.append(
+            text if chance.random() > 0.1 else "if t.shape[0] > 2:\n" + indent(text, "    ")
+        )
     calls = []
     argument = chance.choice(SHAPES)
-    changes: list[str] = []
     for number in range(chance.randrange(2, 7)):
         before = []
         if number:
             for _ in range(chance.choice((0, 1, 1, 1, 2))):
                 text = chance.choice(CHANGES[chance.choice(parts)])
-                before.append(f"try:\n    {indented(text)}\nexcept Exception as error:\n    LOG.append(type(error).__name__)")
-                changes.append(text)
+                before.append(tried(text))
         if chance.random() < 0.2:
             argument = chance.choice(SHAPES)
         calls.append(Call({"t": argument}, tuple(before)))
     setup = tuple(SETUP[part] for part in parts)
     return Program("state", 0, tuple(body), ("t",), tuple(calls), setup)
-
-
-def indented(text: str) -> str:
-    return text.replace("\n", "\n    ")

@@ -22,7 +22,20 @@ DTYPES = {
     torch.float32: 8, torch.float64: 2, torch.int64: 3, torch.int32: 1, torch.bool: 1,
     torch.uint8: 1, torch.bfloat16: 1, torch.complex64: 1,
 }  # fmt: skip
-SHAPES = ((4,), (3, 4), (2, 3, 4), (1, 4), (4, 1), (2, 2), (), (0, 3), (1,), (6,), (2, 1, 3), (2, 2, 3, 1))
+SHAPES = (
+    (4,),
+    (3, 4),
+    (2, 3, 4),
+    (1, 4),
+    (4, 1),
+    (2, 2),
+    (),
+    (0, 3),
+    (1,),
+    (6,),
+    (2, 1, 3),
+    (2, 2, 3, 1),
+)
 NOT_WANTED = ("resize", "set_", "sparse", "data", "as_strided_copy", "rename", "requires_grad", "_fw_", "nested",
               "swap", "names", "quant", "_reshape", "_neg_view", "lift", "record")  # fmt: skip
 
@@ -89,7 +102,9 @@ class Writing:
             base = base.replace("base = ", "base = leaf(") + ")"
         self.before.append(base)
         if grad:
-            self.before.append("base = base * 1" if chance.random() < 0.8 else "base = base.clone()")
+            self.before.append(
+                "base = base * 1" if chance.random() < 0.8 else "base = base.clone()"
+            )
         for text in self.before:
             exec(text, self.space)
         forms = ["base"] * 4 + ["base.t()" if len(shape) == 2 else "base", "base[...]", "base.view(-1)",
@@ -136,7 +151,9 @@ class Writing:
         if kind == "List[int]":
             if name in ("size", "shape"):
                 sizes = [*of.shape]
-                return chance.choice((str(sizes), "[-1]", str(sizes[::-1]), str([2, *sizes]), "[2, -1]"))
+                return chance.choice(
+                    (str(sizes), "[-1]", str(sizes[::-1]), str([2, *sizes]), "[2, -1]")
+                )
             if "dim" in name or name in ("source", "destination"):
                 order = [*range(dim)]
                 chance.shuffle(order)
@@ -157,7 +174,11 @@ class Writing:
             if a.has_default_value() and self.chance.random() < 0.6:
                 continue
             text = self.argument(str(a.type), a.name, of)
-            given.append(f"{a.name}={text}" if a.kwarg_only or len(given) < len(schema.arguments) - 9 else text)
+            given.append(
+                f"{a.name}={text}"
+                if a.kwarg_only or len(given) < len(schema.arguments) - 9
+                else text
+            )
         return f"{target}.{name}({', '.join(given)})"
 
     def step(self) -> None:
@@ -170,7 +191,9 @@ class Writing:
                 text = f"{name} = {self.call(chance.choice(views))}"
             elif form < 0.4:
                 of = self.any()
-                index = chance.choice(("[0]", "[..., 0]", "[1:]", "[:, None]", "[::2]", "[None]", "[-1]", "[...]"))
+                index = chance.choice(
+                    ("[0]", "[..., 0]", "[1:]", "[:, None]", "[::2]", "[None]", "[-1]", "[...]")
+                )
                 text = f"{name} = {of}{index}"
             elif form < 0.7:
                 text = self.call(chance.choice(writers))
@@ -178,7 +201,9 @@ class Writing:
                     text = f"{name} = {text}"
             elif form < 0.8:
                 index = chance.choice(("[0]", "[..., 0]", "[1:]", "[::2]", "[-1]", "[...]"))
-                value = chance.choice((self.any(), "2", f"{self.any()} + 1", f"{self.any()}{index}"))
+                value = chance.choice(
+                    (self.any(), "2", f"{self.any()} + 1", f"{self.any()}{index}")
+                )
                 text = f"{self.any()}{index} {chance.choice(('=', '=', '+=', '*='))} {value}"
             elif form < 0.84:
                 out = self.any()
@@ -240,6 +265,9 @@ def draw(chance: random.Random) -> Program:
     if chance.random() < 0.6:
         calls.append(Call(dict(w.inputs), tuple(seeds), after))
     if chance.random() < 0.25:  # the same memory in another way
-        other = {name: text.replace("base", "base.clone()") if n else text for n, (name, text) in enumerate(w.inputs.items())}
+        other = {
+            name: text.replace("base", "base.clone()") if n else text
+            for n, (name, text) in enumerate(w.inputs.items())
+        }
         calls.append(Call(other, tuple(w.before), after))
     return Program("writes", 0, tuple(w.body), tuple(results), tuple(calls), exact=not after)

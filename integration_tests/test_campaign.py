@@ -1,0 +1,199 @@
+"""The campaign of random programs: a fixed slice of it, and whether it finds what is planted."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+
+from integration_tests.campaign.judging import Judge
+from integration_tests.campaign.observing import Setting, played
+from integration_tests.campaign.program import Call, Program, from_json, script
+from integration_tests.campaign.shrinking import shrink
+from integration_tests.campaign.verdicts import BAD
+
+ROOT = Path(__file__).parents[1]
+SLICE = {
+    "operators": range(0, 8), "writes": range(0, 20), "autograd": range(0, 13),
+    "customops": range(0, 15), "state": range(5, 30), "language": range(0, 25),
+    "modules": range(0, 8),
+}  # fmt: skip
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", "integration_tests.campaign", *arguments]
+
+
+def run(out: Path, *arguments: str) -> list[dict[str, object]]:
+    """The rows of a campaign in a process of its own."""
+    asked = command("--out", str(out), "--no-shrink", *arguments)
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        asked, cwd=ROOT, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    return [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+
+
+def test_a_slice_of_every_family(tmp_path):
+    """More on request: `nox -s campaign -- --minutes 10 --seed 1`."""
+    names = [f"{family}:{seed}" for family, seeds in SLICE.items() for seed in seeds]
+    first = run(tmp_path, "--only", ",".join(names[-3:]), "--processes", "1")
+    rows = run(tmp_path, "--only", ",".join(names), "--processes", "2", "--limit", "120")
+    assert rows[:3] == first  # it went on where the first stopped, with other processes
+    assert len(rows) == len(names)
+    assert {row["program"] for row in rows} == set(names)
+    wrong = [(row["program"], row.get("text")) for row in rows if row["verdict"] in BAD]
+    assert not wrong
+    assert sum(row["verdict"] == "not drawn" for row in rows) < len(rows) / 20
+    assert sum(row["verdict"] == "same" for row in rows) > len(rows) / 2
+
+
+def program(*body: str, results: tuple[str, ...] = ("v",), steps: bool = False, **more) -> Program:
+    x = "make((3, 4), torch.float32, 1, 'whole')"
+    calls = more.pop("calls", (Call({"x": x}),))
+    return Program("planted", 0, body, results, calls, steps=steps, **more)
+
+
+GRADIENT = Call(
+    {"x": "leaf(make((3, 4), torch.float32, 1, 'whole'))"}, (), ("out[0].sum().backward()",)
+)
+AS_IT_IS = {
+    "value": program("v = x * 2"),
+    "stride": program("v = x + 1"),
+    "alias": program("v = x[:2]"),
+    "identity": program("v = x"),
+    "structure": program("LOG.append('effect')", "v = x + 1"),
+    "printed": program("print('effect')", "v = x + 1"),
+    "plain": program("STATE['n'] += 1", "v = x + 1", setup=("STATE = {'n': 0}",)),
+    "outcome": program("v = x.view(5)"),
+    "requires_grad": program("v = x * 2", calls=(GRADIENT,)),
+    "dtype": program("v = x > 0"),
+    "grad mode": program("v = x + 1"),
+}
+PLANTED = {
+    "value": lambda x: (x * 2 + 1e-4,),
+    "stride": lambda x: ((x + 1).t().contiguous().t(),),
+    "alias": lambda x: (x[:2].clone(),),
+    "identity": lambda x: (x.view(3, 4),),
+    "structure": lambda x: (x + 1,),
+    "printed": lambda x: (x + 1,),
+    "plain": lambda x: (x + 1,),
+    "outcome": lambda x: (x.clone(),),
+    "requires_grad": lambda x: (x.detach() * 2 + 0 * x.sum().item() + x.new_zeros(()),),
+    "dtype": lambda x: ((x > 0).to(torch.uint8),),
+    "grad mode": lambda x: (torch.set_grad_enabled(False), x + 1)[1:],
+}
+
+
+@pytest.mark.parametrize("kind", AS_IT_IS)
+def test_the_judge_finds_what_is_planted(kind):
+    whole = AS_IT_IS[kind]
+    eager = played(whole, lambda f: f)
+    judge = Judge(whole, Setting())
+    assert not judge.differences(eager, played(whole, lambda f: f))
+    found = judge.differences(eager, played(whole, lambda f: PLANTED[kind]))
+    expected = {"grad mode": "plain", "requires_grad": "outcome"}.get(kind, kind)
+    assert expected in [difference.kind for difference in found]
+
+
+def test_a_lost_hook_and_a_lost_gradient_are_found():
+    hooked = program("v = x * 2", "v.register_hook(lambda g: g * 3)", calls=(GRADIENT,))
+    eager = played(hooked, lambda f: f)
+    found = Judge(hooked, Setting()).differences(
+        eager, played(hooked, lambda f: lambda x: (x * 2,))
+    )
+    assert [(d.kind, "x.grad" in d.place) for d in found] == [("value", True)]
+
+
+@contextlib.contextmanager
+def wrong_sine():
+    """Compiled code that computes a sine a little off."""
+    right = torch.sin
+    with mock.patch.object(torch, "sin", lambda x: right(x) + 1e-4):
+        yield
+
+
+def planted_sine(whole: Program) -> list[str]:
+    def wrap(function):
+        def call(*args):
+            with wrong_sine():
+                return function(*args)
+
+        return call
+
+    found = Judge(whole, Setting()).differences(played(whole, lambda f: f), played(whole, wrap))
+    return [d.guilty for d in found]
+
+
+LONG = (
+    "v0 = x * 2", "v1 = v0.t()", "v2 = torch.cos(v1)", "v3 = torch.sin(v2)", "v4 = v3 + v1",
+    "v5 = v4 > 0.5", "v6 = v4.sum(0)", "v7 = torch.where(v5, v4, v1)",
+)  # fmt: skip
+
+
+def test_the_statement_that_is_wrong_is_named():
+    whole = program(*LONG, results=tuple(f"v{n}" for n in range(8)), steps=True)
+    assert planted_sine(whole) == ["v3 = torch.sin(v2)"]
+
+
+def test_a_planted_fault_is_made_short():
+    whole = program(*LONG, results=tuple(f"v{n}" for n in range(8)), steps=True)
+    search = shrink(whole)
+    candidate = next(search)
+    try:
+        while True:
+            try:
+                shows = any("torch.sin" in guilty for guilty in planted_sine(candidate))
+            except Exception:
+                shows = False
+            candidate = search.send(shows)
+    except StopIteration as end:
+        short = end.value
+    assert len(short.body) == 1
+    assert "torch.sin" in short.body[0]
+    assert from_json(json.loads(json.dumps(short.to_json()))) == short
+
+
+DEATHS = """
+from integration_tests.campaign.program import Call, Program
+from integration_tests.campaign.serving import Conditions, answered
+import json
+bodies = ("import os, signal\\nos.kill(os.getpid(), signal.SIGSEGV)", "while True:\\n    pass", "v = 1")
+tasks = [
+    {"label": str(n), "program": Program("deaths", n, (b,), (), (Call({}),)).to_json()}
+    for n, b in enumerate(bodies)
+]
+for task, row in answered(iter(tasks), 1, Conditions(limit=4.0)):
+    print(json.dumps([row["program"], row["verdict"], bool(row.get("source"))]))
+"""
+
+
+def test_crashes_and_hangs_are_rows(tmp_path):
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DEATHS], cwd=ROOT, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [verdict for _, verdict, _ in rows] == ["crash", "hang", "same"], done.stderr[-1000:]
+    assert all(known for _, _, known in rows[:2])
+
+
+def test_a_script_stands_alone(tmp_path):
+    """It plays the program both ways with nothing but torch and the product."""
+    file = tmp_path / "alone.py"
+    file.write_text(script(AS_IT_IS["plain"], "shown"))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(file)], cwd=tmp_path, capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("call 0:") == 2
