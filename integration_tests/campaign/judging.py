@@ -363,7 +363,8 @@ def shown_difference(want: torch.Tensor, got: torch.Tensor) -> str:
     at = int(apart.flatten().nonzero()[0]) if apart.any() else 0
     first, second = (t.flatten()[at].item() for t in (want, got))
     kind = str(want.dtype).removeprefix("torch.")
-    return f"{int(apart.sum())}/{want.numel()} differ, first at {at}: {first!r}, compiled {second!r} ({kind})"
+    text = f"{int(apart.sum())}/{want.numel()} differ, first at {at}: {first!r}"
+    return f"{text}, compiled {second!r} ({kind})"
 
 
 def far(

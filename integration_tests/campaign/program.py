@@ -6,7 +6,7 @@ Invariant: equal data are equal programs; nothing of a program is an object that
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from textwrap import indent
 from typing import Any

@@ -13,41 +13,75 @@ from integration_tests.campaign.program import Call, Program
 
 #: statements on tensors of one shape; {a}, {b} are there already, {n} is made
 SMOOTH = (
-    "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.sin()", "{n} = {a}.exp() * 0.1", "{n} = {a} - {b} * 2", "{n} = {a}.tanh()",
-    "{n} = torch.sigmoid({a}) * {b}", "{n} = {a}.cumsum(0)", "{n} = {a}.softmax(-1)", "{n} = {a} @ {b}.t() @ {b} * 0.1", "{n} = {a}.square()",
-    "{n} = torch.where({a} > 0, {a}, {b})", "{n} = {a}.relu() + {b}", "{n} = {a} / (1 + {b} * {b})", "{n} = {a}.clone()", "{n} = {a} * {a}.sum()",
-    "{n} = {a} + {b}[0]", "{n} = {a} * {b}[:, :1]", "{n} = torch.cat([{a}, {b}])[:3]", "{n} = torch.stack([{a}, {b}]).mean(0)", "{n} = {a}.flip(0)",
-    "{n} = torch.nn.functional.layer_norm({a}, (4,))", "{n} = {a}.max(0)[0] + {b}", "{n} = {a}.gather(0, torch.zeros((3, 4), dtype=torch.int64, device=DEVICE))",
-    "{n} = {a}.index_add(0, torch.tensor([0, 0, 2], device=DEVICE), {b})", "{n} = {a}.logsumexp(1, keepdim=True) + {b}",
-    "{n} = torch.nn.functional.linear({a}, {b}.new_ones(4, 4), {b}[0])", "{n} = {a}.t().contiguous().t() + 1", "{n} = {a}.prod(0) + {b}", "{n} = {a}.norm() * {b}",
-    "{n} = torch.nn.functional.gelu({a})", "{n} = {a}.pow(3)", "{n} = {a}.abs()", "{n} = {a}.clamp(-1, 1)", "{n} = {a}.var(0) + {b}", "{n} = {a}.double().float()",
-    "{n} = {a}.cumprod(1)", "{n} = {a}.roll(1, 0) * {b}", "{n} = {a}.masked_fill({b} > 0, 0.5)", "{n} = torch.einsum('ij,ij->ij', {a}, {b})",
+    "{n} = {a} * {b}", "{n} = {a} + {b}", "{n} = {a}.sin()", "{n} = {a}.exp() * 0.1",
+    "{n} = {a} - {b} * 2", "{n} = {a}.tanh()", "{n} = torch.sigmoid({a}) * {b}",
+    "{n} = {a}.cumsum(0)", "{n} = {a}.softmax(-1)", "{n} = {a} @ {b}.t() @ {b} * 0.1",
+    "{n} = {a}.square()", "{n} = torch.where({a} > 0, {a}, {b})", "{n} = {a}.relu() + {b}",
+    "{n} = {a} / (1 + {b} * {b})", "{n} = {a}.clone()", "{n} = {a} * {a}.sum()",
+    "{n} = {a} + {b}[0]", "{n} = {a} * {b}[:, :1]", "{n} = torch.cat([{a}, {b}])[:3]",
+    "{n} = torch.stack([{a}, {b}]).mean(0)", "{n} = {a}.flip(0)",
+    "{n} = torch.nn.functional.layer_norm({a}, (4,))", "{n} = {a}.max(0)[0] + {b}",
+    "{n} = {a}.gather(0, torch.zeros((3, 4), dtype=torch.int64, device=DEVICE))",
+    "{n} = {a}.index_add(0, torch.tensor([0, 0, 2], device=DEVICE), {b})",
+    "{n} = {a}.logsumexp(1, keepdim=True) + {b}",
+    "{n} = torch.nn.functional.linear({a}, {b}.new_ones(4, 4), {b}[0])",
+    "{n} = {a}.t().contiguous().t() + 1", "{n} = {a}.prod(0) + {b}", "{n} = {a}.norm() * {b}",
+    "{n} = torch.nn.functional.gelu({a})", "{n} = {a}.pow(3)", "{n} = {a}.abs()",
+    "{n} = {a}.clamp(-1, 1)", "{n} = {a}.var(0) + {b}", "{n} = {a}.double().float()",
+    "{n} = {a}.cumprod(1)", "{n} = {a}.roll(1, 0) * {b}", "{n} = {a}.masked_fill({b} > 0, 0.5)",
+    "{n} = torch.einsum('ij,ij->ij', {a}, {b})",
 )  # fmt: skip
 VIEWS = (
-    "{n} = {a}.view(3, 4)", "{n} = {a}[:]", "{n} = {a}.t().t()", "{n} = {a}.unsqueeze(0).squeeze(0)", "{n} = {a}.expand(3, 4)", "{n} = {a}.reshape(12).view(3, 4)",
-    "{n} = {a}.view_as({b})", "{n} = {a}.chunk(2, 1)[0].repeat(1, 2)", "{n} = {a}.detach()", "{n} = {a}.as_strided((3, 4), (4, 1))",
+    "{n} = {a}.view(3, 4)", "{n} = {a}[:]", "{n} = {a}.t().t()",
+    "{n} = {a}.unsqueeze(0).squeeze(0)", "{n} = {a}.expand(3, 4)",
+    "{n} = {a}.reshape(12).view(3, 4)", "{n} = {a}.view_as({b})",
+    "{n} = {a}.chunk(2, 1)[0].repeat(1, 2)", "{n} = {a}.detach()",
+    "{n} = {a}.as_strided((3, 4), (4, 1))",
 )  # fmt: skip
 STEPS = (
-    "{n} = {a} * 1\n{n}.mul_({b})", "{n} = {a} + 0\n{n}[0] = {b}[0]", "{n} = {a}.clone()\n{n}.t().add_(1)", "with torch.no_grad():\n    {n} = {a} * {b}",
-    "{n} = torch.zeros_like({a})\n{n}.copy_({b})", "{n} = {a} * 2\n{n}.detach().mul_(3)", "{n} = {a} * 1.5\n{n}.retain_grad()\nKEPT.append({n})",
-    "{n} = {a} * 2\n{n}.register_hook(lambda g: g * 3)", "{n} = {a} + 1\n{n}.register_hook(lambda g: LOG.append('hook {n}'))",
-    "with torch.enable_grad():\n    {n} = {a} * {b}", "{n} = torch.utils.checkpoint.checkpoint(lambda u, w: (u * w).sin(), {a}, {b}, use_reentrant=False)",
-    "with torch.autocast(DEVICE, dtype=torch.bfloat16):\n    {n} = torch.nn.functional.linear({a}, {b}.new_ones(4, 4)).float()",
+    "{n} = {a} * 1\n{n}.mul_({b})", "{n} = {a} + 0\n{n}[0] = {b}[0]",
+    "{n} = {a}.clone()\n{n}.t().add_(1)", "with torch.no_grad():\n    {n} = {a} * {b}",
+    "{n} = torch.zeros_like({a})\n{n}.copy_({b})", "{n} = {a} * 2\n{n}.detach().mul_(3)",
+    "{n} = {a} * 1.5\n{n}.retain_grad()\nKEPT.append({n})",
+    "{n} = {a} * 2\n{n}.register_hook(lambda g: g * 3)",
+    "{n} = {a} + 1\n{n}.register_hook(lambda g: LOG.append('hook {n}'))",
+    "with torch.enable_grad():\n    {n} = {a} * {b}",
+    "{n} = torch.utils.checkpoint.checkpoint("
+    "lambda u, w: (u * w).sin(), {a}, {b}, use_reentrant=False)",
+    "with torch.autocast(DEVICE, dtype=torch.bfloat16):\n"
+    "    {n} = torch.nn.functional.linear({a}, {b}.new_ones(4, 4)).float()",
     "{n} = torch.utils.checkpoint.checkpoint(lambda u: u.exp().sin(), {a}, use_reentrant=True)",
-    "with torch.set_grad_enabled({flag}):\n    {n} = {a}.cos()", "{n} = ({a} * {b}).requires_grad_()", "{n} = {a}.detach().requires_grad_()",
-    "{n} = {a} * 1\n{n}[:, 1] *= 2", "{n} = {a} * 1\nview = {n}[1]\nview.mul_(2)", "{n} = {a} * 1\nbefore = {n} * {b}\n{n}.add_(1)\n{n} = {n} + before",
-    "with torch.inference_mode():\n    idle = {a} * 2\n{n} = {a} + 1", "{n} = {a} * {b}.data", "{n} = torch.vmap(lambda r: r.sin() * 2)({a})",
+    "with torch.set_grad_enabled({flag}):\n    {n} = {a}.cos()",
+    "{n} = ({a} * {b}).requires_grad_()", "{n} = {a}.detach().requires_grad_()",
+    "{n} = {a} * 1\n{n}[:, 1] *= 2", "{n} = {a} * 1\nview = {n}[1]\nview.mul_(2)",
+    "{n} = {a} * 1\nbefore = {n} * {b}\n{n}.add_(1)\n{n} = {n} + before",
+    "with torch.inference_mode():\n    idle = {a} * 2\n{n} = {a} + 1", "{n} = {a} * {b}.data",
+    "{n} = torch.vmap(lambda r: r.sin() * 2)({a})",
     "{n} = torch.func.grad(lambda u: (u * u * {b}).sum())({a})",
     "{n} = torch.autograd.grad(({a} * {a} * {b}).sum(), {a}, create_graph={flag})[0] + {a}",
 )  # fmt: skip
 
 #: Function: forward's statements and result; backward's answer. {g}: gradient
 RESULTS = (
-    ("return x", "x itself"), ("return x.view_as(x)", "view"), ("return x * 2", "new"), ("return x.view(-1).view(3, 4)", "view"), ("return x.clone()", "new"),
-    ("return x * 2, x * 3", "two"), ("return x.view_as(x), x * 3", "two"), ("return x, x * 2", "two"), ("return x[:2], x[1:]", "views"),
-    ("y = x * 2\n        ctx.mark_non_differentiable(y)\n        return x * 3, y", "two"), ("x.mul_(2)\n        ctx.mark_dirty(x)\n        return x", "dirty"),
-    ("return x.expand(2, 3, 4)", "view"), ("return x.t()", "view"), ("return x.detach()", "new"), ("return x * 2, 5", "two"), ("return x.sin(), None", "two"),
-    ("return (x > 0).float()", "new"), ("return x.sum()", "new"), ("y = x.exp()\n        return y, y.view(-1)", "two"),
+    ("return x", "x itself"),
+    ("return x.view_as(x)", "view"),
+    ("return x * 2", "new"),
+    ("return x.view(-1).view(3, 4)", "view"),
+    ("return x.clone()", "new"),
+    ("return x * 2, x * 3", "two"),
+    ("return x.view_as(x), x * 3", "two"),
+    ("return x, x * 2", "two"),
+    ("return x[:2], x[1:]", "views"),
+    ("y = x * 2\n        ctx.mark_non_differentiable(y)\n        return x * 3, y", "two"),
+    ("x.mul_(2)\n        ctx.mark_dirty(x)\n        return x", "dirty"),
+    ("return x.expand(2, 3, 4)", "view"),
+    ("return x.t()", "view"),
+    ("return x.detach()", "new"),
+    ("return x * 2, 5", "two"),
+    ("return x.sin(), None", "two"),
+    ("return (x > 0).float()", "new"),
+    ("return x.sum()", "new"),
+    ("y = x.exp()\n        return y, y.view(-1)", "two"),
 )  # fmt: skip
 KEEPS = (
     "",
@@ -59,23 +93,38 @@ KEEPS = (
     "ctx.tag = 'a'",
 )
 ANSWERS = (
-    "return {g} * 2, None", "return -{g}, {g}", "return {g}, {g} * 3", "LOG.append('backward')\n        return {g} * 0.5, None", "SEEN.add_(1)\n        return {g} * SEEN, None",
-    "return {g}.clone(), None", "return None, {g}", "return {g} * 2 if ctx.needs_input_grad[0] else None, None", "{g}.mul_(1)\n        return {g} + 1, None",
-    "LOG.append([g is None for g in grads])\n        return {g}, None", "return {g}.expand(3, 4) if {g}.dim() < 2 else {g}, None",
+    "return {g} * 2, None", "return -{g}, {g}", "return {g}, {g} * 3",
+    "LOG.append('backward')\n        return {g} * 0.5, None",
+    "SEEN.add_(1)\n        return {g} * SEEN, None", "return {g}.clone(), None",
+    "return None, {g}", "return {g} * 2 if ctx.needs_input_grad[0] else None, None",
+    "{g}.mul_(1)\n        return {g} + 1, None",
+    "LOG.append([g is None for g in grads])\n        return {g}, None",
+    "return {g}.expand(3, 4) if {g}.dim() < 2 else {g}, None",
 )  # fmt: skip
+
+
+PREPARE = """g = grads[0]
+        if g is None:
+            g = torch.ones((3, 4), device=DEVICE)
+        if g.shape != (3, 4):
+            g = g.t() if g.shape == (4, 3) else g.sum() * torch.ones((3, 4), device=DEVICE)"""
+"""Whatever the result was, its gradient has the input's shape."""
+SECOND = (
+    "first = torch.autograd.grad(sum((o * o).sum() for o in outs), "
+    "[a for a in args if a.requires_grad], create_graph=True, allow_unused=True)",
+    "sum((g * g).sum() for g in first if g is not None and g.requires_grad).backward()",
+    "del first",
+)
 
 
 def function(chance: random.Random, name: str) -> str:
     """A Function of two tensors."""
-    result, kind = chance.choice(RESULTS)
+    result, _ = chance.choice(RESULTS)
     keep = chance.choice(KEEPS)
     answer = chance.choice(ANSWERS)
-    first = "grads[0]"
-    reshape = {"views": "ones", "x itself": ""}.get(kind, "")
-    prepare = "g = grads[0]\n        if g is None:\n            g = torch.ones((3, 4), device=DEVICE)\n        if g.shape != (3, 4):\n            g = (g.t() if g.shape == (4, 3) else g.sum() * torch.ones((3, 4), device=DEVICE))"
+    prepare = PREPARE
     if "save_for_backward(x, w)" in keep and chance.random() < 0.6:
         prepare += "\n        a, b = ctx.saved_tensors\n        g = g * b"
-    del reshape, first
     lines = [
         f"class {name}(torch.autograd.Function):",
         "    @staticmethod",
@@ -127,14 +176,14 @@ def draw(chance: random.Random) -> Program:
         results = results if chance.random() < 0.5 else [f"{r}.detach()" for r in results]
     elif where < 0.4:
         body.append(
-            f"loss = {loss}\ngrads = torch.autograd.grad(loss, [t for t in (x0, x1) if t.requires_grad], allow_unused=True)"
+            f"loss = {loss}\ngrads = torch.autograd.grad("
+            "loss, [t for t in (x0, x1) if t.requires_grad], allow_unused=True)"
         )
         results.append("grads")
     else:
         outs = ["outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]"]
         if chance.random() < 0.15:
-            outs += ["first = torch.autograd.grad(sum((o * o).sum() for o in outs), [a for a in args if a.requires_grad], create_graph=True, allow_unused=True)",
-                     "sum((g * g).sum() for g in first if g is not None and g.requires_grad).backward()", "del first"]  # fmt: skip
+            outs += SECOND
         else:
             outs += [
                 "if outs:\n    sum((o * (n + 1)).sum() for n, o in enumerate(outs)).backward()"

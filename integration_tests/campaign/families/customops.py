@@ -24,20 +24,42 @@ WRITES = {
     ),
 }
 READS = {
-    "Tensor": "total = total + {n}.sum()", "Tensor?": "total = total + (0 if {n} is None else {n}.sum())",
-    "Tensor[]": "total = total + sum(each.sum() for each in {n})", "int": "total = total + {n}", "float": "total = total + {n}",
-    "bool": "total = total + int({n})", "int[]": "total = total + sum({n})", "str": "total = total + len({n})",
+    "Tensor": "total = total + {n}.sum()",
+    "Tensor?": "total = total + (0 if {n} is None else {n}.sum())",
+    "Tensor[]": "total = total + sum(each.sum() for each in {n})", "int": "total = total + {n}",
+    "float": "total = total + {n}", "bool": "total = total + int({n})",
+    "int[]": "total = total + sum({n})", "str": "total = total + len({n})",
 }  # fmt: skip
 RESULTS = {
-    "None": ("None", ""), "Tensor": ("torch.Tensor", "return total * torch.ones_like({a})"),
-    "Tensor ": ("torch.Tensor", "return {a} * 2 + total"), "pair": ("Tuple[torch.Tensor, torch.Tensor]", "return {a} * 2, total * torch.ones_like({a})"),
-    "list": ("List[torch.Tensor]", "return [{a} + 1, {a} * 3]"), "sum": ("torch.Tensor", "return total.clone().reshape(1)"),
-    "t": ("torch.Tensor", "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1"),
+    "None": (
+        "None", "",
+    ),
+    "Tensor": (
+        "torch.Tensor", "return total * torch.ones_like({a})",
+    ),
+    "Tensor ": (
+        "torch.Tensor", "return {a} * 2 + total",
+    ),
+    "pair": (
+        "Tuple[torch.Tensor, torch.Tensor]", "return {a} * 2, total * torch.ones_like({a})",
+    ),
+    "list": (
+        "List[torch.Tensor]", "return [{a} + 1, {a} * 3]",
+    ),
+    "sum": (
+        "torch.Tensor", "return total.clone().reshape(1)",
+    ),
+    "t": (
+        "torch.Tensor", "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
+    ),
 }  # fmt: skip
 FAKES = {
-    "None": "return None", "Tensor": "return torch.empty_like({a})", "Tensor ": "return torch.empty_like({a}, memory_format=torch.preserve_format)",
-    "pair": "return torch.empty_like({a}), torch.empty_like({a})", "list": "return [torch.empty_like({a}), torch.empty_like({a})]",
-    "sum": "return {a}.new_empty(1)", "t": "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
+    "None": "return None", "Tensor": "return torch.empty_like({a})",
+    "Tensor ": "return torch.empty_like({a}, memory_format=torch.preserve_format)",
+    "pair": "return torch.empty_like({a}), torch.empty_like({a})",
+    "list": "return [torch.empty_like({a}), torch.empty_like({a})]",
+    "sum": "return {a}.new_empty(1)",
+    "t": "return ({a} + 1).t().contiguous().t() if {a}.dim() == 2 else {a} + 1",
 }  # fmt: skip
 
 
@@ -67,7 +89,8 @@ class Operator:
         written = ", ".join(repr(self.names[k]) for k in self.written)
         lines = ["from typing import List, Optional, Tuple"]
         lines += [
-            f'@torch.library.custom_op(f"{{WORLD}}::{self.name}", mutates_args=({written}{"," if written else ""}))'
+            f'@torch.library.custom_op(f"{{WORLD}}::{self.name}", '
+            f"mutates_args=({written}{',' if written else ''}))"
         ]
         lines += [f"def {self.name}({listed}) -> {kind}:"]
         inner = ["total = p0.new_zeros(())"]
@@ -121,8 +144,11 @@ class Operator:
         given = []
         for kind in self.kinds:
             given.append({
-                "Tensor": one(), "Tensor?": chance.choice(("None", one())), "Tensor[]": f"[{', '.join(one() for _ in range(chance.randrange(0, 4)))}]",
-                "int": str(chance.randrange(5)), "float": chance.choice(("1.5", "2.0")), "bool": str(chance.random() < 0.5), "int[]": chance.choice(("[1, 2]", "[]")), "str": "'ab'",
+                "Tensor": one(), "Tensor?": chance.choice(("None", one())),
+                "Tensor[]": f"[{', '.join(one() for _ in range(chance.randrange(0, 4)))}]",
+                "int": str(chance.randrange(5)), "float": chance.choice(("1.5", "2.0")),
+                "bool": str(chance.random() < 0.5), "int[]": chance.choice(("[1, 2]", "[]")),
+                "str": "'ab'",
             }[kind])  # fmt: skip
         if chance.random() < 0.15:
             k = chance.randrange(len(given))

@@ -81,30 +81,59 @@ def cached(n):
     return n * 2"""
 
 EXPRESSIONS = (
-    "t * 2", "t + n", "u - t", "t.sum() + u", "t[0] + u", "t * t.shape[0]", "torch.stack([t, u]).sum(0)", "t.relu()", "t + len(xs)", "t * xs[-1]",
-    "plus(t)", "plus(t, 2, 3)", "plus(t, named=n)", "plus(t, *xs)", "plus(t, **{'z': 1})", "(lambda a, b=n: a + b)(t)", "functools.reduce(operator.add, [t, u, t])",
-    "sum(t * k for k in range(3))", "torch.cat([t * k for k in xs]).sum() + u", "t if n > 2 else u", "(t, u)[n % 2]", "[t, u][-1]", "{'a': t, 'b': u}['a']",
-    "Pair(t).a + Pair(t, 5).c", "(Vec(t) + Vec(u)).t", "(-Vec(t))[...]", "Vec(t)(3)", "max([n, 2]) + t", "t + next(numbers(3))", "t + sum(doubled(3))",
-    "t + Shade.DARK", "t + Shade(1).value", "t + len(f'{n:>4}{xs!r}')", "t + int(str(n))", "t + sorted([3, n, 1], reverse=True)[0]", "t + cached(n)",
-    "t + math.floor(n / 2)", "t + sum(itertools.accumulate(xs))", "t + list(zip(xs, range(9)))[0][1]", "t + (n if (n := n + 1) else 0)", "t + len({*xs, n})",
-    "t + sum(x for x in xs if x > 1)", "t + sum(map(lambda k: k * n, xs))", "t + dict(a=n, **{'b': 2})['b']", "t + any(x > 2 for x in xs)", "t + list(reversed(xs))[0]",
-    "t + xs.index(xs[0])", "t + divmod(n, 2)[1]", "t + (n, *xs)[1]", "t * (3 > n > 0)", "t + (not n)", "t + (n or 4) + (n and 2)", "t + isinstance(n, (int, str))",
-    "t + len(collections.Counter(xs))", "t + len(str(t.dtype))", "t.float() if t.is_floating_point() else u", "t + t.dim()", "t + u.size(0)", "t.to(u.dtype)", "t + float(n)",
-    "t + getattr(Pair(t), 'b')", "t + hash('a') * 0", "t + len([*itertools.chain(xs, xs)])", "t + list(itertools.product(xs, xs))[-1][0]", "t + (1 if t is u else 2)",
-    "t + min(xs, key=lambda k: -k)", "t + functools.partial(operator.mul, 3)(n)", "Vec(t).t + (2 if Vec(t) else 3)", "t + len('%s-%d' % ('a', n))", "t + 'abc'.find('c')",
-    "t + slice(1, n).stop", "t[slice(0, 1)] + u", "t + len(range(0, 9, 2))", "t + bool(xs) + bool([])", "t + int('1' in 'a1')", "t + xs[1:][0]", "t + round(2.567, 1)",
-    "operator.itemgetter(0)([t, u])", "t + abs(-n)", "t + (n ** 2 % 7 // 2 << 1 ^ 3 & 5 | 1)", "t + id(t) * 0", "t + repr([n]).count('[')", "t + int.from_bytes(bytes([n % 250]), 'big')",
-    "(1 + Vec(t)).t", "t + len(list(enumerate(xs, 1)))", "torch.where(u > 0, t, u)", "t.masked_fill(u > 0, 1)", "t + complex(1, 2).real", "t + sum(i * j for i in xs for j in xs)",
+    "t * 2", "t + n", "u - t", "t.sum() + u", "t[0] + u", "t * t.shape[0]",
+    "torch.stack([t, u]).sum(0)", "t.relu()", "t + len(xs)", "t * xs[-1]", "plus(t)",
+    "plus(t, 2, 3)", "plus(t, named=n)", "plus(t, *xs)", "plus(t, **{'z': 1})",
+    "(lambda a, b=n: a + b)(t)", "functools.reduce(operator.add, [t, u, t])",
+    "sum(t * k for k in range(3))", "torch.cat([t * k for k in xs]).sum() + u",
+    "t if n > 2 else u", "(t, u)[n % 2]", "[t, u][-1]", "{'a': t, 'b': u}['a']",
+    "Pair(t).a + Pair(t, 5).c", "(Vec(t) + Vec(u)).t", "(-Vec(t))[...]", "Vec(t)(3)",
+    "max([n, 2]) + t", "t + next(numbers(3))", "t + sum(doubled(3))", "t + Shade.DARK",
+    "t + Shade(1).value", "t + len(f'{n:>4}{xs!r}')", "t + int(str(n))",
+    "t + sorted([3, n, 1], reverse=True)[0]", "t + cached(n)", "t + math.floor(n / 2)",
+    "t + sum(itertools.accumulate(xs))", "t + list(zip(xs, range(9)))[0][1]",
+    "t + (n if (n := n + 1) else 0)", "t + len({*xs, n})", "t + sum(x for x in xs if x > 1)",
+    "t + sum(map(lambda k: k * n, xs))", "t + dict(a=n, **{'b': 2})['b']",
+    "t + any(x > 2 for x in xs)", "t + list(reversed(xs))[0]", "t + xs.index(xs[0])",
+    "t + divmod(n, 2)[1]", "t + (n, *xs)[1]", "t * (3 > n > 0)", "t + (not n)",
+    "t + (n or 4) + (n and 2)", "t + isinstance(n, (int, str))",
+    "t + len(collections.Counter(xs))", "t + len(str(t.dtype))",
+    "t.float() if t.is_floating_point() else u", "t + t.dim()", "t + u.size(0)",
+    "t.to(u.dtype)", "t + float(n)", "t + getattr(Pair(t), 'b')", "t + hash('a') * 0",
+    "t + len([*itertools.chain(xs, xs)])", "t + list(itertools.product(xs, xs))[-1][0]",
+    "t + (1 if t is u else 2)", "t + min(xs, key=lambda k: -k)",
+    "t + functools.partial(operator.mul, 3)(n)", "Vec(t).t + (2 if Vec(t) else 3)",
+    "t + len('%s-%d' % ('a', n))", "t + 'abc'.find('c')", "t + slice(1, n).stop",
+    "t[slice(0, 1)] + u", "t + len(range(0, 9, 2))", "t + bool(xs) + bool([])",
+    "t + int('1' in 'a1')", "t + xs[1:][0]", "t + round(2.567, 1)",
+    "operator.itemgetter(0)([t, u])", "t + abs(-n)", "t + (n ** 2 % 7 // 2 << 1 ^ 3 & 5 | 1)",
+    "t + id(t) * 0", "t + repr([n]).count('[')", "t + int.from_bytes(bytes([n % 250]), 'big')",
+    "(1 + Vec(t)).t", "t + len(list(enumerate(xs, 1)))", "torch.where(u > 0, t, u)",
+    "t.masked_fill(u > 0, 1)", "t + complex(1, 2).real",
+    "t + sum(i * j for i in xs for j in xs)",
 )  # fmt: skip
 SIMPLE = (
-    "t = {e}", "t = {e}", "t = {e}", "u = {e}", "n += 1", "n = n * 2 % 11", "xs.append(n)", "LOG.append(n)", "xs = [*xs, 4]", "t, u = u, t", "t += 1", "t = t.clone()\nt.mul_(2)", "t = t.clone()\nt[0] = n",
-    "a, *b = xs\nn = a + len(b)", "print(n, xs)", "LOG.append({e})", "v = Vec(t)\nv += 1\nt = v.t", "d = {{'k': t}}\nd['m'] = u\nt = sum(d.values())", "assert n >= 0, 'n'", "del xs[0:0]", "def inner():\n    nonlocal n\n    n += 1\n    return t\nt = inner() + n",
-    "class Local:\n    k = n\nt = t + Local.k", "g = numbers(4)\nnext(g)\nt = t + g.send('hi')\ng.close()", "fs = [lambda k=k: t * k for k in range(3)]\nt = fs[-1]()", "p = Pair(t, n)\np.b += 1\nt = p.a + p.b", "import math as m\nt = t + m.ceil(0.5)",
-    "x.add_(1)", "xs.sort(key=lambda k: -k)", "u = t.detach()", "t = t + (yielded := n)", "it = iter(xs)\nt = t + next(it) + next(it, 5)", "xs[:] = [k + 1 for k in xs]", "n: int = n + 1", "s = f'{{n}}-{{len(xs)}}'\nt = t + len(s)", "w = t\nw = w + 1\nt = w * 2",
+    "t = {e}", "t = {e}", "t = {e}", "u = {e}", "n += 1", "n = n * 2 % 11", "xs.append(n)",
+    "LOG.append(n)", "xs = [*xs, 4]", "t, u = u, t", "t += 1", "t = t.clone()\nt.mul_(2)",
+    "t = t.clone()\nt[0] = n", "a, *b = xs\nn = a + len(b)", "print(n, xs)", "LOG.append({e})",
+    "v = Vec(t)\nv += 1\nt = v.t", "d = {{'k': t}}\nd['m'] = u\nt = sum(d.values())",
+    "assert n >= 0, 'n'", "del xs[0:0]",
+    "def inner():\n    nonlocal n\n    n += 1\n    return t\nt = inner() + n",
+    "class Local:\n    k = n\nt = t + Local.k",
+    "g = numbers(4)\nnext(g)\nt = t + g.send('hi')\ng.close()",
+    "fs = [lambda k=k: t * k for k in range(3)]\nt = fs[-1]()",
+    "p = Pair(t, n)\np.b += 1\nt = p.a + p.b", "import math as m\nt = t + m.ceil(0.5)",
+    "x.add_(1)", "xs.sort(key=lambda k: -k)", "u = t.detach()", "t = t + (yielded := n)",
+    "it = iter(xs)\nt = t + next(it) + next(it, 5)", "xs[:] = [k + 1 for k in xs]",
+    "n: int = n + 1", "s = f'{{n}}-{{len(xs)}}'\nt = t + len(s)", "w = t\nw = w + 1\nt = w * 2",
 )  # fmt: skip
 HEADS = (
-    "for k in range({r}):", "for k, v in enumerate(xs[:4]):", "if n > {r}:", "if t.shape[0] > {r}:", "while n < {r}:\n    n += 1", "with noted('w'):", "with torch.no_grad():", "if isinstance(n, int) and xs:",
-    "with Swallow(ValueError, Own):", "for k in doubled({r}):", "try:", "try:", "for a, b in zip(xs[:3], reversed(xs[:3])):", "if t.sum() > 0:", "with noted('a') as a, noted('b'):", "match n % 3:", "for k in {{1, 2}}:", "for key in {{'p': 1, 'q': 2}}:",
+    "for k in range({r}):", "for k, v in enumerate(xs[:4]):", "if n > {r}:",
+    "if t.shape[0] > {r}:", "while n < {r}:\n    n += 1", "with noted('w'):",
+    "with torch.no_grad():", "if isinstance(n, int) and xs:", "with Swallow(ValueError, Own):",
+    "for k in doubled({r}):", "try:", "try:", "for a, b in zip(xs[:3], reversed(xs[:3])):",
+    "if t.sum() > 0:", "with noted('a') as a, noted('b'):", "match n % 3:",
+    "for k in {{1, 2}}:", "for key in {{'p': 1, 'q': 2}}:",
 )  # fmt: skip
 ENDS = (
     "break",
@@ -151,7 +180,8 @@ def compound(chance: random.Random, depth: int, loop: bool) -> str:
     inner = indent(block(chance, depth, loop or loops), "    ")
     if head.startswith("try"):
         kinds = chance.choice(("(ValueError, KeyError)", "Own", "Exception", "ZeroDivisionError"))
-        text = f"try:\n{inner}\nexcept {kinds} as error:\n    LOG.append(type(error).__name__)\n{indent(block(chance, 0, loop), '    ')}"
+        text = f"try:\n{inner}\nexcept {kinds} as error:\n    LOG.append(type(error).__name__)\n"
+        text += indent(block(chance, 0, loop), "    ")
         if chance.random() < 0.3:
             text += f"\nelse:\n{indent(block(chance, 0, loop), '    ')}"
         if chance.random() < 0.4:

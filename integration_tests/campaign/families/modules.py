@@ -7,6 +7,7 @@ not take so is not drawn.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import sys
@@ -22,19 +23,29 @@ from integration_tests.campaign.program import Call, Program
 
 NOT_WANTED = ("Lazy", "quantized")
 FOLLOWERS = (
-    "torch.nn.ReLU()", "torch.nn.GELU()", "torch.nn.Dropout(0.5)", "torch.nn.Dropout(0.0)", "torch.nn.Softmax(-1)", "torch.nn.Flatten()", "torch.nn.Tanh()", "torch.nn.Identity()",
-    "torch.nn.LayerNorm({last})", "torch.nn.Linear({last}, 4)", "torch.nn.BatchNorm1d({second})", "torch.nn.BatchNorm2d({second})", "torch.nn.ReLU(inplace=True)",
-    "torch.nn.LeakyReLU(0.1, inplace=True)", "torch.nn.PReLU()", "torch.nn.SiLU(inplace=True)", "torch.nn.Hardswish()", "torch.nn.GroupNorm(1, {second})", "torch.nn.RMSNorm({last})",
-    "torch.nn.Unflatten(-1, (1, {last}))", "torch.nn.AlphaDropout(0.3)", "torch.nn.InstanceNorm1d({second})", "torch.nn.LocalResponseNorm(2)", "torch.nn.Mish()",
+    "torch.nn.ReLU()", "torch.nn.GELU()", "torch.nn.Dropout(0.5)", "torch.nn.Dropout(0.0)",
+    "torch.nn.Softmax(-1)", "torch.nn.Flatten()", "torch.nn.Tanh()", "torch.nn.Identity()",
+    "torch.nn.LayerNorm({last})", "torch.nn.Linear({last}, 4)",
+    "torch.nn.BatchNorm1d({second})", "torch.nn.BatchNorm2d({second})",
+    "torch.nn.ReLU(inplace=True)", "torch.nn.LeakyReLU(0.1, inplace=True)", "torch.nn.PReLU()",
+    "torch.nn.SiLU(inplace=True)", "torch.nn.Hardswish()", "torch.nn.GroupNorm(1, {second})",
+    "torch.nn.RMSNorm({last})", "torch.nn.Unflatten(-1, (1, {last}))",
+    "torch.nn.AlphaDropout(0.3)", "torch.nn.InstanceNorm1d({second})",
+    "torch.nn.LocalResponseNorm(2)", "torch.nn.Mish()",
 )  # fmt: skip
 OPTIMIZERS = (
-    "SGD(ps, lr=0.1)", "SGD(ps, lr=0.1, momentum=0.9, nesterov=True)", "Adam(ps, lr=0.01)", "AdamW(ps, lr=0.01, weight_decay=0.1)", "Adam(ps, lr=0.01, amsgrad=True, foreach=False)",
-    "RMSprop(ps, lr=0.01, momentum=0.5)", "Adagrad(ps, lr=0.05)", "Adadelta(ps)", "Adamax(ps)", "NAdam(ps)", "RAdam(ps)", "Rprop(ps)", "ASGD(ps)", "SGD(ps, lr=0.1, foreach=True)",
+    "SGD(ps, lr=0.1)", "SGD(ps, lr=0.1, momentum=0.9, nesterov=True)", "Adam(ps, lr=0.01)",
+    "AdamW(ps, lr=0.01, weight_decay=0.1)", "Adam(ps, lr=0.01, amsgrad=True, foreach=False)",
+    "RMSprop(ps, lr=0.01, momentum=0.5)", "Adagrad(ps, lr=0.05)", "Adadelta(ps)", "Adamax(ps)",
+    "NAdam(ps)", "RAdam(ps)", "Rprop(ps)", "ASGD(ps)", "SGD(ps, lr=0.1, foreach=True)",
 )  # fmt: skip
 CHANGES = (
-    "model.eval()", "model.train()", "model.requires_grad_(False)", "model.requires_grad_(True)", "model.zero_grad()", "filled(model, 50)",
-    "model.register_forward_hook(lambda m, a, o: LOG.append(type(m).__name__))", "for m in model.modules():\n    m.training = not m.training",
-    "model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})", "for p in model.parameters():\n    p.data = p.data * 0.5", "torch.set_grad_enabled(False)",
+    "model.eval()", "model.train()", "model.requires_grad_(False)",
+    "model.requires_grad_(True)", "model.zero_grad()", "filled(model, 50)",
+    "model.register_forward_hook(lambda m, a, o: LOG.append(type(m).__name__))",
+    "for m in model.modules():\n    m.training = not m.training",
+    "model.load_state_dict({k: v.clone() for k, v in model.state_dict().items()})",
+    "for p in model.parameters():\n    p.data = p.data * 0.5", "torch.set_grad_enabled(False)",
 )  # fmt: skip
 
 
@@ -65,6 +76,12 @@ def samples(number: int) -> tuple[Any, ...]:
     return tuple(found)
 
 
+SQUARES = (
+    "sum((o.float() * o.float()).sum() for o in (V if isinstance(V, (list, tuple)) else [V]) "
+    "if isinstance(o, torch.Tensor))"
+)
+
+
 class NoText(Exception):
     """A value that no expression makes."""
 
@@ -82,13 +99,11 @@ def text_of(value: Any, chance: random.Random, inputs: dict[str, str] | None) ->
                 else chance.choice(("normal", "normal", "unit", "whole"))
             )
             layout = chance.choice(("dense", "dense", "transposed", "channels_last", "sliced"))
-            inputs[name] = (
-                f"make({tuple(value.shape)}, torch.float32, {chance.randrange(90)}, {kind!r}, {layout!r})"
-            )
+            form = f"torch.float32, {chance.randrange(90)}, {kind!r}, {layout!r}"
+            inputs[name] = f"make({tuple(value.shape)}, {form})"
         elif value.numel() <= 100:
-            inputs[name] = (
-                f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device=DEVICE).reshape({tuple(value.shape)})"
-            )
+            form = f"torch.tensor({value.tolist()!r}, dtype={value.dtype}, device=DEVICE)"
+            inputs[name] = f"{form}.reshape({tuple(value.shape)})"
         else:
             raise NoText
         return name
@@ -99,7 +114,8 @@ def text_of(value: Any, chance: random.Random, inputs: dict[str, str] | None) ->
     if isinstance(value, list):
         return f"[{', '.join(text_of(v, chance, inputs) for v in value)}]"
     if type(value) in (tuple, torch.Size):
-        return f"({', '.join(text_of(v, chance, inputs) for v in value)}{',' if len(value) == 1 else ''})"
+        listed = ", ".join(text_of(v, chance, inputs) for v in value)
+        return f"({listed}{',' if len(value) == 1 else ''})"
     raise NoText
 
 
@@ -121,7 +137,8 @@ def attempt(chance: random.Random) -> Program | None:
     try:
         found = samples(number)
         sample, training = chance.choice(found)
-        made = f"torch.nn.{info.module_cls.__name__}({given(sample.constructor_input, chance, None, ('device', 'dtype'))})"
+        built = given(sample.constructor_input, chance, None, ("device", "dtype"))
+        made = f"torch.nn.{info.module_cls.__name__}({built})"
         called = given(sample.forward_input, chance, inputs)
     except Exception:
         return None
@@ -143,9 +160,11 @@ def attempt(chance: random.Random) -> Program | None:
                 last=shape[-1] if shape else 1, second=shape[1] if len(shape) > 1 else 1
             )
             n = len(body)
-            try:
-                exec(f"extra = filled({form}, {seed + k})\nvalue = extra(v{n - 1}.clone())", space)
-            except Exception:
+            space["value"] = None
+            with contextlib.suppress(Exception):  # one that does not take this result
+                exec(f"extra = filled({form}, {seed + k})", space)
+                exec(f"value = extra(v{n - 1}.clone())", space)
+            if space["value"] is None:
                 continue
             setup.append(f"model.append(filled({form}, {seed + k}))")
             body.append(f"v{n} = model[{n}](v{n - 1})")
@@ -156,16 +175,13 @@ def attempt(chance: random.Random) -> Program | None:
     results = [last] + [f"v{n}" for n in range(len(body) - 1) if chance.random() < 0.2]
     after: list[str] = []
     inside = chance.random()
-    flat = "sum((o.float() * o.float()).sum() for o in (V if isinstance(V, (list, tuple)) else [V]) if isinstance(o, torch.Tensor))".replace(
-        "V", last
-    )
-    trained = isinstance(space.get("value", space["v0"]), torch.Tensor) and chance.random() < 0.6
+    flat = SQUARES.replace("V", last)
+    trained = isinstance(value, torch.Tensor) and chance.random() < 0.6
     if trained:
         step = ""
         if chance.random() < 0.5:
-            setup.append(
-                f"ps = [p for p in model.parameters()]\nopt = torch.optim.{chance.choice(OPTIMIZERS)} if ps else None"
-            )
+            setup.append("ps = [p for p in model.parameters()]")
+            setup.append(f"opt = torch.optim.{chance.choice(OPTIMIZERS)} if ps else None")
             step = "if opt is not None:\n    opt.step()\n    opt.zero_grad()"
         if inside < 0.25:
             body.append(f"loss = {flat}\nif loss.requires_grad:\n    loss.backward()")
@@ -174,7 +190,8 @@ def attempt(chance: random.Random) -> Program | None:
             results = [f"{r}.detach()" for r in results[:1]]
         else:
             after.append(
-                f"loss = {flat.replace(last, 'out[0]')}\nif loss.requires_grad:\n    loss.backward()"
+                f"loss = {SQUARES.replace('V', 'out[0]')}\n"
+                "if loss.requires_grad:\n    loss.backward()"
             )
             after += [step] if step else []
             after.append("loss = loss.detach()")

@@ -6,6 +6,7 @@ Invariant: which operators give views and which write is read from ATen's schema
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import warnings
@@ -36,8 +37,10 @@ SHAPES = (
     (2, 1, 3),
     (2, 2, 3, 1),
 )
-NOT_WANTED = ("resize", "set_", "sparse", "data", "as_strided_copy", "rename", "requires_grad", "_fw_", "nested",
-              "swap", "names", "quant", "_reshape", "_neg_view", "lift", "record")  # fmt: skip
+NOT_WANTED = (
+    "resize", "set_", "sparse", "data", "as_strided_copy", "rename", "requires_grad", "_fw_",
+    "nested", "swap", "names", "quant", "_reshape", "_neg_view", "lift", "record",
+)  # fmt: skip
 
 
 @functools.cache
@@ -107,16 +110,19 @@ class Writing:
             )
         for text in self.before:
             exec(text, self.space)
-        forms = ["base"] * 4 + ["base.t()" if len(shape) == 2 else "base", "base[...]", "base.view(-1)",
-                 "base.detach()", "base[1:]", "base.unsqueeze(0)", "base.expand(2, *base.shape)",
-                 "base.clone()", "base[..., ::2]", "base.flatten()[1:]"]  # fmt: skip
+        forms = [
+            *["base"] * 4, "base.t()" if len(shape) == 2 else "base", "base[...]", "base.view(-1)",
+            "base.detach()", "base[1:]", "base.unsqueeze(0)", "base.expand(2, *base.shape)",
+            "base.clone()", "base[..., ::2]", "base.flatten()[1:]",
+        ]  # fmt: skip
         for _ in range(chance.choice((1, 1, 2, 2, 3))):
             text = chance.choice(forms)
             if chance.random() < 0.35:
-                text = f"make({chance.choice((shape, *SHAPES))}, {dtype}, {chance.randrange(100)}, 'whole')"
-            try:
+                other = chance.choice((shape, *SHAPES))
+                text = f"make({other}, {dtype}, {chance.randrange(100)}, 'whole')"
+            with contextlib.suppress(Exception):  # a view that this shape has not
                 self.space[f"x{len(self.inputs)}"] = eval(text, self.space)
-            except Exception:
+            if f"x{len(self.inputs)}" not in self.space:
                 continue
             self.inputs[f"x{len(self.inputs)}"] = text
         if not self.inputs:
@@ -207,10 +213,14 @@ class Writing:
                 text = f"{self.any()}{index} {chance.choice(('=', '=', '+=', '*='))} {value}"
             elif form < 0.84:
                 out = self.any()
-                text = f"torch.{chance.choice(('add', 'mul', 'sub', 'maximum'))}({self.any()}, {self.any()}, out={out})"
+                function = chance.choice(("add", "mul", "sub", "maximum"))
+                text = f"torch.{function}({self.any()}, {self.any()}, out={out})"
             else:
-                call = chance.choice(("+ 1", "* 2", ".clone()", ".sum(0)", f"+ {self.any()}", f"* {self.any()}", ".contiguous()",
-                                      ".detach()", ".reshape(-1)", ".to(torch.float64)", ".add(1)", "- 3"))  # fmt: skip
+                call = chance.choice((
+                    "+ 1", "* 2", ".clone()", ".sum(0)", f"+ {self.any()}", f"* {self.any()}",
+                    ".contiguous()", ".detach()", ".reshape(-1)", ".to(torch.float64)", ".add(1)",
+                    "- 3",
+                ))  # fmt: skip
                 text = f"{name} = {self.any()} {call}".replace(" .", ".")
             if chance.random() < 0.08 and " = " not in text:
                 text = f"with torch.no_grad():\n    {text}"
@@ -256,7 +266,7 @@ def draw(chance: random.Random) -> Program:
     if any("leaf(" in text for text in w.before):
         after = (
             "outs = [o for o in out if isinstance(o, torch.Tensor) and o.requires_grad]",
-            "if outs:\n    (sum(o.double().sum() * (n + 1) for n, o in enumerate(outs))).backward()",
+            "if outs:\n    sum(o.double().sum() * (n + 1) for n, o in enumerate(outs)).backward()",
             "base_grad = None",
         )
         w.before.insert(1, "root = base")
