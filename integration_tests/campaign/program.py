@@ -103,7 +103,9 @@ def script(program: Program, why: str = "") -> str:
         given = ", ".join(call.arguments.values())
         names = "".join(f"{name}, " for name in call.arguments)
         played.append(f"{names}= args = ({given}{',' if given else ''})" if names else "args = ()")
-        tried = "\n".join(["out = target(*args)", *call.after, f'print("call {number}:", out)'])
+        tried = "\n".join(
+            ["out = target(*args)", *call.after, f'print("call {number}:", out, strides(out))']
+        )
         played.append("try:\n" + indent(tried, "    "))
         played.append(
             "except Exception as error:\n    print(type(error).__name__, str(error)[:300])"
@@ -114,6 +116,11 @@ def script(program: Program, why: str = "") -> str:
     options = f'backend="{program.backend}"'
     if program.dynamic is not None:
         options += f", dynamic={program.dynamic}"
+    parts.append(
+        "def strides(value):\n"
+        "    found = value if isinstance(value, (list, tuple)) else [value]\n"
+        "    return [each.stride() for each in found if isinstance(each, torch.Tensor)]"
+    )
     parts.append("PROGRAM = r'''\n" + "\n".join(played) + "\n'''")
     parts.append(
         "for WORLD, wrap in (\n"
@@ -124,5 +131,6 @@ def script(program: Program, why: str = "") -> str:
         '    world = {**globals(), "LOG": []}\n'
         "    exec(PROGRAM, world)\n"
         '    print("log:", world["LOG"])\n'
+        "print(flambeau.report())\n"
     )
     return "\n\n".join(parts)
