@@ -126,7 +126,7 @@ class Conversion:
         shapes = self.shapes
         if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
             raise error
-        why = f"{type(error).__name__}: {error}"
+        why = _line_of(error)
         self.converter.dynamics.forbid(self.code, why)
         self.converter.records.static_only.append((self.origin.co_name, why))
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
@@ -332,6 +332,12 @@ def _argument_order(code: CodeType) -> Callable[[Source], tuple[int, ...]]:
         return (1, 0)
 
     return key
+
+
+def _line_of(error: Exception, width: int = 300) -> str:
+    """An error in one line: a backend's text may hold a program, or a traceback."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _is_as_it_was(effect: Any) -> bool:

@@ -46,6 +46,15 @@ _SPELLED: dict[str, Callable[[Any, Any], Any]] = {
     "Max": max,
     "Min": min,
 }
+#: the same as Python spells them between their arguments
+_SIGNS = {
+    "Add": " + ",
+    "Mul": " * ",
+    "FloorDiv": " // ",
+    "CleanDiv": " // ",
+    "Mod": " % ",
+    "PythonMod": " % ",
+}
 
 
 class Shapes:
@@ -71,19 +80,23 @@ class Shapes:
         return self._graph.is_empty()
 
     def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
-        """What Python computes an integer by, of integers that the program holds; None for what is
-        computed of sizes, or by more than sums and products."""
+        """What Python computes an integer by, of sizes and integers that the program holds; None
+        where one of them is nowhere, or the expression is of another kind.
+
+        A number that leaves is computed beside the graph, never by it: a backend has tensors among
+        its results, and no number that is another in every call."""
         expr = compat.expression(number)
         symbols = sorted(expr.free_symbols, key=str)
-        places = [self._places.get(symbol) for symbol in symbols]
-        if not symbols or not _is_polynomial(expr):
-            return None
-        if any(place is None or place.what != "VALUE" for place in places):
+        sources = [self._source_of(symbol) for symbol in symbols]
+        if not symbols or any(source is None for source in sources):
             return None
         names = {symbol: f"n{index}" for index, symbol in enumerate(symbols)}
-        text = f"lambda {', '.join(names.values())}: {expr.xreplace(_renamed(names))}"
+        try:
+            text = f"lambda {', '.join(names.values())}: {_python(expr, names)}"
+        except Inexpressible:
+            return None
         compute: Callable[..., int] = eval(compile(text, "<flambeau number>", "eval"))
-        return compute, tuple(place.source for place in places if place is not None)
+        return compute, tuple(source for source in sources if source is not None)
 
     # -- what comes in --------------------------------------------------------------------------
 
@@ -337,14 +350,18 @@ class Shapes:
         return SizeOf(place.source, place.dim) if place.what == "SIZE" else place.source
 
 
-def _renamed(names: Mapping[Any, str]) -> dict[Any, Any]:
-    """Symbols by symbols of other names."""
-    return {symbol: type(symbol)(name) for symbol, name in names.items()}
-
-
-def _is_polynomial(expr: Any) -> bool:
-    """Whether an expression is made of sums and products of integers, which Python computes as
-    torch's symbols do."""
-    if expr.is_Add or expr.is_Mul:
-        return all(_is_polynomial(part) for part in expr.args)
-    return bool(expr.is_Symbol or expr.is_Integer)
+def _python(expr: Any, names: Mapping[Any, str]) -> str:
+    """An integer expression as Python computes it."""
+    if expr.is_Integer:
+        return f"({int(expr)})"
+    if expr.is_Symbol:
+        return names[expr]
+    kind = type(expr).__name__
+    if kind == "Pow" and expr.args[1].is_Integer and int(expr.args[1]) > 0:
+        return f"({_python(expr.args[0], names)} ** {int(expr.args[1])})"
+    parts = [_python(part, names) for part in expr.args]
+    if kind in ("Max", "Min"):
+        return f"{kind.lower()}({', '.join(parts)})"
+    if kind not in _SIGNS:
+        raise Inexpressible(f"{kind} in {expr}")
+    return f"({_SIGNS[kind].join(parts)})"

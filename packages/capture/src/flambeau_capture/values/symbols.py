@@ -170,14 +170,13 @@ class SymbolValue(Constant):
         if self.source is not None:
             writer.load_source(self.source)
             return
-        empty = self._shapes.graph_is_empty()
-        if empty and not self._known and isinstance(self.number, torch.SymInt):
+        if not self._known and isinstance(self.number, torch.SymInt):
             computed = self._shapes.in_python(self.number)
-            if computed is not None:  # there is no graph that could compute it
+            if computed is not None:
                 writer.call_with_sources(*computed)
                 return
         argument = self.graph_argument()
-        if isinstance(argument, fx.Node) and not empty:
+        if isinstance(argument, fx.Node) and not self._shapes.graph_is_empty():
             writer.load_graph_output(argument)
         else:
             writer.load_const(self.value)

@@ -1,0 +1,106 @@
+"""A number that leaves is computed beside the graph: every way to compute one, from every place."""
+
+import itertools
+
+import pytest
+import torch
+from flambeau_capture.api import compiler_of
+
+EXPRESSIONS = (
+    "n", "n + 1", "n * 2", "n * n - 3", "2 - n", "n // 2", "n % 3", "-n // 3", "-n % 4",
+    "(n + m) * 2", "n // 2 * m", "n ** 3", "n << 2", "n >> 1", "n & 3",
+    "divmod(n, 4)", "(n // 2, [n + 1, {'k': n * m}])", "n + 0.5", "n / 2", "n * 0.25", "n ** 0.5",
+)  # fmt: skip
+PLACES = {
+    "a size": "n, m = x.shape",
+    "an argument": "n, m = given, 5",
+    "an attribute": "n, m = owner.n, owner.m",
+    "a global": "n, m = number, x.shape[1]",
+    "an item": "n, m = table['n'], rows[0]",
+}
+LEAVES = {
+    "returned": "return y, {0}",
+    "stored": "owner.kept = {0}\n    return y",
+    "into a dict": "table['kept'] = {0}\n    return y",
+    "past a break": "kept = {0}\n    print(end='')\n    return y * 2, kept",
+    "captured": "kept = {0}\n    return (lambda: kept), y",
+}
+
+
+class Owner:
+    n, m, kept = 0, 0, None
+
+
+def world(source):
+    names = {"owner": Owner(), "table": {}, "rows": [0], "number": 0}
+    exec(source, names)
+    return names
+
+
+def called(names, turn):
+    n, m = 4 + turn, 9 - turn
+    names["owner"].n, names["owner"].m = n, m
+    names["table"]["n"], names["rows"][0], names["number"] = n, m, n
+    answer = names["f"](torch.arange(float(n * m)).reshape(n, m), n)
+    answer = [one() if callable(one) else one for one in (*answer,)]
+    return answer, names["owner"].kept, names["table"].get("kept")
+
+
+@pytest.mark.parametrize("way", LEAVES)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_number_that_leaves(capture, backend, same, place, way):
+    every = f"({', '.join(EXPRESSIONS)})"
+    body = f"y = x.sin()\n    {LEAVES[way].format(every)}"
+    source = f"def f(x, given):\n    {PLACES[place]}\n    {body}\n"
+    ours, theirs = world(source), world(source)
+    ours["f"] = capture(ours["f"])
+    for turn in range(6):
+        same(list(called(ours, turn)), list(called(theirs, turn)), f"call {turn}")
+    assert len(backend) <= 2 + 2 * (way == "past a break")
+    for graph in backend.graphs:
+        outputs = next(node for node in graph.graph.nodes if node.op == "output").args[0]
+        assert all(isinstance(one.meta["val"], torch.Tensor) for one in outputs)
+
+
+@pytest.mark.parametrize(
+    "expression", ["max(n, m)", "min(n, 7)", "n if n > m else m", "abs(n - m)"]
+)
+def test_one_that_a_comparison_decides(capture, backend, same, expression):
+    """A graph for each way that the comparison goes."""
+    source = f"def f(x, given):\n    n, m = x.shape\n    return x.sin(), {expression}\n"
+    ours, theirs = world(source), world(source)
+    ours["f"] = capture(ours["f"])
+    for turn in range(6):
+        same(list(called(ours, turn)), list(called(theirs, turn)), f"call {turn}")
+    assert len(backend) <= 4
+
+
+def test_why_sizes_are_kept_is_told_in_a_line():
+    from flambeau_capture import compile as capture
+
+    def refusing(module, inputs):
+        if any(isinstance(one, int) for one in inputs):
+            raise RuntimeError("no symbols\n" + "here\n" * 1000)
+        return module.forward
+
+    fn = capture(lambda x, n: x * n, backend=refusing)
+    for n in (2, 3, 4):
+        assert torch.equal(fn(torch.ones(2), n), torch.full((2,), float(n)))
+    ((_, why),) = compiler_of(fn).records.static_only
+    assert "no symbols" in why and "\n" not in why and len(why) < 400
+
+
+def test_a_counter_is_two_graphs(capture, backend):
+    owner = Owner()
+    owner.n = 17
+
+    def counted(x):
+        owner.n += 1
+        return x + owner.n
+
+    fn = capture(counted)
+    for turn in itertools.count(18):
+        assert torch.equal(fn(torch.ones(2)), torch.ones(2) + turn) and owner.n == turn
+        if turn > 40:
+            break
+    assert len(backend) == 2
