@@ -179,6 +179,7 @@ cache_traverse(FrameCacheObject *cache, visitproc visit, void *arg)
         CodeState *state = cache->slots[i];
         if (state != NULL) {
             Py_VISIT(state->code);
+            Py_VISIT(state->trial);
             for (Py_ssize_t j = 0; j < state->count; j++) {
                 Py_VISIT(state->entries[j]);
             }
@@ -202,6 +203,7 @@ drop_states(FrameCacheObject *cache)
                 Py_DECREF(state->entries[j]);
             }
             Py_DECREF(state->code);
+            Py_XDECREF(state->trial);
             PyMem_Free(state);
         }
     }
@@ -314,6 +316,34 @@ cache_is_skipped(FrameCacheObject *cache, PyObject *code)
 }
 
 static PyObject *
+cache_run_plain(FrameCacheObject *cache, PyObject *code)
+{
+    CodeState *state = is_code(code) ? cache_state(cache, code) : NULL;
+    if (state == NULL) {
+        return NULL;
+    }
+    state->kind = CODE_PLAIN;
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+cache_set_trial(FrameCacheObject *cache, PyObject *args)
+{
+    PyObject *code, *trial;
+    if (!PyArg_ParseTuple(args, "O!O:set_trial", &PyCode_Type, &code, &trial)) {
+        return NULL;
+    }
+    CodeState *state = cache_state(cache, code);
+    if (state == NULL) {
+        return NULL;
+    }
+    PyObject *before = state->trial;
+    state->trial = trial == Py_None ? NULL : Py_NewRef(trial);
+    Py_XDECREF(before); /* may run Python: `state` is not looked at again */
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 cache_codes(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 {
     PyObject *list = PyList_New(0);
@@ -336,10 +366,11 @@ static PyObject *
 cache_counters(FrameCacheObject *cache, PyObject *Py_UNUSED(none))
 {
     const CacheCounters *c = &cache->counters;
-    return Py_BuildValue("{sLsLsLsLsLsLsLsL}", "hits", c->hits, "misses", c->misses,
+    return Py_BuildValue("{sLsLsLsLsLsLsLsLsLsL}", "hits", c->hits, "misses", c->misses,
                          "guard_failures", c->guard_failures, "conversions", c->conversions,
                          "skipped_frames", c->skipped_frames, "stillborn", c->stillborn,
-                         "limit_reached", c->limit_reached, "traced_frames", c->traced_frames);
+                         "limit_reached", c->limit_reached, "traced_frames", c->traced_frames,
+                         "plain_frames", c->plain_frames, "calls", c->calls);
 }
 
 static PyObject *
@@ -361,6 +392,10 @@ static PyMethodDef cache_methods[] = {
     {"remove", (PyCFunction)cache_remove, METH_VARARGS,
      "remove(code, entry): an entry that cannot hold again."},
     {"skip", (PyCFunction)cache_skip, METH_O, "skip(code): run it as it is from now on."},
+    {"run_plain", (PyCFunction)cache_run_plain, METH_O,
+     "run_plain(code): run it as it is from now on, with all that it calls."},
+    {"set_trial", (PyCFunction)cache_set_trial, METH_VARARGS,
+     "set_trial(code, trial): ask `trial.begin()` before each call; None: no more."},
     {"is_skipped", (PyCFunction)cache_is_skipped, METH_O, "is_skipped(code)"},
     {"codes", (PyCFunction)cache_codes, METH_NOARGS, "codes(): the code objects met."},
     {"clear", (PyCFunction)cache_clear, METH_NOARGS, "clear(): forget all that was met."},

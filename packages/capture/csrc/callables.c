@@ -18,6 +18,7 @@ scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
     Py_XINCREF(cache);
     if (cache != NULL) {
         cache->running++;
+        cache->counters.calls++;
     }
     FrameCacheObject *before = swap_active(cache);
     PyObject *result = PyObject_Vectorcall(scoped->fn, args, nargsf, kwnames);

@@ -56,13 +56,15 @@ typedef struct {
 
 extern PyTypeObject Entry_Type;
 
-enum code_kind { CODE_UNSEEN, CODE_ACTIVE, CODE_SKIP };
+/* SKIP: the frame runs as it is, what it calls is looked at. PLAIN: neither is. */
+enum code_kind { CODE_UNSEEN, CODE_ACTIVE, CODE_SKIP, CODE_PLAIN };
 
 typedef struct {
     PyObject *code; /* strong: the pointer is the key */
     enum code_kind kind;
     int limit_told;
     Py_ssize_t ended; /* entries that went with an object: the limit counts them, too */
+    PyObject *trial; /* asked which form the frame is to run in, and told how long it took; NULL */
     Py_ssize_t count;
     EntryObject *entries[]; /* the last hit first; room for the cache's limit */
 } CodeState;
@@ -72,7 +74,7 @@ enum cache_mode { MODE_DEFAULT, MODE_RUN_ONLY, MODE_OFF, MODE_FAIL };
 
 typedef struct {
     long long hits, misses, guard_failures, conversions, skipped_frames, stillborn, limit_reached,
-        traced_frames;
+        traced_frames, plain_frames, calls;
 } CacheCounters;
 
 typedef struct {

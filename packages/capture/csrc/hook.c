@@ -13,6 +13,7 @@
 typedef struct {
     FrameCacheObject *active;             /* strong */
     PyObject *direct;                     /* twin about to be entered: it is not looked up */
+    int trying;                           /* a frame's trial is under way: no other begins */
     struct _PyInterpreterFrame *deferred; /* handed to the previous hook: guards against a loop */
     const char *stack_base;               /* lowest address of the C stack */
     size_t stack_size;
@@ -367,7 +368,10 @@ end:
     return status;
 }
 
-/* 1 and an entry to run, 0 run the original, -1 error. */
+/* 1 and an entry to run, 0 run the original, 2 run it with all that it calls, -1 error.
+
+   Below a frame at its limit nothing is captured on its own: every function of a deep program would
+   reach a limit of its own, one after the other. */
 static int
 choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
        struct _PyInterpreterFrame *frame, EntryObject **entry)
@@ -402,7 +406,7 @@ choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
                 Py_DECREF(told);
             }
         }
-        return 0;
+        return 2;
     }
     return convert_frame(thread, cache, frame, entry);
 }
@@ -420,6 +424,100 @@ tell_traced(void)
                         "compiled functions run eagerly while a debugger or coverage follows their "
                         "lines (sys.settrace); coverage's sysmon core on Python 3.12 does not",
                         1);
+}
+
+/* The frame as it is, with all that it calls. */
+static PyObject *
+evaluate_plain(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+               FrameCacheObject *cache)
+{
+    cache->counters.plain_frames++;
+    FrameCacheObject *active = swap_active(NULL);
+    PyObject *result = evaluate_original(thread, tstate, frame, 0);
+    Py_XDECREF(swap_active(active));
+    return result;
+}
+
+/* A frame by what is known of its code. */
+static PyObject *
+evaluate_known(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+               FrameCacheObject *cache)
+{
+    CodeState *state = cache_state(cache, (PyObject *)frame_code(frame));
+    EntryObject *entry = NULL;
+    PyObject *result;
+    int status = -1;
+    if (state != NULL && state->kind == CODE_SKIP) {
+        cache->counters.skipped_frames++;
+        status = 0;
+    }
+    else if (state != NULL && state->kind == CODE_PLAIN) {
+        status = 2;
+    }
+    else if (state != NULL) {
+        status = choose(thread, cache, state, frame, &entry);
+    }
+    switch (status) {
+    case 0:
+        return evaluate_original(thread, tstate, frame, 0);
+    case 1:
+        result = run_entry(thread, tstate, frame, entry);
+        Py_DECREF(entry);
+        return result;
+    case 2:
+        return evaluate_plain(thread, tstate, frame, cache);
+    default:
+        frame_discard(tstate, frame);
+        return NULL;
+    }
+}
+
+/* Calls a method of a trial with the hook off. */
+static PyObject *
+call_of_trial(PyObject *object, const char *method, PyObject *argument)
+{
+    FrameCacheObject *active = swap_active(NULL);
+    PyObject *answer = argument == NULL
+                           ? PyObject_CallMethod(object, method, NULL)
+                           : PyObject_CallMethod(object, method, "O", argument);
+    Py_XDECREF(swap_active(active));
+    return answer;
+}
+
+/* A frame whose compiled form is on trial: `trial.begin()` answers None, or a turn, whose `plain`
+   says in which form the frame runs, and whose `end(finished)` is called after it. */
+static PyObject *
+evaluate_tried(ThreadState *thread, PyThreadState *tstate, struct _PyInterpreterFrame *frame,
+               FrameCacheObject *cache, PyObject *trial)
+{
+    PyObject *turn = call_of_trial(trial, "begin", NULL);
+    PyObject *plain = turn == NULL || turn == Py_None
+                          ? NULL
+                          : PyObject_GetAttrString(turn, "plain");
+    PyObject *result = NULL;
+    if (turn == Py_None) {
+        result = evaluate_known(thread, tstate, frame, cache);
+    }
+    else if (plain == NULL) {
+        frame_discard(tstate, frame);
+    }
+    else {
+        PyObject *type, *value, *traceback;
+        thread->trying = 1;
+        result = plain == Py_True ? evaluate_plain(thread, tstate, frame, cache)
+                                  : evaluate_known(thread, tstate, frame, cache);
+        thread->trying = 0;
+        PyErr_Fetch(&type, &value, &traceback);
+        PyObject *ended = call_of_trial(turn, "end", result == NULL ? Py_False : Py_True);
+        if (ended == NULL) {
+            PyErr_WriteUnraisable(trial);
+        }
+        Py_XDECREF(ended);
+        PyErr_Restore(type, value, traceback);
+    }
+    Py_XDECREF(plain);
+    Py_XDECREF(turn);
+    return result;
 }
 
 static PyObject *
@@ -448,7 +546,8 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
         return evaluate_original(thread, tstate, frame, throwflag);
     }
     CodeState *state = cache_find(cache, code);
-    if (state != NULL && state->kind == CODE_SKIP) {
+    int tried = state != NULL && state->trial != NULL && !thread->trying;
+    if (state != NULL && state->kind == CODE_SKIP && !tried) {
         cache->counters.skipped_frames++;
         return evaluate_original(thread, tstate, frame, throwflag);
     }
@@ -465,28 +564,16 @@ evaluate(PyThreadState *tstate, struct _PyInterpreterFrame *frame, int throwflag
         }
         return evaluate_original(thread, tstate, frame, throwflag);
     }
-    int status = -1;
-    EntryObject *entry = NULL;
+    PyObject *result;
     Py_INCREF(cache);
-    if (state == NULL) {
-        state = cache_state(cache, code);
+    if (tried && mode_in_force(cache) == MODE_DEFAULT) {
+        PyObject *trial = Py_NewRef(state->trial);
+        result = evaluate_tried(thread, tstate, frame, cache, trial);
+        Py_DECREF(trial);
     }
-    if (state != NULL && state->kind == CODE_SKIP) {
-        cache->counters.skipped_frames++;
-        status = 0;
-    }
-    else if (state != NULL) {
-        status = choose(thread, cache, state, frame, &entry);
+    else {
+        result = evaluate_known(thread, tstate, frame, cache);
     }
     Py_DECREF(cache);
-    if (status == 0) {
-        return evaluate_original(thread, tstate, frame, throwflag);
-    }
-    if (status < 0) {
-        frame_discard(tstate, frame);
-        return NULL;
-    }
-    PyObject *result = run_entry(thread, tstate, frame, entry);
-    Py_DECREF(entry);
     return result;
 }

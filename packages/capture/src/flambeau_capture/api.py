@@ -20,13 +20,11 @@ import torch
 from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, compiled, disabled
 from flambeau_capture.converter import Converter
-from flambeau_capture.identity import IdentityMap
+from flambeau_capture.limits import LimitWarning
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
 from flambeau_capture.records import Records
 from flambeau_capture.skipping import skip_code
-from flambeau_capture.source import Scope
-from flambeau_capture.user_warnings import warn
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
 
@@ -45,7 +43,7 @@ class Compiler:
         name, found = backends.lookup(backend)
         self.converter = Converter(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
-        self.cache.on_limit = _LimitWarning(self)
+        self.cache.on_limit = LimitWarning(self.converter, self.cache)
         observe = getattr(found, "observe", None)
         if observe is not None:  # a profiler
             self.converter.observer = observe(self)
@@ -57,44 +55,10 @@ class Compiler:
         return self.converter.records
 
     def reset(self) -> None:
-        """Forget every entry."""
+        """Forget every entry, and what was decided on compiling no more."""
         self.cache.clear()
+        self.converter.start_again(self.cache)
         self.converter.names.release(in_use=self.cache.running > 0)
-
-
-class _LimitWarning:
-    """Says once per code object which guard keeps failing, with the two values."""
-
-    def __init__(self, compiler: Compiler) -> None:
-        self._compiler = weakref.ref(compiler)
-        self._seen: IdentityMap[types.CodeType, bool] = IdentityMap()
-
-    def __call__(
-        self,
-        code: types.CodeType,
-        func: types.FunctionType,
-        arguments: dict[str, Any],
-        free: dict[str, Any],
-    ) -> None:
-        compiler = self._compiler()
-        if compiler is None or code in self._seen:
-            return
-        self._seen[code] = True
-        options = compiler.converter.options
-        name = compiler.converter.user_names.get(code, code.co_name)
-        text = (
-            f"{name} was compiled {options.cache_size_limit} times (cache_size_limit) and is not "
-            f"compiled again: it runs as it is where no entry fits"
-        )
-        entries = compiler.cache.entries(code)
-        scope = Scope.of(code, func, arguments, free)
-        failure = entries[0].info.explain(scope) if entries else None
-        if failure is not None:
-            text += (
-                f". The guard that failed last: {failure.guard}, expected {failure.expected}, "
-                f"got {failure.got}"
-            )
-        warn(text)
 
 
 @overload

@@ -77,6 +77,7 @@ class Conversion:
         self.shapes: Shapes | None = None
         self.changes: tuple[str, ...] = ()
         self.stopped: BreakReport | None = None
+        self.in_parts = False  # it ends at a break, or something in it fell back
 
     def record(self, seconds: float) -> FrameRecord:
         """What this conversion came to."""
@@ -207,7 +208,7 @@ class Conversion:
             self._stop_further_out(ended, missing)
         except (AssembleError, StackError, CannotResume, Break) as error:
             self._stop_further_out(ended, error)
-        self.outcome, self.stopped = "break", report
+        self.outcome, self.stopped, self.in_parts = "break", report, True
         self.converter.records.breaks.append(report)
         self.converter.tell("break", report)
         logs.emit("breaks", lambda: f"{report}\n  try: {report.reason.hint}")
@@ -303,6 +304,8 @@ class _GraphCompiler:
         finally:
             module.graph.owning_module = None  # it would keep its parameters until a collection
             self.conversion.backend_seconds += time.perf_counter() - started
+        if module.meta.get("fallback"):  # the backend has left the graph to torch
+            self.conversion.in_parts = True
         if not callable(compiled):
             raise BackendError(
                 f"backend {converter.backend_name!r} gave back a {type(compiled).__name__}, "

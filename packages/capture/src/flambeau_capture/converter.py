@@ -7,10 +7,12 @@ without compiling, unless it asked for an error.
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, FunctionType
@@ -18,7 +20,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs, recording
-from flambeau_capture._native import SKIP, Entry, disabled, stance
+from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
 from flambeau_capture.backends import Backend
 from flambeau_capture.breaks import SkipFrame, Unsupported
 from flambeau_capture.builtins.packed import is_packed_call
@@ -29,10 +31,12 @@ from flambeau_capture.emit.original import emit_original
 from flambeau_capture.errors import BackendError, RecompileError
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
+from flambeau_capture.limits import Patience, hint
 from flambeau_capture.options import Options
 from flambeau_capture.records import RecompileRecord, Records
 from flambeau_capture.skipping import runs_uncaptured, skip_code
 from flambeau_capture.source import Scope
+from flambeau_capture.trials import Clock, Trial, Verdict
 from flambeau_capture.user_warnings import warn
 
 Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
@@ -52,6 +56,8 @@ class Converter:
         self.user_names = self.names.user_names
         self.observer: Observer | None = None
         self.dynamics = Dynamics(options.dynamic, backend)
+        self.clock: Clock = time.perf_counter
+        self.patience = Patience(options.compile_seconds, options.cache_size_limit)
         self._lock = threading.Lock()
 
     def __call__(
@@ -102,7 +108,63 @@ class Converter:
         record = self._note_recompile(code, entries, func, arguments, free)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
-        return self._convert(code, func, arguments, free, cache)
+        if not entries and self.patience.made_again(code):
+            self._give_up(cache, f"{code.co_name} is made anew in call after call", code)
+            return None
+        before = self.clock()
+        answer = self._convert(code, func, arguments, free, cache)
+        if self.patience.spend(cache.counters()["calls"], self.clock() - before):
+            self._give_up(cache, "something is compiled in call after call")
+        return answer
+
+    def _give_up(self, cache: FrameCache, why: str, code: CodeType | None = None) -> None:
+        """Compile nothing more: of one code object, or of all."""
+        if code is not None:
+            cache.run_plain(code)
+            text = f"{why}: it runs as it is. Try: make the function once, outside of the call"
+        elif cache.mode == "default":
+            cache.mode = "run_only"
+            most = next(iter(self.records.recompiles_by_object().items()), None)
+            text = (
+                f"{why}, and it took more than {self.options.compile_seconds:g} s "
+                f"(compile_seconds): nothing more is compiled"
+            )
+            if most is not None:
+                last = next(
+                    one.failures[0]
+                    for one in reversed(self.records.recompiles)
+                    if str(one.failures[0].guard).startswith(most[0])
+                )
+                text += (
+                    f". What varied most often ({most[1]} times): {last.guard}, expected "
+                    f"{last.expected}, got {last.got}. Try: {hint(last)}"
+                )
+        else:
+            return
+        self.settled(text)
+        warn(text)
+
+    def start_again(self, cache: FrameCache) -> None:
+        """Forget what was decided on compiling no more."""
+        self.patience = Patience(self.options.compile_seconds, self.options.cache_size_limit)
+        if cache.mode == "run_only":
+            cache.mode = "default"
+
+    def settled(self, text: str) -> None:
+        """Note that something compiles no more, or runs as it is."""
+        self.records.settled.append(text)
+        self.tell("settled", text)
+        logs.emit("settled", lambda: text)
+
+    def _try(self, code: CodeType, conversion: Conversion, cache: FrameCache) -> None:
+        """Put a frame on trial that capture could not take whole."""
+        wanted = self.options.never_slower and not getattr(self.backend, "own_numbers", False)
+        if not wanted or not conversion.in_parts or self.names.is_resumption(code):
+            return
+        place = f"{conversion.origin.co_name} ({code.co_filename}:{code.co_firstlineno})"
+        count = functools.partial(_compilations, weakref.ref(cache))
+        decide = functools.partial(_decide, weakref.ref(self), weakref.ref(cache), code)
+        cache.set_trial(code, Trial(place, self.clock, count, decide))
 
     def _note_recompile(
         self,
@@ -156,7 +218,7 @@ class Converter:
         func: FunctionType,
         arguments: dict[str, Any],
         free: dict[str, Any],
-        cache: Any,
+        cache: FrameCache,
     ) -> Any:
         started = time.perf_counter()
         conversion = Conversion(self, code, func, arguments, free, cache)
@@ -165,17 +227,19 @@ class Converter:
         except (Unsupported, BackendError) as error:
             if isinstance(error, Unsupported) or self.options.nopython:
                 raise
-            conversion.outcome = "backend failed"
+            conversion.outcome, conversion.in_parts = "backend failed", True
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
             return SKIP
         except SkipFrame as reason:
             reason.__traceback__ = None  # it leads to the program's frames, which are to end
             conversion.outcome = str(reason)
+            conversion.in_parts = str(reason) != "nothing to compile"
             self.records.skipped.append((code.co_name, str(reason)))
             return SKIP
         except Exception as error:
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
+            conversion.in_parts = True
             recorded = self._record_failure(code, func, arguments, free, error)
             if self.options.raise_internal_errors:
                 raise
@@ -188,6 +252,7 @@ class Converter:
                 )
             return SKIP
         finally:
+            self._try(code, conversion, cache)
             record = conversion.record(time.perf_counter() - started)
             self.records.frames.append(record)
             self.tell("frame", record)
@@ -203,6 +268,30 @@ class Converter:
         if self.options.debug:
             self.options.show(text())
         logs.emit(artifact, text)
+
+
+def _compilations(cache: weakref.ref[FrameCache]) -> int:
+    """How often anything was compiled."""
+    found = cache()
+    return 0 if found is None else found.counters()["conversions"]
+
+
+def _decide(
+    converter: weakref.ref[Converter],
+    cache: weakref.ref[FrameCache],
+    code: CodeType,
+    verdict: Verdict,
+) -> None:
+    """End a frame's trial."""
+    ours, found = converter(), cache()
+    if ours is None or found is None:
+        return
+    found.set_trial(code, None)
+    if verdict.slower:
+        found.run_plain(code)
+        ours.settled(str(verdict))
+    else:
+        logs.emit("settled", lambda: str(verdict))
 
 
 def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:

@@ -19,6 +19,7 @@ ARTIFACTS = {
     "guards": "the guards of each new entry",
     "breaks": "each graph break: its id, what was met, the user's line, the edit that removes it",
     "recompiles": "why an entry did not fit, with both values",
+    "settled": "each function that is compiled no more, or runs as it is as that is faster",
     "frames": "each frame that was converted, what came of it and the time it took",
     "instructions": "every instruction that is interpreted",
 }

@@ -117,6 +117,7 @@ class Records:
     internal_errors: list[BaseException] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)  # what compiles no more, or runs as it is
 
     def forget(self, names: Collection[str], guards: Any) -> None:
         """Keep of graphs that can never run again what can be read of them, not their tensors."""

@@ -163,4 +163,5 @@ def _report_of(compiled: Any, recorder: Recorder) -> Report:
         guards=sum(len(each.items) for each in seen.guards),
         skipped=[f"{name}: {why}" for name, why in seen.skipped],
         internal_errors=[f"{type(e).__name__}: {e}" for e in seen.internal_errors],
+        settled=seen.settled,
     )

@@ -54,7 +54,8 @@ class Report:
     fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
     before compiled code is used. skipped: frames left to Python, with the reason. internal_errors:
     faults of capture itself, after which a frame ran eagerly. races: which backend was chosen for
-    a graph by measurement, and by how much it won.
+    a graph by measurement, and by how much it won. settled: functions that compile no more, or run
+    as they are because that was measured to be faster.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -64,6 +65,7 @@ class Report:
     skipped: tuple[str, ...] = ()
     internal_errors: tuple[str, ...] = ()
     races: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
 
     @property
     def graphs(self) -> int:
@@ -125,6 +127,7 @@ class Report:
             "skipped": list(self.skipped),
             "internal_errors": list(self.internal_errors),
             "races": list(self.races),
+            "settled": list(self.settled),
             "seconds": self.seconds,
         }
 
@@ -139,6 +142,7 @@ class Report:
         lines += [f"  left to Python: {text}" for text in self.skipped]
         lines += [f"  fault of capture: {text}" for text in self.internal_errors]
         lines += [f"  measured: {text}" for text in self.races]
+        lines += [f"  settled: {text}" for text in self.settled]
         return "\n".join(lines)
 
 
@@ -161,6 +165,7 @@ def total(reports: Iterable[Report]) -> Report:
         tuple(text for report in each for text in report.skipped),
         tuple(text for report in each for text in report.internal_errors),
         tuple(text for report in each for text in report.races),
+        tuple(text for report in each for text in report.settled),
     )
 
 
@@ -207,13 +212,14 @@ class Recorder:
         guards: int = 0,
         skipped: Iterable[str] = (),
         internal_errors: Iterable[str] = (),
+        settled: Iterable[str] = (),
     ) -> Report:
         """The sums so far, with what capture counted."""
         with self._lock:
             records, fallbacks = tuple(self._records), tuple(self._fallbacks)
             races = tuple(self._races)
         found = (tuple(breaks), guards, tuple(skipped), tuple(internal_errors))
-        return Report(records, fallbacks, *found, races)
+        return Report(records, fallbacks, *found, races, tuple(settled))
 
 
 #: the recorder of each compiled callable that is alive; it holds no choice and no compiled code

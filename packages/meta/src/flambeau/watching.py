@@ -12,6 +12,7 @@ Kinds and what comes with them:
 | `aot` | `AotProduct`: the joint graph, its cut, the halves |
 | `stage` | `StageProduct`: the inductor's compilation after one of its stages |
 | `kernels` | `KernelsProduct`: the inductor is done with one half |
+| `settled` | a text: a function compiles no more, or runs as it is as that is faster |
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
 | `run` | `flambeau.runs.Run`: a compiled graph ran (for listeners with `every_run` only) |

@@ -15,7 +15,7 @@ Backend = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 """`backend(gm, example_inputs)`: a callable that takes the inputs and returns a tuple."""
 
 #: what capture asks a backend for, which a class may have as well as an instance
-ASKED = ("observe", "supports_symbols")
+ASKED = ("observe", "supports_symbols", "own_numbers")
 
 
 def in_place_of(original: Backend, backend: Backend) -> Backend:

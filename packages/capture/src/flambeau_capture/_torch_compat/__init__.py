@@ -115,6 +115,7 @@ from flambeau_capture._torch_compat.symbols import (
     symbolic_number,
     to_symbolic_fake,
 )
+from flambeau_capture._torch_compat.timing import can_be_timed, wait_for_devices
 
 __all__ = [
     "AUTOCAST_SETTINGS", "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES",
@@ -122,7 +123,7 @@ __all__ = [
     "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "PLAIN_KEYS",
     "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "SYMBOLIC_SHAPES", "ShapeConditions",
     "TENSOR_BASE", "TORCH_FOLDER", "asking", "associative_scans", "build_questions",
-    "close_environment",
+    "can_be_timed", "close_environment",
     "conditionals", "data_dependent_errors", "default_torch_function", "deterministic_algorithms",
     "device_constructors", "disable_torch_function_subclass", "disabled_torch_function",
     "dispatch_key_sets", "dispatch_keys", "dynamic_shape_errors", "enter_autocast", "enter_choice",
@@ -138,5 +139,5 @@ __all__ = [
     "scripted_from", "set_grad_enabled", "shape_conditions", "share_memory", "switch_questions",
     "symbolic_integer", "symbolic_kernels", "symbolic_number", "to_fake", "to_symbolic_fake",
     "torch_function_modes", "torch_function_set", "torch_function_state", "unsupported_fake_errors",
-    "zero_under_capture",
+    "wait_for_devices", "zero_under_capture",
 ]  # fmt: skip

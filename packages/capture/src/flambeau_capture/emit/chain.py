@@ -19,7 +19,16 @@ from typing import Any
 from flambeau_capture.bytecode import spelling
 from flambeau_capture.bytecode.decode import Body
 from flambeau_capture.bytecode.flow import remove_dead_code
-from flambeau_capture.emit.level import Host, Level, following, passing, resumption, waits
+from flambeau_capture.emit.level import (
+    Host,
+    Level,
+    Places,
+    following,
+    passing,
+    places,
+    resumption,
+    waits,
+)
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.native import native
 from flambeau_capture.emit.resume import INSTEAD, Callee, as_function, stack_names
@@ -55,11 +64,13 @@ def _maker(code: CodeType, namespace: dict[str, Any]) -> Maker:
 
 @dataclass(frozen=True)
 class Plan:
-    """One native function a frame, and one resume function; the innermost has one for each road."""
+    """One native function a frame, and one resume function; the innermost has one for each road.
+    `inside`: where all these frames are."""
 
     natives: tuple[Maker, ...]
     resumptions: tuple[Maker, ...]
     roads: tuple[Maker, ...]
+    inside: Places
 
     def run(self, parts: tuple[Parts, ...]) -> Any:
         """A callable that does the instruction."""
@@ -92,6 +103,7 @@ def make_plan(levels: Sequence[Level], names: Names) -> Plan:
             level.live(),
             Callee.PUSH if level.instead is None else Callee.DROP,
             call,
+            places(levels[index + 1 :], names),
         )
         resumptions.append(_maker(known.code, level.namespace))
     last = levels[-1]
@@ -104,6 +116,7 @@ def make_plan(levels: Sequence[Level], names: Names) -> Plan:
         tuple(natives),
         tuple(resumptions),
         tuple(_maker(known.code, last.namespace) for known in roads),
+        places(levels, names),
     )
 
 

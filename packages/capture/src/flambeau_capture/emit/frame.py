@@ -119,7 +119,7 @@ def _run_plan(host: Host, plan: Plan, may_return: bool) -> None:
     ]
     body, call = waits(level, host.names)
     kind = Callee.PUSH if level.instead is None else Callee.DROP
-    host.go_on((body, following(body, call)), level.slots, kind, call)
+    host.go_on((body, following(body, call)), level.slots, kind, call, plan.inside)
     host.cover(called)
 
 

@@ -93,6 +93,19 @@ def waits(level: Level, names: Names) -> tuple[Body, Instruction]:
     return names.home(level.body, level.instruction) or (level.body, level.instruction)
 
 
+Places = tuple[tuple[int, int], ...]
+"""Where frames wait or stop, each once, by their code and the instruction's index in it."""
+
+
+def places(levels: Sequence[Level], names: Names) -> Places:
+    """Where these frames are. Each is counted once: recursion adds no more."""
+    found = []
+    for level in levels:
+        body, instruction = waits(level, names)
+        found.append((id(body.code), body.instructions.index(instruction)))
+    return tuple(dict.fromkeys(found))
+
+
 def following(body: Body, instruction: Instruction) -> Instruction:
     return body.instructions[body.instructions.index(instruction) + 1]
 
@@ -105,14 +118,18 @@ def resumption(
     arguments: tuple[str, ...] | None = None,
     callee: Callee = Callee.NONE,
     waiting: Instruction | None = None,
+    inside: Places = (),
 ) -> Resumption:
-    """The resume function of a place, made once for all that go on there in the same way."""
+    """The resume function of a place, made once for all that go on there in the same way.
+
+    inside: where the frames are that it goes on in first. Each such place has a function of its
+    own: what is captured of one is no recompilation of another, and uses up nobody's limit."""
     body, goal = names.home(*target) or target
     if arguments is None:
         arguments = live_at(body, goal if waiting is None else waiting, level.bound())
         arguments = level.kept(arguments)
     made = names.made_from(body.code)
-    key = (body.instructions.index(goal), slots, arguments, callee)
+    key = (body.instructions.index(goal), slots, arguments, callee, inside)
     known = made.get(key)
     if known is None:
         offset = goal.offset if goal.offset is not None else 0
@@ -140,9 +157,18 @@ class Host:
         slots: Slots,
         callee: Callee = Callee.NONE,
         waiting: Instruction | None = None,
+        inside: Places = (),
     ) -> None:
         """Call the function that goes on at `target` and return what it returns."""
-        known = resumption(self.level, self.names, target, slots, callee=callee, waiting=waiting)
+        known = resumption(
+            self.level,
+            self.names,
+            target,
+            slots,
+            callee=callee,
+            waiting=waiting,
+            inside=inside,
+        )
         emptied, values = passing(slots, 3 + len(known.arguments))
         self.instructions += emptied
         self.instructions += spelling.callable_from(
@@ -216,5 +242,6 @@ def _taken(name: str) -> list[Instruction]:
 
 
 __all__ = [
-    "Host", "Level", "following", "passing", "resumption", "stack_names", "waits",
+    "Host", "Level", "Places", "following", "passing", "places", "resumption", "stack_names",
+    "waits",
 ]  # fmt: skip

@@ -93,6 +93,7 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
             # capture makes a graph with open sizes again, with constant ones
             if request.strict or has_open_sizes(gm):
                 raise StageError(failure) from error
+            gm.meta["fallback"] = str(failure)  # capture asks for it
             if request.recorder.fall_back(failure):
                 warn(f"{failure}\nThis part of the program runs eagerly.")
             forward: Callable[..., Any] = gm.forward

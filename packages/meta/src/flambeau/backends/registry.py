@@ -89,7 +89,7 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
         known = TABLE.get(backend)
         if known is not None:
             made = known.backend(backend, request)
-            return _with_name(made if backend == "eager" else by_buckets(made), backend)
+            return _with_name(made if backend == "eager" else by_buckets(made), backend, request)
         backend = _by_name(backend)
     if not callable(backend):
         raise TypeError(f"a backend is a name or a callable, not {type(backend).__name__}")
@@ -102,7 +102,7 @@ def resolve(backend: str | Callable[..., Any], request: Request) -> Backend:
     return own
 
 
-def _with_name(backend: Backend, name: str) -> Backend:
+def _with_name(backend: Backend, name: str, request: Request) -> Backend:
     """The backend under the name that users know, for what capture says of it."""
 
     def named(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -110,6 +110,8 @@ def _with_name(backend: Backend, name: str) -> Backend:
 
     named.__name__ = name
     named.__dict__["supports_symbols"] = TABLE[name].symbols
+    # graphs whose random numbers are not eager's are never compared with it call by call
+    named.__dict__["own_numbers"] = request.choices.inductor.random != "eager"
     return named
 
 

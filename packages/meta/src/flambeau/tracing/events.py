@@ -211,12 +211,17 @@ def fx_text(gm: fx.GraphModule) -> str:
     return "\n".join([*out, "", gm.code.strip(), ""])
 
 
+def _settled(trace: Trace, product: str, owner: int) -> None:
+    trace.writer.event("settled", owner, {"text": product})
+
+
 RECORDED: Mapping[str, Callable[[Trace, Any, int], None]] = {
     "frame": _frame,
     "graph": _graph,
     "break": _break,
     "recompile": _recompile,
     "entry": _entry,
+    "settled": _settled,
     "aot": _aot,
     "stage": _stage,
     "kernels": _kernels,
