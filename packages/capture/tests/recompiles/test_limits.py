@@ -1,4 +1,4 @@
-"""Compiling ends: below a frame at its limit, between breaks, and in a program that never settles."""
+"""Compiling ends: below a frame at its limit, and in a program that never settles."""
 
 import functools
 import warnings
