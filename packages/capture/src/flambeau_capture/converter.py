@@ -108,12 +108,13 @@ class Converter:
         record = self._note_recompile(code, entries, func, arguments, free)
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
-        if not entries and self.patience.made_again(code):
+        call = cache.counters()["calls"]
+        if not entries and self.patience.made_again(code, call):
             self._give_up(cache, f"{code.co_name} is made anew in call after call", code)
             return None
         before = self.clock()
         answer = self._convert(code, func, arguments, free, cache)
-        if self.patience.spend(cache.counters()["calls"], self.clock() - before):
+        if self.patience.spend(call, self.clock() - before):
             self._give_up(cache, "something is compiled in call after call")
         return answer
 

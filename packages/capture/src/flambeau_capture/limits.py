@@ -8,7 +8,7 @@ time; from then on it runs as it is where no entry fits, with all that it calls.
 from __future__ import annotations
 
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
@@ -109,7 +109,7 @@ class Patience:
         self._seconds = seconds
         self._limit = limit
         self._spent: deque[tuple[int, float]] = deque()
-        self._alike: Counter[tuple[str, str, int, bytes]] = Counter()
+        self._alike: dict[tuple[str, str, int, bytes], set[int]] = {}
 
     def spend(self, call: int, seconds: float) -> bool:
         """Something was compiled in this call; whether it was once too often."""
@@ -120,8 +120,10 @@ class Patience:
         calls = {number for number, _ in spent}
         return len(calls) >= CALLS_COMPILING and sum(cost for _, cost in spent) > self._seconds
 
-    def made_again(self, code: CodeType) -> bool:
-        """Note that a code object is met for the first time; whether it is one of too many."""
+    def made_again(self, code: CodeType, call: int) -> bool:
+        """Note that a code object is met for the first time; whether its like was in too many
+        calls."""
         alike = (code.co_filename, code.co_name, code.co_firstlineno, code.co_code)
-        self._alike[alike] += 1
-        return self._alike[alike] > self._limit
+        calls = self._alike.setdefault(alike, set())
+        calls.add(call)
+        return len(calls) > self._limit
