@@ -15,6 +15,7 @@ scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
 {
     ScopedCall *scoped = (ScopedCall *)self;
     FrameCacheObject *cache = scoped->cache;
+    PyObject *foreign = cache == NULL ? NULL : silence_foreign();
     Py_XINCREF(cache);
     if (cache != NULL) {
         cache->running++;
@@ -27,6 +28,9 @@ scoped_vectorcall(PyObject *self, PyObject *const *args, size_t nargsf, PyObject
         cache->running--;
     }
     Py_XDECREF(after);
+    if (foreign != NULL) {
+        restore_foreign(foreign);
+    }
     return result;
 }
 

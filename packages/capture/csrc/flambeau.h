@@ -113,6 +113,13 @@ extern PyTypeObject Disabled_Type;
 FrameCacheObject *swap_active(FrameCacheObject *cache);
 FrameCacheObject *active_cache(void);
 
+/* Torch's own compiler, which a call of ours may be within, looks at no frame of this thread until
+   `restore_foreign` is given the answer: a frame has one compiler, and neither looks into the
+   other's code. NULL, with no error set: it looks at none anyway. */
+PyObject *silence_foreign(void);
+void restore_foreign(PyObject *before);
+void set_foreign_callback(PyObject *setter);
+
 /* The mode that holds for every cache while it is not the default. */
 extern enum cache_mode stance;
 

@@ -9,6 +9,9 @@
 #include "flambeau.h"
 
 #include <pthread.h>
+#ifndef _WIN32
+#include <dlfcn.h>
+#endif
 
 typedef struct {
     FrameCacheObject *active;             /* strong */
@@ -75,6 +78,63 @@ swap_active(FrameCacheObject *cache)
     return before;
 }
 
+/* Whether a hook is of torch's own compiler: told by the library that it lies in. */
+static int
+is_of_torch(_PyFrameEvalFunction hook)
+{
+    static _PyFrameEvalFunction asked;
+    static int answer;
+    if (hook == NULL || hook == _PyEval_EvalFrameDefault) {
+        return 0;
+    }
+#ifndef _WIN32
+    if (hook != asked) {
+        Dl_info found;
+        int known = dladdr((void *)(uintptr_t)hook, &found) != 0 && found.dli_fname != NULL;
+        answer = known && strstr(found.dli_fname, "torch_python") != NULL;
+        asked = hook;
+    }
+#endif
+    return answer;
+}
+
+/* What sets torch's own callback for this thread, and answers the one before. */
+static PyObject *foreign_callback;
+
+void
+set_foreign_callback(PyObject *setter)
+{
+    Py_XSETREF(foreign_callback, Py_NewRef(setter));
+}
+
+PyObject *
+silence_foreign(void)
+{
+    _PyFrameEvalFunction current = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+    if (foreign_callback == NULL || !is_of_torch(current == evaluate ? previous_eval : current)) {
+        return NULL;
+    }
+    PyObject *before = PyObject_CallOneArg(foreign_callback, Py_None);
+    if (before == NULL) {
+        PyErr_WriteUnraisable(foreign_callback);
+    }
+    return before;
+}
+
+void
+restore_foreign(PyObject *before)
+{
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *answer = PyObject_CallOneArg(foreign_callback, before);
+    if (answer == NULL) {
+        PyErr_WriteUnraisable(foreign_callback);
+    }
+    Py_XDECREF(answer);
+    Py_DECREF(before);
+    PyErr_Restore(type, value, traceback);
+}
+
 FrameCacheObject *
 active_cache(void)
 {
@@ -139,7 +199,8 @@ evaluate_original(ThreadState *thread, PyThreadState *tstate, struct _PyInterpre
                   int throwflag)
 {
     _PyFrameEvalFunction previous = previous_eval;
-    if (previous == NULL || previous == _PyEval_EvalFrameDefault || thread->deferred == frame) {
+    if (previous == NULL || previous == _PyEval_EvalFrameDefault ||
+        thread->deferred == frame) {
         return evaluate_default(thread, tstate, frame, throwflag);
     }
     struct _PyInterpreterFrame *outer = thread->deferred;

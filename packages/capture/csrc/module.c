@@ -62,6 +62,17 @@ module_stance(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
     return mode_name(stance);
 }
 
+static PyObject *
+module_set_foreign(PyObject *Py_UNUSED(module), PyObject *setter)
+{
+    if (!PyCallable_Check(setter)) {
+        PyErr_Format(PyExc_TypeError, "a callable is wanted, not %.100s", Py_TYPE(setter)->tp_name);
+        return NULL;
+    }
+    set_foreign_callback(setter);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_methods[] = {
     {"set_active", module_set_active, METH_O,
      "set_active(cache or None): what is active on this thread; returns what was before."},
@@ -70,6 +81,9 @@ static PyMethodDef module_methods[] = {
      "set_stance(mode): a mode for every cache, unless it is the default; returns the last one."},
     {"stance", module_stance, METH_NOARGS, "stance(): the mode that is set for every cache."},
     {"follow", follow, METH_O, "follow(cls): guards neither hold nor watch its instances."},
+    {"set_foreign", module_set_foreign, METH_O,
+     "set_foreign(setter): what sets the callback of torch's own hook on this thread; it answers "
+     "the one before."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

@@ -17,8 +17,9 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture import backends, logs
-from flambeau_capture._native import FrameCache, compiled, disabled
+from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign
 from flambeau_capture.converter import Converter
 from flambeau_capture.limits import LimitWarning
 from flambeau_capture.marks import DISABLED, MARK
@@ -27,6 +28,9 @@ from flambeau_capture.records import Records
 from flambeau_capture.skipping import skip_code
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
+_SETTER = compat.callback_setter()
+if _SETTER is not None:  # a call of ours may be within a program that torch compiles
+    set_foreign(_SETTER)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -184,6 +188,9 @@ _SLOTS = ("__flambeau_original__", "__flambeau_compiler__", "__flambeau_call__",
 
 def _call_twin(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.__flambeau_call__(self.__flambeau_original__, *args, **kwargs)
+
+
+setattr(_call_twin, compat.UNSEEN, True)
 
 
 def _reduce_twin(self: Any, protocol: Any) -> Any:

@@ -6,6 +6,7 @@ names; nothing of another compiler is loaded, called or asked. Tried on torch 2.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,17 @@ def marked_constant(fn: Any) -> bool:
     (`torch.compiler.assume_constant_result`)."""
     return getattr(fn, "_dynamo_marked_constant", False) is True
 
+
+def callback_setter() -> Callable[[Any], Any] | None:
+    """What sets the callback of torch's own frame hook on this thread and answers the one before:
+    with None in its place that hook looks at nothing. It is part of torch's C module, loaded or
+    not; None where a torch has none."""
+    hook = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
+    return getattr(hook, "set_eval_frame", None)
+
+
+#: on a function: torch's own compiler does not look into it (as `torch.compiler.disable` marks one)
+UNSEEN = "_torchdynamo_disable"
 
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 
