@@ -156,8 +156,13 @@ class Dynamics:
 
 def _is_plain(step: Source) -> bool:
     """Whether a step runs none of the program's code; the parts of a waiting frame are such."""
-    waiting = isinstance(step, Attr) and step.attribute in ("func", "args", "keywords")
-    return isinstance(step, _PLAIN_STEPS) or (waiting and step.root() == Local(CALLEE))
+    if isinstance(step, Held):
+        return isinstance(step.object, FunctionType)
+    if not isinstance(step, Attr):
+        return isinstance(step, _PLAIN_STEPS)
+    if step.attribute in ("func", "args", "keywords"):
+        return step.root() == Local(CALLEE)
+    return step.attribute in ("__closure__", "cell_contents")  # of a function, and of its cell
 
 
 def _of_class(source: Source) -> bool:

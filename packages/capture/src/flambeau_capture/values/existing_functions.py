@@ -23,7 +23,7 @@ from flambeau_capture.values.trust import trusted_callable
 
 @wraps_type(types.FunctionType)
 def wrap_function(tx: Tracer, obj: types.FunctionType, source: Source) -> Value:
-    pinned = not _made_per_call(source)
+    pinned = not _made_per_call(tx, obj, source)
     if pinned:
         tx.guard(source, "FUNCTION_MATCH", obj)
         if not trusted_callable(obj):
@@ -55,9 +55,12 @@ def function_value(
     )
 
 
-def _made_per_call(source: Source) -> bool:
-    """Functions among a frame's arguments or closures are often made anew for each call."""
-    return source.is_local()
+def _made_per_call(tx: Tracer, obj: types.FunctionType, source: Source) -> bool:
+    """Functions among a frame's arguments or closures are often made anew for each call; any other
+    is where another one stood when code was last made."""
+    if source.is_local():
+        return True
+    return not isinstance(source, Held) and tx.replaced(source, obj)
 
 
 @wraps_type(types.MethodType)
