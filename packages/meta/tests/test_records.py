@@ -3,6 +3,7 @@ import threading
 
 import pytest
 import torch
+from flambeau_capture.api import compiler_of
 
 import flambeau
 from flambeau.errors import StageFailure
@@ -77,3 +78,46 @@ def test_report_of_all_holds_each():
     before = flambeau.report().graphs
     compiled(torch.randn(2))
     assert flambeau.report().graphs == before + 1
+
+
+class Clock:
+    """Each reading is a second later; a compiled graph takes ten."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        self.now += 1.0
+        return self.now
+
+    def backend(self, module, inputs):
+        def run(*args):
+            self.now += 10.0
+            return module(*args)
+
+        return run
+
+
+def broken(x):
+    x = x + 1
+    print(end="")
+    return x * 2
+
+
+def test_what_settled_is_in_the_report():
+    clock = Clock()
+    fn = flambeau.compile(broken, backend=clock.backend)
+    compiler_of(fn).converter.clock = clock
+    for _ in range(30):
+        assert torch.equal(fn(torch.ones(2)), broken(torch.ones(2)))
+    report = flambeau.report(fn)
+    (text,) = report.settled
+    assert "broken" in text and "runs as it is" in text
+    assert report.to_dict()["settled"] == [text] and f"settled: {text}" in str(report)
+
+
+def test_random_numbers_of_our_own_are_not_compared():
+    """A graph whose numbers are not eager's is never run in eager's form by turns."""
+    for options, own in (({}, False), ({"random": "philox"}, True)):
+        fn = flambeau.compile(broken, options=options)
+        assert compiler_of(fn).converter.backend.own_numbers is own
