@@ -78,13 +78,45 @@ def _foreach_pair(combine: str) -> Callable[..., Value | None]:
 
 def _select(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
     """`x[:, n]` as `x[:, :].select(1, n)`, where n is an open integer, or a tensor that is one."""
-    keys = args[1].parts() if isinstance(args[1], TupleValue) else [args[1]]
-    if not isinstance(args[0], TensorValue) or not all(_is_plain_key(key) for key in keys):
+    return _selected(tx, args)
+
+
+def _assign(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """`x[:, n] = v` as `x[:, :].select(1, n).copy_(v)`, where n is an open integer."""
+    if len(args) != 3:
+        return None
+    key, value = args[1], args[2]
+    keys = key.parts() if isinstance(key, TupleValue) else [key]
+    is_tensor = isinstance(value, TensorValue)
+    is_number = isinstance(value, Constant) and value.cls in (int, float, bool)
+    if any(isinstance(one, TensorValue) for one in keys) or not (is_tensor or is_number):
+        return None
+    place = _selected(tx, args[:2])
+    if not isinstance(place, TensorValue):
+        return None
+    while isinstance(value, TensorValue) and value.fake.dim() > place.fake.dim():
+        if not isinstance(value.fake.shape[0], int) or value.fake.shape[0] != 1:
+            return None
+        # an assignment drops leading dimensions of size 1, a copy does not
+        value = _op(tx, "select", value, Constant(0), Constant(0))
+    _op(tx, "copy_" if is_tensor else "fill_", place, value)
+    return Constant(None)
+
+
+def _selected(tx: Tracer, args: Args) -> Value | None:
+    if not isinstance(args[0], TensorValue):
+        return None
+    everything = SliceValue(Constant(None), Constant(None), Constant(None))
+    keys = list(args[1].parts()) if isinstance(args[1], TupleValue) else [args[1]]
+    dots = [place for place, key in enumerate(keys) if key.cls is type(...)]
+    if len(dots) == 1:
+        missing = args[0].fake.dim() - len(keys) + 1
+        keys[dots[0] : dots[0] + 1] = [everything] * missing
+    if not all(_is_plain_key(key) for key in keys):
         return None
     found = next((place for place, key in enumerate(keys) if _is_open(tx, key)), None)
     if found is None or len(keys) > args[0].fake.dim():
         return None
-    everything = SliceValue(Constant(None), Constant(None), Constant(None))
     rest = [everything if place == found else key for place, key in enumerate(keys)]
     kept: Value = args[0]
     if not all(key is everything for key in rest):
@@ -123,6 +155,7 @@ def _is_plain_key(key: Value) -> bool:
 
 
 REWRITES["getitem"] = _select
+REWRITES["setitem"] = _assign
 for _suffix in ("", "_"):
     REWRITES[f"add{_suffix}"] = _scaled_add
     REWRITES[f"sub{_suffix}"] = _scaled_add
