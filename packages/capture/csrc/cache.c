@@ -165,6 +165,7 @@ cache_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     }
     cache->convert = Py_NewRef(convert);
     cache->on_limit = Py_NewRef(Py_None);
+    cache->on_stillborn = Py_NewRef(Py_None);
     cache->prefixes = prefixes;
     cache->limit = limit;
     return (PyObject *)cache;
@@ -175,6 +176,7 @@ cache_traverse(FrameCacheObject *cache, visitproc visit, void *arg)
 {
     Py_VISIT(cache->convert);
     Py_VISIT(cache->on_limit);
+    Py_VISIT(cache->on_stillborn);
     for (Py_ssize_t i = 0; i < cache->slot_count; i++) {
         CodeState *state = cache->slots[i];
         if (state != NULL) {
@@ -216,6 +218,7 @@ cache_clear_refs(FrameCacheObject *cache)
     drop_states(cache);
     Py_CLEAR(cache->convert);
     Py_CLEAR(cache->on_limit);
+    Py_CLEAR(cache->on_stillborn);
     return 0;
 }
 
@@ -406,6 +409,7 @@ static PyMethodDef cache_methods[] = {
 static PyMemberDef cache_members[] = {
     {"convert", T_OBJECT, offsetof(FrameCacheObject, convert), READONLY, NULL},
     {"on_limit", T_OBJECT, offsetof(FrameCacheObject, on_limit), 0, NULL},
+    {"on_stillborn", T_OBJECT, offsetof(FrameCacheObject, on_stillborn), 0, NULL},
     {"limit", T_PYSSIZET, offsetof(FrameCacheObject, limit), READONLY, NULL},
     {"running", T_PYSSIZET, offsetof(FrameCacheObject, running), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

@@ -81,6 +81,7 @@ typedef struct {
     PyObject_HEAD
     PyObject *convert;
     PyObject *on_limit;
+    PyObject *on_stillborn; /* told of a frame that the guards made from it do not fit */
     PyObject *prefixes; /* tuple of str */
     PyObject *weakrefs;
     Py_ssize_t limit;

@@ -414,6 +414,11 @@ convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterprete
                 "guards of %U do not hold on the frame they were made from: it runs uncompiled",
                 frame_code(frame)->co_qualname);
             Py_XDECREF(swap_active(active));
+            if (status == 0 && cache->on_stillborn != Py_None) {
+                PyObject *told = call_with_frame(cache->on_stillborn, frame, NULL);
+                status = told == NULL ? -1 : 0;
+                Py_XDECREF(told);
+            }
         }
     }
     else {
@@ -462,6 +467,7 @@ choose(ThreadState *thread, FrameCacheObject *cache, CodeState *state,
             if (cache->on_limit != Py_None) {
                 PyObject *told = call_with_frame(cache->on_limit, frame, NULL);
                 if (told == NULL) {
+                    state->limit_told = 0; /* an error, which the next such call is as well */
                     return -1;
                 }
                 Py_DECREF(told);

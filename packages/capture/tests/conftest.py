@@ -1,6 +1,10 @@
 """Fixtures of the tests of capture. Only fixtures import torch: some tests run without it."""
 
+import os
+
 import pytest
+
+os.environ.setdefault("FLAMBEAU_FAULTS", "raise")  # no test passes by falling back from a fault
 
 
 class Counting:

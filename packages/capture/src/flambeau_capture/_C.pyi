@@ -41,6 +41,7 @@ class Trial(Protocol):
 class FrameCache:
     convert: Convert
     on_limit: OnLimit | None
+    on_stillborn: OnLimit | None
     limit: int
     mode: str
     running: int

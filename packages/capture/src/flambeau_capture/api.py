@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import Any, NoReturn, TypeVar, overload
 
 import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import backends, logs
 from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign
-from flambeau_capture.converter import Converter
+from flambeau_capture.breaks import REASONS, BreakReport, Unsupported
+from flambeau_capture.converter import Converter, first_line
+from flambeau_capture.errors import CaptureFault
 from flambeau_capture.limits import LimitWarning
 from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
-from flambeau_capture.records import Records
+from flambeau_capture.records import Fault, Records
 from flambeau_capture.skipping import skip_code
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
@@ -48,6 +51,7 @@ class Compiler:
         self.converter = Converter(found, name, options)
         self.cache = FrameCache(self.converter, limit=options.cache_size_limit)
         self.cache.on_limit = LimitWarning(self.converter, self.cache)
+        self.cache.on_stillborn = _Stillborn(self)
         observe = getattr(found, "observe", None)
         if observe is not None:  # a profiler
             self.converter.observer = observe(self)
@@ -63,6 +67,33 @@ class Compiler:
         self.cache.clear()
         self.converter.start_again(self.cache)
         self.converter.names.release(in_use=self.cache.running > 0)
+
+
+class _Stillborn:
+    """Notes a frame that does not fit the guards made from it: a fault of capture."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = weakref.ref(compiler)
+
+    def __call__(
+        self,
+        code: types.CodeType,
+        func: types.FunctionType,
+        arguments: dict[str, Any],
+        free: dict[str, Any],
+    ) -> None:
+        compiler = self._compiler()
+        if compiler is None:
+            return
+        converter = compiler.converter
+        name = converter.user_names.get(code, code.co_name)
+        guards = converter.records.guards[-1] if converter.records.guards else None
+        failure = guards.explain(Scope.of(code, func, arguments, free)) if guards else None
+        text = f"the guards of {name} do not hold on the frame they were made from: {failure}"
+        error = CaptureFault(text)
+        converter.records.faults.append(Fault(name, first_line(code), error, "guards"))
+        if converter.options.nopython or converter.options.raise_internal_errors:
+            raise error
 
 
 @overload
@@ -135,7 +166,7 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     if not callable(target):
         raise TypeError(f"{type(target).__name__} cannot be compiled: it cannot be called")
     compiler = Compiler(backend, options)
-    made = compiled(_in_sight(target), compiler.cache)
+    made = compiled(_in_sight(target, options.nopython), compiler.cache)
     try:
         functools.update_wrapper(made, target)
     except AttributeError:
@@ -144,12 +175,22 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     return made
 
 
-def _in_sight(target: Callable[..., Any]) -> Callable[..., Any]:
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+def _in_sight(target: Callable[..., Any], nopython: bool) -> Callable[..., Any]:
     """The target, or a function that calls it, where it has no code of its own that capture would
-    look at: what torch.func.vmap answers, an optimizer's `step`, an operator."""
-    code = getattr(getattr(target, "__func__", target), "__code__", None)
-    left_alone = isinstance(code, types.CodeType) and skip_code(code)
-    if not left_alone and not isinstance(target, types.BuiltinFunctionType):
+    look at: what torch.func.vmap answers, an optimizer's `step`, an operator. `nopython`: nothing
+    is called unseen, an object made in C neither; a generator or a coroutine is refused."""
+    code = _code_of(target)
+    if code is not None:
+        left_alone = skip_code(code)
+        if nopython and code.co_flags & _SUSPENDS:
+            return _refusing(code)
+    else:
+        unseen = nopython and not isinstance(target, compiled)
+        left_alone = unseen or isinstance(target, types.BuiltinFunctionType)
+    if not left_alone:
         return target
     name = getattr(target, "__name__", type(target).__name__)
 
@@ -158,6 +199,26 @@ def _in_sight(target: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__code__ = call.__code__.replace(co_filename=f"<call of {name}>", co_name=name)
     return call
+
+
+def _refusing(code: types.CodeType) -> Callable[..., Any]:
+    """What stands for a function whose frames run in pieces, none of which is captured."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        what = f"{code.co_name} is a generator, or a coroutine"
+        raise Unsupported(BreakReport(REASONS["FB0021"], what, (first_line(code),)))
+
+    return disabled(refuse)
+
+
+def _code_of(target: Any) -> types.CodeType | None:
+    """The code of the first frame that a call of the target enters; None where there is none."""
+    while isinstance(target, functools.partial):
+        target = target.func
+    if not hasattr(target, "__code__"):
+        target = getattr(target, "__func__", None) or type(target).__call__
+    code = getattr(target, "__code__", None)
+    return code if isinstance(code, types.CodeType) else None
 
 
 def _wrap_module(module: torch.nn.Module, compiler: Compiler) -> torch.nn.Module:

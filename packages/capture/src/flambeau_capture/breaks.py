@@ -144,6 +144,16 @@ REASONS: dict[str, Reason] = _table(
         "a function that torch transforms, chooses or runs again does more than compute",
         "let it take tensors and return tensors, and write to nothing outside of itself",
     ),
+    (
+        "FB0026",
+        "a function that is left to Python as a whole",
+        "move what was met out of the compiled function",
+    ),
+    (
+        "FB0027",
+        "a call under a transform or a mode of torch that sees every operation",
+        "compile the function that enters it, or call the compiled one outside of it",
+    ),
 )
 
 

@@ -17,7 +17,7 @@ from torch import fx
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs
 from flambeau_capture._native import Entry, disabled, follow
-from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported
+from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.derivatives import copy_that_shows, leaving_leaf
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
@@ -29,10 +29,11 @@ from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.guards.tree import argument_count
+from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.lifetimes import Lifetime
-from flambeau_capture.records import EntryRecord, FrameRecord, GraphRecord
+from flambeau_capture.records import EntryRecord, Fault, FrameRecord, GraphRecord
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import third_party
 from flambeau_capture.source import Held, Local, Source
@@ -93,6 +94,16 @@ class Conversion:
             stopped=self.stopped,
         )
 
+    def where(self, error: BaseException) -> UserLine | None:
+        """The innermost line of the user's that capture was at when it failed."""
+        found: Frame | None = None
+        trace = error.__traceback__
+        while trace is not None:
+            met = trace.tb_frame.f_locals.get("self")
+            found = met if isinstance(met, Frame) else found
+            trace = trace.tb_next
+        return found.line() if found is not None else None
+
     def run(self) -> Any:
         stop_at: int | None = None
         reason: BreakReport | None = None
@@ -125,11 +136,20 @@ class Conversion:
     def _without_symbols(self, error: Exception) -> None:
         """Try again with every size a constant, where what failed had symbols."""
         shapes = self.shapes
+        if self.options.raise_internal_errors and is_fault_of_a_stage(error):
+            raise error
         if not shapes or self.converter.dynamics.forbidden(self.code) is not None:
             raise error
         why = _line_of(error)
         self.converter.dynamics.forbid(self.code, why)
         self.converter.records.static_only.append((self.origin.co_name, why))
+        if not isinstance(error, SkipFrame | Unsupported | BackendError | NotImplementedError):
+            where = self.where(error)
+            self.converter.records.faults.append(
+                Fault(self.origin.co_name, where, error, "capture with open sizes")
+            )
+            if self.options.raise_internal_errors:
+                raise error
         logs.emit("recompiles", lambda: f"{self.origin.co_name} keeps static sizes: {why}")
 
     def _attempt(self, stop_at: int | None, reason: BreakReport | None) -> Any:
@@ -175,6 +195,8 @@ class Conversion:
     def _finished(self, session: Session, state: State, ended: Finished) -> Any:
         if session.graph.is_empty():
             if not _saw_tensors(session.heap):
+                if self.options.nopython:  # for these arguments: others may bring a tensor along
+                    return self._entry(session, emit_original(self.code, disabled))
                 raise SkipFrame("nothing to compile")
             return self._entry(session, self.code)
         compiler = _GraphCompiler(self, session)
@@ -191,8 +213,8 @@ class Conversion:
             if report.reason.id not in ("FB0010", "FB0011"):
                 raise Unsupported(report)
             # the program itself raises here: it does so in Python, uncaptured all the way down
-            self.converter.records.skipped.append((self.code.co_name, str(report)))
-            return self._entry(session, emit_original(self.code, disabled))
+            self.converter.records.skip(self.code.co_name, str(report))
+            return self._entry(session, emit_original(self.code, _Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
         compiler = _GraphCompiler(self, session)
@@ -256,6 +278,11 @@ class Conversion:
         show("guards", lambda: f"GUARDS:\n{guards}")
 
 
+def is_fault_of_a_stage(error: Exception) -> bool:
+    """Whether a backend says of its error that a stage of its own failed, and refused nothing."""
+    return bool(getattr(error.__cause__, "internal_fault", False))
+
+
 class _GraphCompiler:
     """Finishes the graph, gives it to the backend, and names what comes back."""
 
@@ -312,6 +339,23 @@ class _GraphCompiler:
                 f"which cannot be called"
             )
         return compiled
+
+
+class _Raising:
+    """Makes of a function one that runs uncaptured, and is to raise: if it returns, capture was
+    wrong about it, and the break that it stands for is the error."""
+
+    def __init__(self, report: BreakReport) -> None:
+        self.report = report
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        run = disabled(function)
+
+        def raising(*args: Any) -> NoReturn:
+            run(*args)
+            raise Unsupported(self.report)
+
+        return disabled(raising)
 
 
 def _table(module: fx.GraphModule) -> str:

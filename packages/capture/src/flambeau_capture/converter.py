@@ -2,7 +2,8 @@
 
 In: a frame that no entry fits. Out: an `Entry` of the frame cache, made by `convert.py`, or a word
 that the frame runs as it is. Invariant: whatever fails here, the user's program runs as it would
-without compiling, unless it asked for an error.
+without compiling, and what failed is on record. Where the user wants one graph (`nopython`) no
+frame of theirs runs as it is: each of the roads that end so raises, with the reason.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture import logs, recording
 from flambeau_capture._native import SKIP, Entry, FrameCache, disabled, stance
 from flambeau_capture.backends import Backend
-from flambeau_capture.breaks import SkipFrame, Unsupported
+from flambeau_capture.breaks import REASONS, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.packed import is_packed_call
-from flambeau_capture.convert import Conversion
+from flambeau_capture.convert import Conversion, is_fault_of_a_stage
 from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.original import emit_original
-from flambeau_capture.errors import BackendError, RecompileError
+from flambeau_capture.errors import BackendError, CaptureFault, RecompileError
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.frame import Prepared
 from flambeau_capture.limits import Patience, hint
 from flambeau_capture.options import Options
-from flambeau_capture.records import RecompileRecord, Records
+from flambeau_capture.records import Fault, RecompileRecord, Records
 from flambeau_capture.skipping import runs_uncaptured, skip_code
 from flambeau_capture.source import Scope
 from flambeau_capture.trials import Clock, Trial, Verdict
 from flambeau_capture.user_warnings import warn
+
+LONGEST_WAIT = 600.0
+"""Seconds that a call of one graph waits for another thread's compilation of it."""
 
 Observer = Callable[[CodeType, FunctionType, dict[str, Any], dict[str, Any]], None]
 """Is told of each call that no entry fits, in place of a conversion."""
@@ -59,6 +63,7 @@ class Converter:
         self.clock: Clock = time.perf_counter
         self.patience = Patience(options.compile_seconds, options.cache_size_limit)
         self._lock = threading.Lock()
+        self._owner: int | None = None
 
     def __call__(
         self,
@@ -75,17 +80,35 @@ class Converter:
             return SKIP
         if self._left_out(code):
             return SKIP
-        if compat.foreign_modes():
-            return None  # under a transform or a mode tensors are not what they seem
+        if compat.foreign_modes():  # under them tensors are not what they seem
+            return self._as_it_is(code, "FB0027", "what is called here is not plain tensors' work")
         if is_packed_call(func, arguments):
-            return None
-        if not self._lock.acquire(blocking=False):
-            return None  # another thread compiles: nobody waits for the code that it may run
+            return self._as_it_is(code, "FB0004", f"{func.__qualname__} of a packed sequence")
+        if not self._acquire():
+            return self._as_it_is(code, "FB0026", "another call is compiling at this moment")
         try:
             with _garbage_waits(), compat.own_saved_tensors():
                 return self._meet(code, func, arguments, free, cache)
         finally:
+            self._owner = None
             self._lock.release()
+
+    def _acquire(self) -> bool:
+        """Take the lock; another thread that compiles may run user code, which nobody waits for,
+        but where running as it is would be an error."""
+        own = threading.get_ident()
+        wait = self.options.nopython and self._owner != own
+        if not self._lock.acquire(timeout=LONGEST_WAIT if wait else 0):
+            return False
+        self._owner = own
+        return True
+
+    def _as_it_is(self, code: CodeType, id: str, what: str) -> None:
+        """This call runs as it is, which is told, or is the error that was asked for."""
+        report = BreakReport(REASONS[id], what, (first_line(code),))
+        if self.options.nopython:
+            raise Unsupported(report)
+        self.records.skip(self.user_names.get(code, code.co_name), f"{id} {what}")
 
     def _meet(
         self,
@@ -120,6 +143,8 @@ class Converter:
 
     def _give_up(self, cache: FrameCache, why: str, code: CodeType | None = None) -> None:
         """Compile nothing more: of one code object, or of all."""
+        if self.options.nopython:
+            raise RecompileError(why)
         if code is not None:
             cache.run_plain(code)
             text = f"{why}: it runs as it is. Try: make the function once, outside of the call"
@@ -228,6 +253,8 @@ class Converter:
         except (Unsupported, BackendError) as error:
             if isinstance(error, Unsupported) or self.options.nopython:
                 raise
+            if self.options.raise_internal_errors and is_fault_of_a_stage(error):
+                raise
             conversion.outcome, conversion.in_parts = "backend failed", True
             self.records.backend_errors.append(error)
             warn(f"{error}; {code.co_name} runs eagerly")
@@ -236,21 +263,27 @@ class Converter:
             reason.__traceback__ = None  # it leads to the program's frames, which are to end
             conversion.outcome = str(reason)
             conversion.in_parts = str(reason) != "nothing to compile"
+            if self.options.nopython:
+                line = first_line(conversion.origin)
+                raise Unsupported(BreakReport(REASONS["FB0026"], str(reason), (line,))) from None
             self.records.skipped.append((code.co_name, str(reason)))
             return SKIP
         except Exception as error:
             conversion.outcome = f"capture failed: {type(error).__name__}: {error}"
             conversion.in_parts = True
             recorded = self._record_failure(code, func, arguments, free, error)
+            fault = Fault(conversion.origin.co_name, conversion.where(error), error)
+            first = not self.records.faults
+            self.records.faults.append(fault)
             if self.options.raise_internal_errors:
                 raise
-            first = not self.records.internal_errors
-            self.records.internal_errors.append(error)
+            text = f"capture failed on {code.co_name} ({type(error).__name__}: {error})"
+            if self.options.nopython:
+                at = f"\n{fault.line}" if fault.line is not None else ""
+                text = f"{text}, which is a fault of flambeau-capture.{recorded}{at}"
+                raise CaptureFault(text) from error
             if first:
-                warn(
-                    f"capture failed on {code.co_name} ({type(error).__name__}: {error}); it runs "
-                    f"eagerly. This is a fault of flambeau-capture.{recorded}"
-                )
+                warn(f"{text}; it runs eagerly. This is a fault of flambeau-capture.{recorded}")
             return SKIP
         finally:
             self._try(code, conversion, cache)
@@ -293,6 +326,11 @@ def _decide(
         ours.settled(str(verdict))
     else:
         logs.emit("settled", lambda: str(verdict))
+
+
+def first_line(code: CodeType) -> UserLine:
+    """Where a function stands."""
+    return UserLine(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def _inside_missed(frame: FrameType | None, code: CodeType, cache: Any) -> bool:

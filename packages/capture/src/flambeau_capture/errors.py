@@ -21,6 +21,10 @@ class ReplayError(RuntimeError):
     """A recorded frame cannot be replayed; the text says what is missing."""
 
 
+class CaptureFault(RuntimeError):
+    """Capture itself failed where no fallback is allowed; the text names the user's line."""
+
+
 class CaptureWarning(UserWarning):
     """Something runs eagerly that was to be compiled."""
 

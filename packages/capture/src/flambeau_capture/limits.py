@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from flambeau_capture.errors import RecompileError
 from flambeau_capture.guards.guard import Failure
 from flambeau_capture.source import Scope
 from flambeau_capture.user_warnings import warn
@@ -83,6 +84,8 @@ class LimitWarning:
                 f". The guard that failed last: {failure.guard}, expected {failure.expected}, "
                 f"got {failure.got}{_before(failure, entries[1:], scope)}. Try: {hint(failure)}"
             )
+        if converter.options.nopython:
+            raise RecompileError(text)
         converter.settled(f"{name} ({place[1]}:{place[2]}): {text}")
         if place not in self._told:
             self._told.add(place)

@@ -33,7 +33,8 @@ class Options:
     record_failures: a folder where a frame is recorded that capture fails on, for `replay`. None:
         the variable FLAMBEAU_RECORD_FAILURES, if it is set.
     out: where `debug` prints; None is standard output.
-    raise_internal_errors: a fault of capture itself is raised instead of falling back to eager.
+    raise_internal_errors: a fault of capture itself, or of a stage after it, is raised instead of
+        falling back to eager; FLAMBEAU_FAULTS=raise asks for it everywhere.
     inline_depth: how deep calls are followed before the frame is broken.
     small_values: what follows from at most 16 integers or booleans of a tensor on the CPU may be
         asked for (`item()`, a branch, the size of a result): capture reads them and a guard fixes
@@ -71,6 +72,7 @@ class Options:
             record_failures=self.record_failures
             or os.environ.get("FLAMBEAU_RECORD_FAILURES")
             or None,
+            raise_internal_errors=self.raise_internal_errors or faults_are_raised(),
         )
 
     def show(self, text: str) -> None:
@@ -79,3 +81,8 @@ class Options:
             print(text)
         else:
             self.out(text)
+
+
+def faults_are_raised() -> bool:
+    """Whether the environment asks that no internal fault ends in running eagerly."""
+    return os.environ.get("FLAMBEAU_FAULTS") == "raise"

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_capture.breaks import BreakReport
+from flambeau_capture.breaks import BreakReport, UserLine
 from flambeau_capture.guards.guard import Failure
 
 
@@ -104,6 +104,24 @@ def _without_tensors(record: GraphRecord) -> GraphRecord:
     return replace(record, module=module)
 
 
+@dataclass(frozen=True)
+class Fault:
+    """A failure of capture itself: in which function, at which line of the user's, what failed.
+
+    A refusal is a `Break`, a `SkipFrame` or a `BackendError`, and says so; anything else that ends
+    a conversion is a fault. `while_doing` says at what it came up.
+    """
+
+    function: str
+    line: UserLine | None
+    error: BaseException
+    while_doing: str = "capture"
+
+    def __str__(self) -> str:
+        text = f"{type(self.error).__name__}: {self.error} ({self.while_doing} of {self.function})"
+        return text if self.line is None else f"{text}\n{self.line}"
+
+
 @dataclass
 class Records:
     """What one compiled callable has met; `explain` reads it."""
@@ -114,7 +132,7 @@ class Records:
     recompiles: list[RecompileRecord] = field(default_factory=list)
     static_only: list[tuple[str, str]] = field(default_factory=list)
     guards: list[Any] = field(default_factory=list)
-    internal_errors: list[BaseException] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)  # what compiles no more, or runs as it is
@@ -123,6 +141,16 @@ class Records:
         """Keep of graphs that can never run again what can be read of them, not their tensors."""
         self.graphs = [_without_tensors(g) if g.name in names else g for g in self.graphs]
         self.guards = [known for known in self.guards if known is not guards]
+
+    @property
+    def internal_errors(self) -> list[BaseException]:
+        """What was raised by the faults of capture itself."""
+        return [fault.error for fault in self.faults]
+
+    def skip(self, function: str, why: str) -> None:
+        """Note, once, that a function runs as it is for this reason."""
+        if (function, why) not in self.skipped:
+            self.skipped.append((function, why))
 
     def recompiles_by_object(self) -> dict[str, int]:
         """How often each object, by where it is found, made the newest entry not fit."""

@@ -16,7 +16,7 @@ from flambeau_capture.explaining import explain
 from torch import nn
 
 EDITS = {}
-SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025"}
+SPECIAL = {"FB0010", "FB0011", "FB0018", "FB0022", "FB0025", "FB0026", "FB0027"}
 LOG = logging.getLogger("flambeau.tests.hints")
 ITEMS = {"f": (n for n in ())}
 

@@ -22,6 +22,7 @@ from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.copies import make_copyable
+from flambeau.errors import Fault
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
 from flambeau.runs import told_of_runs
 
@@ -162,6 +163,12 @@ def _report_of(compiled: Any, recorder: Recorder) -> Report:
         breaks=[str(each) for each in seen.breaks],
         guards=sum(len(each.items) for each in seen.guards),
         skipped=[f"{name}: {why}" for name, why in seen.skipped],
-        internal_errors=[f"{type(e).__name__}: {e}" for e in seen.internal_errors],
+        faults=[
+            Fault(
+                f.while_doing, type(f.error).__name__, str(f.error), str(f.line or "").strip("\n")
+            )
+            for f in seen.faults
+        ],
+        backend_errors=[str(e) for e in seen.backend_errors],
         settled=seen.settled,
     )

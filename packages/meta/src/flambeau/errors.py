@@ -98,11 +98,33 @@ class StageFailure:
 
 
 class StageError(FlambeauError):
-    """A stage failed where `fullgraph=True` allows no fallback."""
+    """A stage failed where `fullgraph=True` allows no fallback.
 
-    def __init__(self, failure: StageFailure) -> None:
+    internal_fault: it failed by itself, rather than refusing the graph; capture asks for it.
+    """
+
+    def __init__(self, failure: StageFailure, internal_fault: bool = False) -> None:
         super().__init__(str(failure))
         self.failure = failure
+        self.internal_fault = internal_fault
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A failure inside the compiler, which a refusal is not: it is ours to mend.
+
+    stage: capture, prepare, aot, prims, inductor, cache. kind: the class of what was raised.
+    user_line: the innermost line of the program that was at work, "" where none is known.
+    """
+
+    stage: str
+    kind: str
+    message: str
+    user_line: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.stage}: {self.kind}: {self.message}"
+        return f"{text}\n{self.user_line}" if self.user_line else text
 
 
 class BackendMissing(FlambeauError):

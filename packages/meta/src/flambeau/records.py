@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flambeau.errors import StageFailure
+from flambeau.errors import Fault, StageFailure
 from flambeau.watching import Watch
 
 
@@ -52,10 +52,12 @@ class Report:
     """Sums over all graphs of one compiled callable, and capture's own counts.
 
     fallbacks: graphs that a backend could not compile. breaks: why graphs end. guards: checks made
-    before compiled code is used. skipped: frames left to Python, with the reason. internal_errors:
-    faults of capture itself, after which a frame ran eagerly. races: which backend was chosen for
-    a graph by measurement, and by how much it won. settled: functions that compile no more, or run
-    as they are because that was measured to be faster.
+    before compiled code is used. skipped: frames left to Python, with the reason. faults: failures
+    of the compiler itself, in capture or a stage after it, whether or not something ran eagerly
+    for it; what a stage refuses is none. races: which backend was chosen for a graph by
+    measurement, and by how much it won. settled: functions that compile no more, or run as they
+    are because that was measured to be faster. backend_errors: what a backend of the user's own
+    raised.
     """
 
     records: tuple[GraphRecord, ...] = ()
@@ -63,9 +65,15 @@ class Report:
     breaks: tuple[str, ...] = ()
     guards: int = 0
     skipped: tuple[str, ...] = ()
-    internal_errors: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
     races: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
+    backend_errors: tuple[str, ...] = ()
+
+    @property
+    def internal_errors(self) -> tuple[str, ...]:
+        """The faults, in words."""
+        return tuple(str(fault) for fault in self.faults)
 
     @property
     def graphs(self) -> int:
@@ -126,6 +134,7 @@ class Report:
             "saved_bytes_save_all": self.saved_bytes_save_all,
             "skipped": list(self.skipped),
             "internal_errors": list(self.internal_errors),
+            "backend_errors": list(self.backend_errors),
             "races": list(self.races),
             "settled": list(self.settled),
             "seconds": self.seconds,
@@ -139,8 +148,12 @@ class Report:
         lines += [f"  {seconds:8.3f} s  {phase}" for phase, seconds in self.seconds.items()]
         lines += [f"  {count:8d} x  {name} (library)" for name, count in self.externs.items()]
         lines += [f"  ran eagerly: {failure}" for failure in self.fallbacks]
+        lines += [f"  disk cache: {text}" for each in self.records for text in each.cache_faults]
         lines += [f"  left to Python: {text}" for text in self.skipped]
-        lines += [f"  fault of capture: {text}" for text in self.internal_errors]
+        lines += [f"  backend failed: {text}" for text in self.backend_errors]
+        if self.faults:
+            lines.append(f"  {len(self.faults)} faults of the compiler:")
+        lines += [f"    {text}" for text in self.internal_errors]
         lines += [f"  measured: {text}" for text in self.races]
         lines += [f"  settled: {text}" for text in self.settled]
         return "\n".join(lines)
@@ -163,9 +176,10 @@ def total(reports: Iterable[Report]) -> Report:
         tuple(text for report in each for text in report.breaks),
         sum(report.guards for report in each),
         tuple(text for report in each for text in report.skipped),
-        tuple(text for report in each for text in report.internal_errors),
+        tuple(fault for report in each for fault in report.faults),
         tuple(text for report in each for text in report.races),
         tuple(text for report in each for text in report.settled),
+        tuple(text for report in each for text in report.backend_errors),
     )
 
 
@@ -180,6 +194,7 @@ class Recorder:
         self._records: list[GraphRecord] = []
         self._fallbacks: list[StageFailure] = []
         self._races: list[str] = []
+        self._faults: list[Fault] = []
         self.watch = Watch()
 
     def add(self, record: GraphRecord) -> None:
@@ -201,6 +216,12 @@ class Recorder:
         self.watch.tell("fallback", failure)
         return first
 
+    def fault(self, fault: Fault) -> None:
+        """One more failure of the compiler itself."""
+        with self._lock:
+            self._faults.append(fault)
+        self.watch.tell("fault", fault)
+
     def race(self, text: str) -> None:
         """One more graph was given to the fastest of several backends."""
         with self._lock:
@@ -211,15 +232,16 @@ class Recorder:
         breaks: Iterable[str] = (),
         guards: int = 0,
         skipped: Iterable[str] = (),
-        internal_errors: Iterable[str] = (),
+        faults: Iterable[Fault] = (),
         settled: Iterable[str] = (),
+        backend_errors: Iterable[str] = (),
     ) -> Report:
         """The sums so far, with what capture counted."""
         with self._lock:
             records, fallbacks = tuple(self._records), tuple(self._fallbacks)
-            races = tuple(self._races)
-        found = (tuple(breaks), guards, tuple(skipped), tuple(internal_errors))
-        return Report(records, fallbacks, *found, races, tuple(settled))
+            races, own = tuple(self._races), tuple(self._faults)
+        found = (tuple(breaks), guards, tuple(skipped), (*faults, *own))
+        return Report(records, fallbacks, *found, races, tuple(settled), tuple(backend_errors))
 
 
 #: the recorder of each compiled callable that is alive; it holds no choice and no compiled code

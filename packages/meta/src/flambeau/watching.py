@@ -15,6 +15,7 @@ Kinds and what comes with them:
 | `settled` | a text: a function compiles no more, or runs as it is as that is faster |
 | `compiled` | `GraphRecord`: a captured graph is compiled |
 | `fallback` | `StageFailure`: a captured graph runs eagerly |
+| `fault` | `Fault`: a stage failed by itself, whether or not it was asked to go on |
 | `run` | `flambeau.runs.Run`: a compiled graph ran (for listeners with `every_run` only) |
 """
 

@@ -98,6 +98,8 @@ class Autotune:
                 forms[name] = resolve(self._named()[name], own)(copy, inputs), recorder
             except Exception as error:  # one that cannot take part does not stop the others
                 out[name] = f"{type(error).__name__}: {str(error)[:200]}"
+                for fault in recorder.report().faults:
+                    request.recorder.fault(fault)
         return forms, out
 
     def _key(self, gm: fx.GraphModule, inputs: list[Any], request: Request) -> str | None:

@@ -120,7 +120,7 @@ def inductor(request: Request) -> Backend:
         flambeau_inductor.prepare(gm, options)
         return road(gm, example_inputs)
 
-    return backend
+    return with_fallback(backend, request, "prepare")
 
 
 def cudagraphs(request: Request) -> Backend:

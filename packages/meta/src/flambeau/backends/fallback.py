@@ -17,7 +17,15 @@ import torch
 from torch import fx
 
 from flambeau.backends.request import Backend, Request
-from flambeau.errors import StageError, StageFailure, warn
+from flambeau.errors import (
+    BackendMissing,
+    Fault,
+    NotForThisBackend,
+    StageError,
+    StageFailure,
+    WrongAnswer,
+    warn,
+)
 
 LINES_SHOWN = 3
 
@@ -65,6 +73,32 @@ def _stages() -> tuple[tuple[type[BaseException], str], ...]:
     )
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether a stage says by an exception of its own that it does not take a graph.
+
+    All else is a fault. What AOT met while it ran the program on fake values is judged by its
+    cause: torch refuses by RuntimeError, NotImplementedError and exceptions of its own.
+    """
+    import flambeau_prims  # a graph from disk does without the primitives
+
+    if type(error) is flambeau_aot.TraceError and error.__cause__ is not None:
+        cause = error.__cause__
+        return is_refusal(cause) or isinstance(cause, RuntimeError | ValueError)
+    if isinstance(error, flambeau_aot.CompilerContractError | flambeau_inductor.CompilerFailed):
+        return False
+    refusing = (
+        flambeau_aot.AotError,
+        flambeau_prims.PrimError,
+        flambeau_inductor.InductorError,
+        flambeau_inductor.CompilerNotFound,
+        NotForThisBackend,
+        BackendMissing,
+        WrongAnswer,
+        NotImplementedError,
+    )
+    return isinstance(error, refusing) and not isinstance(error, RecursionError)
+
+
 def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:
     """The graph compiler; what it raises is marked as the inductor's own."""
 
@@ -88,11 +122,18 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
     def guarded(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         try:
             return backend(gm, example_inputs)
+        except StageError:
+            raise  # of a stage behind this one, which has said all
         except Exception as error:
             failure = _failure(gm, error, stage)
+            fault = not is_refusal(failure.error)
+            if fault:
+                kind, line = type(failure.error).__name__, failure.user_lines
+                request.recorder.fault(Fault(failure.stage, kind, str(failure.error), line))
             # capture makes a graph with open sizes again, with constant ones
-            if request.strict or has_open_sizes(gm):
-                raise StageError(failure) from error
+            forbidden = fault and request.choices.capture.with_environment().raise_internal_errors
+            if request.strict or forbidden or has_open_sizes(gm):
+                raise StageError(failure, fault) from error
             gm.meta["fallback"] = str(failure)  # capture asks for it
             if request.recorder.fall_back(failure):
                 warn(f"{failure}\nThis part of the program runs eagerly.")

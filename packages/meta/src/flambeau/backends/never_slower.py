@@ -87,6 +87,8 @@ class Switching:
             logger.info("%s", self.race)
         except Exception as error:  # the program does not wait for this, and goes on without it
             request.recorder.fall_back(StageFailure("never-slower", self._name, error, ""))
+            for fault in recorder.report().faults:
+                request.recorder.fault(fault)
         finally:
             self.finished.set()
 
