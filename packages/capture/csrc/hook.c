@@ -418,6 +418,10 @@ convert_frame(ThreadState *thread, FrameCacheObject *cache, struct _PyInterprete
                 PyObject *told = call_with_frame(cache->on_stillborn, frame, NULL);
                 status = told == NULL ? -1 : 0;
                 Py_XDECREF(told);
+                state = told == NULL ? cache_state(cache, code) : NULL;
+                if (state != NULL) { /* an error, and no word of the calls that come */
+                    state->kind = state->count > 0 ? CODE_ACTIVE : CODE_UNSEEN;
+                }
             }
         }
     }

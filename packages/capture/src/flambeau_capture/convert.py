@@ -100,7 +100,7 @@ class Conversion:
         trace = error.__traceback__
         while trace is not None:
             met = trace.tb_frame.f_locals.get("self")
-            found = met if isinstance(met, Frame) else found
+            found = met if issubclass(type(met), Frame) else found  # the program's answer anything
             trace = trace.tb_next
         return found.line() if found is not None else None
 

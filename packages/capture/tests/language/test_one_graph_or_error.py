@@ -121,6 +121,7 @@ def test_a_fault_names_the_line(monkeypatch, kind):
         raise kind("inside")
 
     monkeypatch.setattr(Session, "call", fail)
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
     compiled = strict(_returns)
     with pytest.raises((CaptureFault, Unsupported)) as raised:
         compiled(x)

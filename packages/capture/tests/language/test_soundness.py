@@ -324,6 +324,7 @@ def test_internal_error_falls_back(monkeypatch):
         raise AssertionError("a fault of capture")
 
     monkeypatch.setattr(frame.Frame, "step", broken)
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
     compiled = optimize("eager")(lambda t: t + 1)
     with pytest.warns(CaptureWarning, match="a fault of capture"):
         assert torch.equal(compiled(x()), x() + 1)

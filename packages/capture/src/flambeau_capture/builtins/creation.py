@@ -39,7 +39,7 @@ from flambeau_capture.values.callables import (
 )
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import Constant, evaluate, is_none
 from flambeau_capture.values.containers import is_plain_tuple
 from flambeau_capture.values.contexts import INDEXING_MODES, IndexingMode
 from flambeau_capture.values.dicts import DictValue
@@ -176,7 +176,7 @@ def _instance(tx: Tracer, kind: ClassValue, args: Args, kwargs: Kwargs) -> Value
         if slot is not None and slot[0] not in _KNOWN_MAKERS and not _in_python(slot[1]):
             raise Break("FB0005", f"call of {kind.describe()}")
     if init is not None and isinstance(init[1], types.FunctionType):
-        tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
+        initialize(tx, made, args, kwargs)
     elif isinstance(made, ObjectValue) and _filled_by_new(made.payload):
         pass  # its `__new__` has filled it
     elif isinstance(made, ObjectValue) and init is not None and init[0] is types.SimpleNamespace:
@@ -262,11 +262,23 @@ def new_object(kind: ClassValue) -> Value:
     raise Break("FB0005", f"call of {kind.describe()}")
 
 
+def initialize(tx: Tracer, made: Value, args: Args, kwargs: Kwargs) -> None:
+    """Call the `__init__` of an object's class, which answers None."""
+    nothing_answered(tx, tx.call(class_attribute(tx, made, made.cls, "__init__"), args, kwargs))
+
+
+def nothing_answered(tx: Tracer, found: Value) -> None:
+    """An `__init__` answers None."""
+    if not is_none(found):
+        shown = found.cls.__name__
+        tx.raise_error(TypeError, f"__init__() should return None, not '{shown}'")
+
+
 def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
     made = ExceptionValue(python_class, list(args))
     init = find_in_class(python_class, "__init__")
     if init is not None and isinstance(init[1], types.FunctionType):
-        tx.call(class_attribute(tx, made, python_class, "__init__"), args, kwargs)
+        initialize(tx, made, args, kwargs)
     elif kwargs:
         for name, value in kwargs.items():
             made.attributes[name] = value

@@ -16,6 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.protocols import has_members
 from flambeau_capture.source import Held
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.attributes import (
     assume_special_methods,
     find_in_class,
@@ -264,7 +265,7 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], ObjectValue) and args[0].special("__hash__"):
-        return tx.call(tx.get_attr(args[0], "__hash__"), [], {})
+        return ask(tx, args[0], "__hash__")
     payload = args[0].payload if isinstance(args[0], ObjectValue) else None
     if isinstance(payload, Constant):
         return Constant(hash(payload.value))
@@ -276,25 +277,15 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         tx.raise_error(TypeError, *error.args)
 
 
-class _Sized:
-    """For Python's own words about what a `__len__` has answered."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def __len__(self) -> Any:
-        return self.answer
-
-
 @handles(len)
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue) and type(args[0]).length is TensorValue.length:
         return tx.wrap_new(args[0].first_size(tx))
     if isinstance(args[0], ObjectValue) and args[0].special("__len__"):
-        found = tx.call(tx.get_attr(args[0], "__len__"), [], {})
-        if isinstance(found, SymbolValue) and tx.binary(">=", found, Constant(0)).truth(tx):
-            return found
-        return Constant(evaluate(tx, len, _Sized(found.as_python())))
+        found = ask(tx, args[0], "__len__")
+        if isinstance(found, SymbolValue) and not tx.binary(">=", found, Constant(0)).truth(tx):
+            tx.raise_error(ValueError, "__len__() should return >= 0")
+        return found
     return Constant(args[0].length(tx))
 
 
@@ -341,6 +332,9 @@ def _repr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(ascii)
 def _ascii(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if isinstance(args[0], ObjectValue):
+        text = text_of(tx, args[0], "__repr__")
+        return Constant(text.encode("ascii", "backslashreplace").decode())
     return Constant(ascii(args[0].as_python()))
 
 
@@ -356,7 +350,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
     if isinstance(value, ObjectValue):
         for name in (method, "__repr__"):
             if value.special(name):
-                return str(constant_of(tx.call(tx.get_attr(value, name), [], {})))
+                by = str if method == "__str__" else repr
+                return str(constant_of(ask(tx, value, name, by=by)))
         if isinstance(value.payload, Constant | TupleValue):
             return text_of(tx, value.payload, method)
         if issubclass(value.cls, types.SimpleNamespace):
@@ -387,7 +382,7 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
         except (ValueError, TypeError) as error:
             tx.raise_error(type(error), *error.args)
     if isinstance(value, ObjectValue) and value.special("__format__"):
-        return str(constant_of(tx.call(tx.get_attr(value, "__format__"), [Constant(spec)], {})))
+        return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
     if isinstance(value, FrozenValue):
         found = find_in_class(value.cls, "__format__")
         if found is not None and (

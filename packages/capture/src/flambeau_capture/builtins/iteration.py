@@ -15,6 +15,7 @@ from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.polyfills import calling, heaps, iterating
+from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import HANDLERS, POLYFILLS, evaluate_call, handles
 from flambeau_capture.values.combined_iterators import (
@@ -50,7 +51,9 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     if isinstance(target, GeneratorValue) and len(args) == 1:
         return target.call_method(tx, "__next__", [], {})
-    if isinstance(target, ObjectValue):
+    if isinstance(target, ObjectValue) and find_in_class(target.cls, "__next__") is not None:
+        if len(args) == 1:  # what it raises at its end is its own
+            return tx.call(class_attribute(tx, target, target.cls, "__next__"), [], {})
         target = CallIterator(target)
     if not isinstance(target, IteratorValue):
         tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not an iterator")
@@ -95,6 +98,12 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
     if isinstance(target, ObjectValue) and target.special("__reversed__"):
         return tx.call(tx.get_attr(target, "__reversed__"), [], {})
+    if isinstance(target, ObjectValue) and target.payload is None:
+        if not (target.special("__len__") and target.special("__getitem__")):
+            shown = target.cls.__name__
+            tx.raise_error(TypeError, f"'{shown}' object is not reversible")
+        places = reversed(range(target.length(tx)))
+        return SequenceIterator(TupleValue([target.get_item(tx, Constant(i)) for i in places]))
     if isinstance(target, Constant):
         return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
     if isinstance(target, IteratorValue):

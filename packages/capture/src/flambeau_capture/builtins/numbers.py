@@ -16,6 +16,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.inspecting import text_of
 from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import evaluate_call, handles, pure
 from flambeau_capture.values.constant import Constant, is_none
@@ -23,8 +24,15 @@ from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.tensor import TensorValue, known_number
 
+_NUMBERED_BY: dict[type, tuple[str, ...]] = {
+    int: ("__int__", "__index__"),
+    float: ("__float__", "__index__"),
+    complex: ("__complex__", "__float__", "__index__"),
+}
+"""By which special methods an object says which number it is, in the order that they are asked."""
 
-def _convert(kind: type, special: str) -> None:
+
+def _convert(kind: type) -> None:
     @handles(kind)
     def convert(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if args and isinstance(args[0], TensorValue):
@@ -32,10 +40,9 @@ def _convert(kind: type, special: str) -> None:
             if number is not None:
                 return Constant(kind(number))
             raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
-        if args and isinstance(args[0], ObjectValue) and args[0].special(special):
-            return tx.call(tx.get_attr(args[0], special), [], {})
-        if args and isinstance(args[0], ObjectValue) and args[0].special("__index__"):
-            return tx.call(tx.get_attr(args[0], "__index__"), [], {})
+        for name in _NUMBERED_BY[kind]:
+            if len(args) == 1 and isinstance(args[0], ObjectValue) and args[0].special(name):
+                return ask(tx, args[0], name, by=kind)
         plain = [_payload(arg) for arg in args]
         return evaluate_call(tx, kind, plain, kwargs)
 
@@ -46,8 +53,8 @@ def _payload(value: Value) -> Value:
     return inner if isinstance(inner, Constant) else value
 
 
-for _kind, _special in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
-    _convert(_kind, _special)
+for _kind in _NUMBERED_BY:
+    _convert(_kind)
 
 
 @handles(bool)
@@ -141,7 +148,7 @@ def _as_float(tx: Tracer, value: Value) -> Value:
     """An argument of `math`: an object of the program says which number it is."""
     for special in ("__float__", "__index__"):
         if isinstance(value, ObjectValue) and value.special(special):
-            return tx.call(tx.get_attr(value, special), [], {})
+            return ask(tx, value, special, by=float)
     return value
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from flambeau_capture.builtins.identities import identical
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.values.attributes import name_in_errors
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, handles, pure
 from flambeau_capture.values.constant import Constant, evaluate
@@ -93,7 +94,12 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             found = tx.call(tx.get_attr(receiver, name), [other], {})
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
-    return TupleValue([binary(tx, "//", args[0], args[1]), binary(tx, "%", args[0], args[1])])
+    given = [getattr(arg, "payload", None) or arg for arg in args]
+    if any(isinstance(arg, ObjectValue) for arg in given):
+        one, other = (name_in_errors(arg.cls) for arg in args)
+        words = f"unsupported operand type(s) for divmod(): '{one}' and '{other}'"
+        tx.raise_error(TypeError, words)
+    return TupleValue([binary(tx, "//", *given), binary(tx, "%", *given)])
 
 
 @handles(pow)

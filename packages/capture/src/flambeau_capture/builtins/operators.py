@@ -6,8 +6,10 @@ graph; on constants it is computed; on objects it is the program's own method.
 
 from __future__ import annotations
 
+import operator
+import sys
 import types
-from typing import NoReturn
+from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -21,7 +23,7 @@ from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPE
 from flambeau_capture.builtins.tensor_operators import by_tensors, tensor_operator
 from flambeau_capture.values import arrays
 from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import find_in_class, name_in_errors
+from flambeau_capture.values.attributes import class_attribute, find_in_class, name_in_errors
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.class_dicts import behind_proxy
@@ -39,8 +41,9 @@ from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 
-def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
-    """`left symbol right`, in place if the symbol ends in `=` and is no comparison."""
+def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None = None) -> Value:
+    """`left symbol right`, in place if the symbol ends in `=` and is no comparison. `asked`: as
+    what it stands in the program."""
     if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
         made: Value = arrays.rules().binary(tx, symbol, left, right)
         return made
@@ -67,7 +70,8 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         if computed is not None:
             return computed
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], left.value, right.value))
+        fn = OPERATORS[symbol][0] if asked is None else IN_PLACE[asked][0]
+        return tx.wrap_new(evaluate(tx, fn, left.value, right.value))
     for attempt in (_objects, _sequences, _tables, _known):
         found = attempt(tx, symbol, left, right)
         if found is not None:
@@ -80,7 +84,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         return Constant(identical(tx, left, right) == (symbol == "=="))
     by_text = symbol in ("%", "*") and (_is_text(left) or _is_text(right))
     if _is_plain(left) and _is_plain(right) and not by_text:
-        _refuse(tx, symbol, left, right)
+        _refuse(tx, asked or symbol, left, right)
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
@@ -93,15 +97,17 @@ def _is_text(value: Value) -> bool:
     return isinstance(value, Constant) and isinstance(value.value, str | bytes)
 
 
-def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> NoReturn:
-    """Neither side knows the operator: Python's own words."""
-    one, other = name_in_errors(left.cls), name_in_errors(right.cls)
-    if symbol in COMPARISONS:
-        text = f"'{symbol}' not supported between instances of '{one}' and '{other}'"
-    else:
-        shown = "** or pow()" if symbol == "**" else symbol
-        text = f"unsupported operand type(s) for {shown}: '{one}' and '{other}'"
-    tx.raise_error(TypeError, text)
+def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> None:
+    """Neither side knows the operator: Python's own words, about objects of the same names."""
+    fn = OPERATORS[symbol][0] if symbol in OPERATORS else IN_PLACE[symbol][0]
+    evaluate(tx, fn, _nameless(left), _nameless(right))
+
+
+def _nameless(value: Value) -> Any:
+    """A constant, or an object of a class of the same name that can do nothing."""
+    if isinstance(value, Constant):
+        return value.value
+    return type(name_in_errors(value.cls), (), {})()
 
 
 def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
@@ -109,11 +115,13 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, TensorValue):
         return graph_call(tx, "call_function", fn, [left, right], {})
     if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
-        return (
+        found = (
             left.call_method(tx, name, [right], {})
             if not left.special(name)
-            else tx.call(tx.get_attr(left, name), [right], {})
+            else tx.call(class_attribute(tx, left, left.cls, name), [right], {})
         )
+        if not (isinstance(found, Constant) and found.value is NotImplemented):
+            return found
     if isinstance(left, ListValue) and symbol == "+=":
         return left.call_method(tx, "__iadd__", [right], {})
     if isinstance(left, DictValue) and symbol == "|=":
@@ -131,7 +139,7 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         assert isinstance(copies, ListValue)
         left.replace(tx, copies.parts())
         return left
-    return binary(tx, symbol[:-1], left, right)
+    return binary(tx, symbol[:-1], left, right, symbol)
 
 
 _SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
@@ -148,6 +156,8 @@ def _namespaces(left: Value, right: Value, method: str) -> bool:
 def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
+    if symbol == "%" and _is_text(left) and not issubclass(right.cls, left.cls):
+        return None  # text formats whatever it is given
     if symbol in ("==", "!=") and _namespaces(left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
@@ -213,7 +223,11 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | No
     for one, other in ((left, right), (right, left)):
         if symbol == "*" and isinstance(one, SequenceValue):
             if isinstance(other, Constant) or find_in_class(other.cls, "__index__") is not None:
-                return one.like(one.parts() * index_of(tx, other))
+                times = index_of(tx, other)
+                if abs(times) > sys.maxsize:
+                    words = f"cannot fit '{other.cls.__name__}' into an index-sized integer"
+                    tx.raise_error(OverflowError, words)
+                return one.like(evaluate(tx, operator.mul, one.parts(), times))
     return None
 
 

@@ -81,17 +81,17 @@ def exception_group(frame: Frame, instruction: Instruction) -> None:
 def before_with(frame: Frame, instruction: Instruction) -> None:
     manager = frame.pop()
     manager = manager_of(manager) or manager
-    frame.push(_bound(frame, manager, "__exit__"))
-    frame.push(frame.tx.call(_bound(frame, manager, "__enter__"), [], {}))
+    enter = _bound(frame, manager, "__enter__")
+    frame.push(_bound(frame, manager, "__exit__", " (missed __exit__ method)"))
+    frame.push(frame.tx.call(enter, [], {}))
 
 
-def _bound(frame: Frame, manager: Value, name: str) -> Value:
+def _bound(frame: Frame, manager: Value, name: str, lack: str = "") -> Value:
     if isinstance(manager, ObjectValue):
         if find_in_class(manager.cls, name) is None:
-            frame.tx.raise_error(
-                TypeError,
-                f"'{manager.cls.__name__}' object does not support the context manager protocol",
-            )
+            shown = f"'{manager.cls.__name__}' object"
+            words = f"{shown} does not support the context manager protocol{lack}"
+            frame.tx.raise_error(TypeError, words)
         found = class_attribute(frame.tx, manager, manager.cls, name)
         if isinstance(found, MethodValue | BoundMethod):
             return found

@@ -7,7 +7,7 @@ with the callee's result on its stack.
 
 from __future__ import annotations
 
-from flambeau_capture.builtins.creation import made_by_init, new_object
+from flambeau_capture.builtins.creation import made_by_init, new_object, nothing_answered
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.resuming import drive
 from flambeau_capture.values.attributes import assume_making, class_attribute
@@ -37,6 +37,9 @@ def tail_call(frame: Frame, fn: Value, args: Args, kwargs: Kwargs) -> Value:
         fn, args, kwargs = instead
     if not isinstance(fn, FunctionValue):
         result = tx.call(fn, args, kwargs)
-        return result if made is None else made
-    result = tx.inline(fn, args, kwargs, linked=True, instead=made)
-    return result if made is None else made
+    else:
+        result = tx.inline(fn, args, kwargs, linked=True, instead=made)
+    if made is None:
+        return result
+    nothing_answered(tx, result)
+    return made

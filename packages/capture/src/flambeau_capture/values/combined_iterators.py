@@ -7,11 +7,14 @@ it when it is asked for one, and not before.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
-from flambeau_capture.values.base import IteratorValue, Tracer, Value
+from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
+
+T = TypeVar("T")
 
 
 class ZipIterator(IteratorValue):
@@ -84,6 +87,16 @@ class EnumerateIterator(IteratorValue):
         writer.call(enumerate, [self.source_iterator, Constant(self.next)])
 
 
+def _until_stopped(step: Callable[[], T]) -> T | None:
+    """A step of an iterator made in C; StopIteration, whoever raises it, is the iterator's end."""
+    try:
+        return step()
+    except UserError as error:
+        if issubclass(error.value.cls, StopIteration):
+            return None
+        raise
+
+
 class MapIterator(IteratorValue):
     def __init__(self, fn: Value, sources: list[IteratorValue]) -> None:
         self.fn = fn
@@ -103,7 +116,7 @@ class MapIterator(IteratorValue):
             if item is None:
                 return None
             items.append(item)
-        return tx.call(self.fn, items, {})
+        return _until_stopped(partial(tx.call, self.fn, items, {}))
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(map, [self.fn, *self.sources])
@@ -123,12 +136,16 @@ class FilterIterator(IteratorValue):
 
     def advance(self, tx: Tracer) -> Value | None:
         while (item := self.source_iterator.advance(tx)) is not None:
-            keep = item
-            if not is_none(self.fn):
-                keep = tx.call(self.fn, [item], {})
-            if keep.truth(tx):
+            kept = _until_stopped(partial(self._keep, tx, item))
+            if kept is None:
+                return None
+            if kept:
                 return item
         return None
+
+    def _keep(self, tx: Tracer, item: Value) -> bool:
+        asked = item if is_none(self.fn) else tx.call(self.fn, [item], {})
+        return asked.truth(tx)
 
     def reconstruct(self, writer: Any) -> None:
         writer.call(filter, [self.fn, self.source_iterator])

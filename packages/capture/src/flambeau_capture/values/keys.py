@@ -12,6 +12,7 @@ from collections.abc import Hashable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.sequences import tx_equal
@@ -68,8 +69,7 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
     if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
         if not isinstance(hasher, types.FunctionType):
             raise Break("FB0009", f"hash of {value.describe()}")
-        number = tx.call(tx.get_attr(value, "__hash__"), [], {})
-        return ByMethods(tx, value, constant_of(number))
+        return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
     return Identity(value)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer, Value
 
@@ -46,5 +47,9 @@ def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
     """The value of an existing object; the same object is always the same value."""
     wrapper = _BY_TYPE.get(type(obj))
     if wrapper is None:
-        wrapper = next(wrapper for _, test, wrapper in _BY_TEST if test(obj))
+        try:
+            wrapper = next(wrapper for _, test, wrapper in _BY_TEST if test(obj))
+        except Exception as error:  # code of its class, which `isinstance` runs
+            what = f"{type(obj).__name__} object that cannot be asked for its class"
+            raise Break("FB0009", f"{what} ({type(error).__name__}: {error})") from error
     return wrapper(tx, obj, source)

@@ -8,12 +8,15 @@ guarded from the start.
 from __future__ import annotations
 
 import collections
+import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Source, item_of
 from flambeau_capture.source.steps import ItemKind
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.iterators import SequenceIterator
@@ -131,13 +134,17 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
     except NotConcrete:
         concrete = None
     if hasattr(concrete, "__index__"):
-        return int(concrete.__index__())
+        return int(evaluate(tx, operator.index, concrete))
     payload = getattr(key, "payload", None)
     if isinstance(payload, Constant) and isinstance(payload.value, int):
         return int(payload.value)
     special = getattr(key, "special", None)
     if special is not None and special("__index__"):
-        return int(constant_of(tx.call(tx.get_attr(key, "__index__"), [], {})))
+        number = int(constant_of(ask(tx, key, "__index__")))
+        if indexed is not None and abs(number) > sys.maxsize:
+            shown = key.cls.__name__
+            tx.raise_error(IndexError, f"cannot fit '{shown}' into an index-sized integer")
+        return number
     shown = key.cls.__name__
     if indexed is None:
         tx.raise_error(TypeError, f"'{shown}' object cannot be interpreted as an integer")

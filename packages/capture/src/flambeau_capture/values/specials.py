@@ -7,8 +7,12 @@ in Python comes before what the built-in part does.
 
 from __future__ import annotations
 
+import operator
+
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.attributes import SLOT_TYPES, class_attribute, find_in_class
-from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
+from flambeau_capture.values.constant import constant_of, evaluate
 
 
 class SpecialMethods(Value):
@@ -32,14 +36,15 @@ class SpecialMethods(Value):
     def truth(self, tx: Tracer) -> bool:
         for name in ("__bool__", "__len__"):
             if self.special(name):
-                return self._call_class(tx, name, []).truth(tx)
+                return ask(tx, self, name).truth(tx)
         return self.payload.truth(tx) if self.payload is not None else True
 
     def length(self, tx: Tracer) -> int:
-        found = self._special_or_payload(tx, "__len__", [])
-        if found is None:
+        if self.special("__len__"):
+            return int(constant_of(ask(tx, self, "__len__")))
+        if self.payload is None:
             tx.raise_error(TypeError, f"object of type '{self.python_class.__name__}' has no len()")
-        return int(found.as_python())
+        return self.payload.length(tx)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if self.payload is not None and not self.special("__getitem__"):
@@ -66,7 +71,15 @@ class SpecialMethods(Value):
             return self._call_class(tx, "__contains__", [item]).truth(tx)
         from flambeau_capture.values.sequences import tx_equal
 
-        return any(tx_equal(tx, part, item) for part in self.iterate(tx).drain(tx))
+        try:
+            parts = self.iterate(tx)
+        except UserError as error:
+            if not issubclass(error.value.cls, TypeError):
+                raise
+            stand_in = type(self.python_class.__name__, (), {})()
+            evaluate(tx, operator.contains, stand_in, None)  # raises, in Python's own words
+            raise
+        return any(tx_equal(tx, part, item) for part in parts.drain(tx))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.foreign_iterators import CallIterator
@@ -74,13 +87,18 @@ class SpecialMethods(Value):
 
         if self.special("__iter__"):
             made = self._call_class(tx, "__iter__", [])
-            return made if isinstance(made, IteratorValue) else CallIterator(made)
-        if self.payload is not None:
-            return self.payload.iterate(tx)
-        if self.special("__getitem__"):
+            if isinstance(made, IteratorValue):
+                return made
+            if find_in_class(made.cls, "__next__") is None:
+                shown = made.cls.__name__
+                tx.raise_error(TypeError, f"iter() returned non-iterator of type '{shown}'")
+            return CallIterator(made)
+        if self.special("__getitem__") and self.payload is None:
             return IndexIterator(self)
         if find_in_class(self.python_class, "__iter__") is None:
             tx.raise_error(TypeError, f"'{self.python_class.__name__}' object is not iterable")
+        if self.payload is not None:
+            return self.payload.iterate(tx)
         return super().iterate(tx)
 
     def forwards(self, tx: Tracer, args: Args, kwargs: Kwargs) -> tuple[Value, Args, Kwargs]:
