@@ -131,11 +131,18 @@ take_access(const Step *step, const GuardScope *scope, PyObject *value)
 static int
 length_is(PyObject *value, Py_ssize_t length)
 {
-    if (PyTuple_CheckExact(value)) {
+    /* of a subclass too: what a `__len__` of its own says is no matter of ours */
+    if (PyTuple_Check(value)) {
         return PyTuple_GET_SIZE(value) == length;
     }
-    if (PyList_CheckExact(value)) {
+    if (PyList_Check(value)) {
         return PyList_GET_SIZE(value) == length;
+    }
+    if (PyDict_Check(value)) {
+        return PyDict_GET_SIZE(value) == length;
+    }
+    if (PyAnySet_Check(value)) {
+        return PySet_GET_SIZE(value) == length;
     }
     return PyObject_Size(value) == length;
 }
@@ -148,8 +155,10 @@ keys_are(PyObject *value, PyObject *keys)
     if (!PyDict_Check(value) || PyDict_GET_SIZE(value) != PyTuple_GET_SIZE(keys)) {
         return 0;
     }
-    if (!PyDict_CheckExact(value)) { /* a subclass may keep another order */
-        PyObject *actual = PySequence_Tuple(value);
+    if (PyODict_Check(value)) { /* it keeps an order of its own, whatever a subclass iterates over */
+        PyObject *iterator = PyODict_Type.tp_iter(value);
+        PyObject *actual = iterator == NULL ? NULL : PySequence_Tuple(iterator);
+        Py_XDECREF(iterator);
         int same = actual != NULL && same_constant(actual, keys);
         Py_XDECREF(actual);
         return same;

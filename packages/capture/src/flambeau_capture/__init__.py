@@ -24,7 +24,7 @@ _HOMES = {
     "graph_break": "marks",
     "mark_dynamic": "marks",
     "mark_static": "marks",
-    "allow_in_graph": "marks",
+    "allow_in_graph": "extending",
     "disallow_in_graph": "extending",
     "assume_constant_result": "extending",
     "substitute_in_graph": "extending",

@@ -9,16 +9,39 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar
 
-from flambeau_capture.marks import BREAK, MARK
+import torch
+
+from flambeau_capture.marks import BREAK, IN_GRAPH, MARK
 from flambeau_capture.source import Held
 from flambeau_capture.values.assumed import call_at_capture
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import BREAKS, HANDLERS
+from flambeau_capture.values.graph_calls import graph_call
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def allow_in_graph(fn: F) -> F:
+    """Record calls of `fn` as one node of the graph, without looking into it.
+
+    `fn` is a Python function, or anything else that is called: a built-in, a class. An
+    `autograd.Function` stays as it is: its `apply` is in the graph with its own backward. Raises
+    TypeError on what cannot be called.
+    """
+    _callable("allow_in_graph", fn)
+    if isinstance(fn, FunctionType):
+        fn.__dict__[MARK] = IN_GRAPH
+    elif not (isinstance(fn, type) and issubclass(fn, torch.autograd.Function)):
+        HANDLERS[fn] = partial(_in_graph, fn)
+    return fn
+
+
+def _in_graph(fn: Any, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    return graph_call(tx, "call_function", fn, args, kwargs)
 
 
 def disallow_in_graph(fn: F) -> F:

@@ -1,7 +1,7 @@
 """Marks that functions carry for capture, and the functions that are nothing but a mark.
 
-In: Python functions and tensors. Out: `allow_in_graph`, `graph_break`, `is_compiling`,
-`mark_dynamic`, `mark_static`. Invariant: a mark is an attribute of the function or tensor itself;
+In: Python functions and tensors. Out: `graph_break`, `is_compiling`, `mark_dynamic`,
+`mark_static`. Invariant: a mark is an attribute of the function or tensor itself;
 nothing is kept elsewhere.
 """
 
@@ -26,12 +26,6 @@ def graph_break() -> None:
 
 
 graph_break.__dict__[MARK] = BREAK
-
-
-def allow_in_graph(fn: F) -> F:
-    """Record calls of a Python function as one node of the graph, without looking into it."""
-    fn.__dict__[MARK] = IN_GRAPH
-    return fn
 
 
 _DYNAMIC, _STATIC = "_flambeau_dynamic_dims", "_flambeau_static_dims"

@@ -56,6 +56,7 @@ from flambeau_capture._torch_compat.operators import (
     never_under_capture,
     nothing_under_capture,
     operator_namespaces,
+    schemas_of,
     switch_questions,
     zero_under_capture,
 )
@@ -138,7 +139,8 @@ __all__ = [
     "make_subclass", "marked_constant", "never_under_capture", "new_fake_mode",
     "nothing_under_capture", "operator_namespaces", "own_saved_tensors", "plain_choice",
     "plain_tensor", "reopen_environment", "results_left_plain", "same", "same_memory",
-    "scripted_from", "set_grad_enabled", "shape_conditions", "share_memory", "switch_questions",
+    "schemas_of", "scripted_from", "set_grad_enabled", "shape_conditions", "share_memory",
+    "switch_questions",
     "symbolic_integer", "symbolic_kernels", "symbolic_number", "to_fake", "to_symbolic_fake",
     "torch_function_modes", "torch_function_set", "torch_function_state", "unsupported_fake_errors",
     "wait_for_devices", "zero_under_capture",

@@ -150,3 +150,9 @@ def is_default_generator(generator: torch.Generator) -> bool:
     return generator.device.type == "cuda" and any(
         generator is each for each in torch.cuda.default_generators
     )
+
+
+@functools.cache
+def schemas_of(name: str) -> tuple[Any, ...]:
+    """The schemas of all forms of one of aten's operators; none where there is no such operator."""
+    return tuple(torch._C._jit_get_schemas_for_operator(f"aten::{name}"))

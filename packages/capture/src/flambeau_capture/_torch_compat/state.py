@@ -166,8 +166,10 @@ KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
 
 
 def foreign_modes() -> bool:
-    """Whether a transform of functorch, a dispatch mode or a function mode is in force."""
+    """Whether a transform of functorch, a dispatch mode, a function mode or torch.jit.trace is at
+    work."""
     functorch = torch._C._functorch.maybe_current_level() is not None
+    functorch = functorch or torch._C._get_tracing_state() is not None
     return bool(
         functorch or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     )

@@ -14,6 +14,7 @@ from flambeau_capture.builtins import (
     hooks,
     inspecting,
     iteration,
+    lists_of_tensors,
     messages,
     numbers,
     operator_functions,

@@ -18,7 +18,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import breaks, handles
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.contexts import AutocastValue, autocast_arguments, autocast_settings
 from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.registry import wraps_type
@@ -77,7 +77,7 @@ def _older(kind: Any, device: str) -> None:
         text = getattr(kind, "__deprecated__", None)
         if text is not None:
             tx.call_python(warnings.warn, [Constant(text), tx.wrap_new(FutureWarning)])
-        bound = inspect.signature(kind.__init__).bind(None, *plain, **named)
+        bound = evaluate(tx, inspect.signature(kind.__init__).bind, None, *plain, **named)
         bound.apply_defaults()
         settings = dict(list(bound.arguments.items())[1:])
         return AutocastValue(torch.autocast, autocast_settings(torch.autocast(device, **settings)))

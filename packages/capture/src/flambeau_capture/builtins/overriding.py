@@ -17,7 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Held
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
-from flambeau_capture.values.callables import handles
+from flambeau_capture.values.callables import evaluate_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue, pairs_of
@@ -221,7 +221,9 @@ def _converted(tx: Tracer, value: Value, kind: type) -> Value:
 
 
 def _as_subclass(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    tensor, kind = (*args, *kwargs.values())[:2]
+    if len(args) + len(kwargs) != 2 or not {"cls"} >= set(kwargs):
+        raise Break("FB0011", "as_subclass with other arguments")
+    tensor, kind = (*args, *kwargs.values())
     if not isinstance(tensor, TensorValue) or not isinstance(kind, ClassValue):
         raise Break("FB0012", "as_subclass")
     if compat.has_own_dispatch(kind.python_class):
@@ -244,4 +246,4 @@ handles(compat.make_subclass)(_make_subclass)
 
 @handles(torch.overrides.is_tensor_method_or_property)
 def _is_method(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return Constant(torch.overrides.is_tensor_method_or_property(args[0].as_python()))
+    return evaluate_call(tx, torch.overrides.is_tensor_method_or_property, args, kwargs)

@@ -7,7 +7,25 @@ True and 1.0 is not 1; 0.0 is not -0.0, and NaN is NaN. The native twin is csrc/
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
+
+
+def keys_of(table: dict[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict in its order, whatever an `__iter__` of its own says."""
+    base = OrderedDict if isinstance(table, OrderedDict) else dict
+    return tuple(base.__iter__(table))
+
+
+#: the number or text that an instance of a subclass is, whatever methods of its own say
+PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+}
 
 
 def same(left: Any, right: Any) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from flambeau_capture.guards.equality import same
+from flambeau_capture.guards.equality import keys_of, same
 from flambeau_capture.guards.reference import Reference
 from flambeau_capture.source import InstanceAttr, Source, instance_dict
 
@@ -165,12 +165,19 @@ CONSTANT_MATCH = register(
 )
 
 
+def _items_of(value: Any) -> int:
+    """How many items a container holds, whatever a `__len__` of its own says."""
+    bases = (tuple, list, dict, set, frozenset)
+    base = next((base for base in bases if isinstance(value, base)), None)
+    return len(value) if base is None else base.__len__(value)
+
+
 def _length(name: str, check: str, cls: type | None) -> Kind:
     def holds(value: Any, params: Params) -> bool:
-        return (cls is None or type(value) is cls) and len(value) == params[0]
+        return (cls is None or type(value) is cls) and _items_of(value) == params[0]
 
     def got(value: Any, params: Params) -> str:
-        return f"{_show_class(value, params)} of length {len(value)}"
+        return f"{_show_class(value, params)} of length {_items_of(value)}"
 
     owner = "length" if cls is None else f"{cls.__name__} of length"
     return Kind(
@@ -189,11 +196,10 @@ TUPLE_LENGTH = register(_length("TUPLE_LENGTH", "TUPLE_LENGTH", tuple))
 
 def _keys_hold(value: Any, params: Params) -> bool:
     keys, ordered = params
-    if not isinstance(value, dict) or len(value) != len(keys):
+    if not isinstance(value, dict) or dict.__len__(value) != len(keys):
         return False
-    if ordered:
-        return same(tuple(value), keys)
-    return same(frozenset(value), frozenset(keys))
+    found = keys_of(value)
+    return same(found, keys) if ordered else same(frozenset(found), frozenset(keys))
 
 
 def _keys_check(params: Params) -> tuple[str, Any]:
@@ -241,6 +247,12 @@ def _ask(holds: Callable[[Any, Params], bool], params: Params, value: Any) -> bo
     return holds(value, params)
 
 
+def _has(value: set[Any] | frozenset[Any], member: Any) -> bool:
+    """Whether a set holds a member, whatever a `__contains__` of its own says."""
+    base = set if isinstance(value, set) else frozenset
+    return base.__contains__(value, member)  # type: ignore[arg-type]
+
+
 def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> Kind:
     return Kind(
         name,
@@ -255,14 +267,14 @@ def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -
 SET_CONTAINS = register(
     _predicate(
         "SET_CONTAINS",
-        lambda value, params: isinstance(value, set | frozenset) and params[0] in value,
+        lambda value, params: isinstance(value, set | frozenset) and _has(value, params[0]),
         "a set with {}",
     )
 )
 SET_NOT_CONTAINS = register(
     _predicate(
         "SET_NOT_CONTAINS",
-        lambda value, params: isinstance(value, set | frozenset) and params[0] not in value,
+        lambda value, params: isinstance(value, set | frozenset) and not _has(value, params[0]),
         "a set without {}",
     )
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 
-from flambeau_capture.breaks import Break
+from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
@@ -110,6 +110,8 @@ def _super(frame: Frame, args: list[Value]) -> Value:
             raise Break("FB0009", "super() with one argument")
         return SuperValue(args[0], receiver)
     owner = frame.cells["__class__"].content
+    if not frame.code.co_argcount:
+        raise SkipFrame("super() without arguments, in a function that has none")
     name = frame.code.co_varnames[0]
     first = frame.variables.get(name)
     if first is None and name in frame.cells:

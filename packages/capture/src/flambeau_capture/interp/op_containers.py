@@ -12,10 +12,11 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.values.base import Value, unpack
+from flambeau_capture.values.base import Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -60,7 +61,18 @@ def list_append(frame: Frame, instruction: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop()
+    if isinstance(items, ObjectValue) and items.special("__len__"):
+        _hint(frame.tx, items)
     _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
+
+
+def _hint(tx: Tracer, items: ObjectValue) -> None:
+    """Python asks how many items there may be; a TypeError is no answer, and no error."""
+    try:
+        items.length(tx)
+    except UserError as error:
+        if not issubclass(error.value.cls, TypeError):
+            raise
 
 
 @opcode("SET_ADD")

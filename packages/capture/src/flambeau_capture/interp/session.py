@@ -25,6 +25,7 @@ from flambeau_capture.dynamic import Dynamics
 from flambeau_capture.effects.heap import Heap
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.guards import GuardSet
+from flambeau_capture.guards.equality import PLAIN
 from flambeau_capture.identity import IdentityMap
 from flambeau_capture.interp.binding import bind
 from flambeau_capture.interp.frame import Before, ErrorState, Frame, Prepared, Suspended, prepare
@@ -439,4 +440,6 @@ class _Equals:
         self.value = value
 
     def __call__(self, other: Any) -> bool:
-        return bool(type(self.value)(other) == self.value)
+        kind = type(self.value)
+        plain = PLAIN[kind] if kind in PLAIN and isinstance(other, kind) else kind
+        return bool(plain(other) == self.value)

@@ -18,11 +18,14 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.unguarded import unguarded
+from flambeau_capture.values.argument_names import by_place
 from flambeau_capture.values.arguments import check_call, check_method
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.rebuilding import instance_dict
 from flambeau_capture.values.symbols import SymbolValue, symbol_call
 
 Handler = Callable[[Tracer, Args, Kwargs], Value]
@@ -130,6 +133,7 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     handler = find(HANDLERS, fn)
     if handler is not None:
         check_call(tx, fn, args, kwargs)
+        args, kwargs = by_place(fn, args, kwargs)
         try:
             found: Value = handler(tx, args, kwargs)
         except NotConcrete as error:
@@ -169,9 +173,26 @@ def call_callable(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     ):
         value = tx.wrap(receiver, Held(receiver, "receiver"))
         again = isinstance(receiver, type) and _is_attribute(receiver, fn)
-        if not isinstance(value, BuiltinValue) and not again:
+        if not isinstance(value, BuiltinValue) and not again and is_found_by_name(fn):
             return value.call_method(tx, fn.__name__, args, kwargs)
     raise Break("FB0005", f"call_function {describe_call(fn, args)}")
+
+
+def is_found_by_name(method: Any) -> bool:
+    """Whether a bound method made in C is what its object answers to the method's name: neither
+    the object nor its class has put something else in its place."""
+    receiver, name = method.__self__, method.__name__
+    if isinstance(receiver, type):
+        return True
+    found = find_in_class(type(receiver), name)
+    if found is None or name in instance_dict(receiver):
+        return found is None and name not in instance_dict(receiver)
+    if isinstance(found[1], types.FunctionType):
+        return False
+    bind = getattr(type(found[1]), "__get__", None)
+    if isinstance(bind, types.FunctionType):
+        return False  # code of the program answers
+    return bind is None or bool(bind(found[1], receiver, type(receiver)) == method)
 
 
 def _is_attribute(owner: type, fn: Any) -> bool:

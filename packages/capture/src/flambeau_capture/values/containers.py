@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.guards.equality import PLAIN, keys_of
 from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
 from flambeau_capture.values.attributes import layout_of
 from flambeau_capture.values.base import Tracer, Value
@@ -110,7 +111,7 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
 
 def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
     """The entries of a dict of the program."""
-    keys = tuple(obj) if type(obj) is collections.OrderedDict else tuple(dict.keys(obj))
+    keys = keys_of(obj)
     tx.guard(source, "DICT_KEYS", keys, True)
     entries: list[tuple[Value, Value | Pending]] = []
     for index, key in enumerate(keys):
@@ -123,7 +124,7 @@ def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
 def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
     if type(key) in LITERALS:
         return Constant(key)
-    if isinstance(key, tuple) and all(type(part) in LITERALS for part in key):
+    if isinstance(key, tuple) and all(type(part) in LITERALS for part in tuple.__iter__(key)):
         return tx.wrap_new(key)
     if isinstance(key, torch.Tensor):  # of which a dict knows each by itself alone
         return tx.wrap(key, KnownKey(source, key, index))
@@ -190,20 +191,20 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
         made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
         return made
     if base is collections.deque:
-        tx.guard(source, "LENGTH", len(obj))
+        tx.guard(source, "LENGTH", base.__len__(obj))
         tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
-        items = collections.deque(obj).copy()
-        return DequeValue(existing_sequence(tx, items, source, "any"), obj.maxlen, source, tx)
+        held = collections.deque(collections.deque.__iter__(obj))
+        return DequeValue(existing_sequence(tx, held, source, "any"), obj.maxlen, source, tx)
     if base in (set, frozenset):
         return _set_payload(tx, obj, source, base)
     if base is list:
-        tx.guard(source, "LENGTH", len(obj))
+        tx.guard(source, "LENGTH", list.__len__(obj))
         return ListValue(existing_sequence(tx, obj, source, "list"), source, tx)
     if base is tuple:
-        tx.guard(source, "LENGTH", len(obj))
+        tx.guard(source, "LENGTH", tuple.__len__(obj))
         return TupleValue(existing_sequence(tx, obj, source, "tuple"), tuple, None, tx)
     if base in (str, int, float, bytes, complex):
-        plain = base(obj)
+        plain = PLAIN[base](obj)
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard_equal(source, plain)
         return Constant(plain)

@@ -17,7 +17,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod
 
 
@@ -339,7 +339,8 @@ def autocast_arguments(args: Args, kwargs: Kwargs) -> tuple[list[Any], dict[str,
 @handles(torch.autocast)
 def _autocast(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     plain, named = autocast_arguments(args, kwargs)
-    return AutocastValue(torch.autocast, autocast_settings(torch.autocast(*plain, **named)))
+    made = evaluate(tx, torch.autocast, *plain, **named)
+    return AutocastValue(torch.autocast, autocast_settings(made))
 
 
 @handles(torch.inference_mode)

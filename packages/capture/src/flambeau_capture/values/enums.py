@@ -23,7 +23,7 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
     known: Value | None = tx.heap.find(obj)
     if known is None:
-        known = EnumMember(obj, Held(obj, str(obj)))
+        known = EnumMember(obj, Held(obj, f"{type(obj).__name__}.{obj.name}"))
         tx.heap.know(obj, known)
     return known
 

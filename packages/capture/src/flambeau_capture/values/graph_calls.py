@@ -17,6 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.argument_names import without_odd_names
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tensor import TensorValue
@@ -78,6 +79,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         instead = rewrite(tx, operator_name(target), args, kwargs)
         if instead is not None:
             return instead
+    args, kwargs = without_odd_names(op, operator_name(target).partition(".")[0], args, kwargs)
     values: dict[int, TensorValue] = {}
     for value in [*args, *kwargs.values()]:
         _collect(value, values)

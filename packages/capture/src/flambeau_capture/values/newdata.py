@@ -68,6 +68,8 @@ class NewParameter(TensorValue):
 
 @handles(torch.nn.Parameter)
 def _parameter(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    if not {"data", "requires_grad"} >= set(kwargs) or len(args) + len(kwargs) > 2:
+        raise Break("FB0011", "nn.Parameter with other arguments")
     given = dict(zip(("data", "requires_grad"), args)) | dict(kwargs)
     data, flag = given.get("data"), given.get("requires_grad", Constant(True)).truth(tx)
     if not isinstance(data, TensorValue) or data.cls not in _PLAIN:

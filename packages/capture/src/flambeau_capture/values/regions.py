@@ -20,7 +20,8 @@ from flambeau_capture.polyfills import scanning, segments
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.bodies import Captured, capture_body
 from flambeau_capture.values.callables import handles
-from flambeau_capture.values.graph_calls import record_call, record_result
+from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.graph_calls import graph_call, record_call, record_result
 from flambeau_capture.values.tensor import TensorValue
 
 CHECKPOINT_OPTIONS = ("use_reentrant", "preserve_rng_state", "determinism_check", "early_stop")
@@ -74,6 +75,10 @@ def _cond(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     operands = unpack(tx, given["operands"]) if "operands" in given else []
     if not isinstance(predicate, TensorValue):
         return tx.call(given["true_fn" if predicate.truth(tx) else "false_fn"], operands, {})
+    if predicate.fake.dtype != torch.bool:  # whatever is not zero is true
+        made = graph_call(tx, "call_function", torch.ne, [predicate, Constant(0)], {})
+        assert isinstance(made, TensorValue)
+        predicate = made
     sides = []
     for name in ("true_fn", "false_fn"):
 

@@ -30,7 +30,7 @@ from flambeau_capture.values import (  # noqa: F401 - each registers what it wra
     partials,
 )
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
-from flambeau_capture.values.callables import BuiltinValue, known_callable
+from flambeau_capture.values.callables import BuiltinValue, is_found_by_name, known_callable
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
@@ -103,6 +103,7 @@ def wrap_builtin(tx: Tracer, obj: Any, source: Source) -> Value:
         and not isinstance(owner, types.ModuleType | type | types.GetSetDescriptorType)
         and not trusted_callable(obj)
         and not known_callable(obj)
+        and is_found_by_name(obj)
     ):
         tx.guard(source, "TYPE_MATCH", type(obj))
         receiver = tx.wrap(owner, Attr(source, "__self__"))
