@@ -94,12 +94,12 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             found = tx.call(tx.get_attr(receiver, name), [other], {})
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
-    given = [getattr(arg, "payload", None) or arg for arg in args]
-    if any(isinstance(arg, ObjectValue) for arg in given):
-        one, other = (name_in_errors(arg.cls) for arg in args)
-        words = f"unsupported operand type(s) for divmod(): '{one}' and '{other}'"
+    left, right = (getattr(arg, "payload", None) or arg for arg in args)
+    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
+        shown = [f"'{name_in_errors(arg.cls)}'" for arg in args]
+        words = f"unsupported operand type(s) for divmod(): {' and '.join(shown)}"
         tx.raise_error(TypeError, words)
-    return TupleValue([binary(tx, "//", *given), binary(tx, "%", *given)])
+    return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
 
 @handles(pow)

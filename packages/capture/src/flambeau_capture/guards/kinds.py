@@ -249,8 +249,8 @@ def _ask(holds: Callable[[Any, Params], bool], params: Params, value: Any) -> bo
 
 def _has(value: set[Any] | frozenset[Any], member: Any) -> bool:
     """Whether a set holds a member, whatever a `__contains__` of its own says."""
-    base = set if isinstance(value, set) else frozenset
-    return base.__contains__(value, member)  # type: ignore[arg-type]
+    base: Any = set if isinstance(value, set) else frozenset
+    return bool(base.__contains__(value, member))
 
 
 def _predicate(name: str, holds: Callable[[Any, Params], bool], expected: str) -> Kind:
