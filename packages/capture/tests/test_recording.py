@@ -46,6 +46,7 @@ def test_a_failing_frame_is_recorded_and_runs_eagerly(
     failing: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+
     def frame(x: torch.Tensor, *rest: float, scale: float = 2.0, **named: float) -> torch.Tensor:
         return doubled(x) * scale + SHIFT + sum(rest) + named["k"] + failing()
 

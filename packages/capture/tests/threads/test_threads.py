@@ -93,6 +93,7 @@ def test_breaks_and_exceptions():
 
 def test_what_is_guarded_changes_meanwhile(monkeypatch):
     monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+
     class Owner:
         scale = 1.0
 
