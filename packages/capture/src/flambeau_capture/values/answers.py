@@ -44,7 +44,8 @@ def ask(
     kind, asking = ASKING[name]
     found = tx.call(class_attribute(tx, receiver, receiver.cls, name), list(args), {})
     exact = found.cls is kind and (by is None or by is asking)
-    if exact and not (isinstance(found, Constant) and name in _LIMITED):
+    known = type(found) is Constant  # not a number that is left open
+    if exact and not (known and name in _LIMITED):
         return found
     answered = _concrete(tx, found, kind, name)
     methods = {name: lambda self, *given: answered}
