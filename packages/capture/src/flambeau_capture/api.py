@@ -29,6 +29,7 @@ from flambeau_capture.marks import DISABLED, MARK
 from flambeau_capture.options import Options
 from flambeau_capture.records import Fault, Records
 from flambeau_capture.skipping import skip_code
+from flambeau_capture.source import Scope
 
 NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it remember, by name
 _SETTER = compat.callback_setter()
