@@ -25,12 +25,13 @@ def functionalization() -> Iterator[None]:
 @contextmanager
 def beside_tracing() -> Iterator[None]:
     """Neither the dispatch modes nor the functionalization of a trace inside this block."""
+    key = torch._C.DispatchKey.Functionalize
     with torch.utils._python_dispatch._disable_current_modes():
-        torch._disable_functionalization()
-        try:
+        included = torch._C._dispatch_tls_local_include_set().remove(key)
+        excluded = torch._C._dispatch_tls_local_exclude_set()
+        # the guard puts back what was there: inside an operator functionalization is off already
+        with torch._C._ForceDispatchKeyGuard(included, excluded):
             yield
-        finally:
-            torch._enable_functionalization(reapply_views=True)
 
 
 @contextmanager
