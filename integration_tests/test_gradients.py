@@ -10,10 +10,13 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import flambeau_aot
+import flambeau_prims
 import pytest
 import torch
 
 import flambeau
+from flambeau.backends.composed import classify
 
 DEFAULT = "inductor"
 
@@ -285,3 +288,67 @@ def test_a_second_derivative_that_is_known_to_be_zero(backend: str) -> None:
 
         x = torch.randn(2, 4, requires_grad=True)
         torch.testing.assert_close(flambeau.compile(gradient, backend=backend)(x), gradient(x))
+
+
+#: what may be returned in the memory of its operand, and is read again for a derivative
+SHAPES = {
+    "part of a concatenation": lambda x, y: torch.cat([x, y * 0.1])[:3],
+    "rows": lambda x, y: (x * y)[:2],
+    "transposed": lambda x, y: (x * y).t(),
+    "as a row": lambda x, y: (x * y).reshape(-1),
+    "repeated": lambda x, y: (x * y).sum(0).expand(3, 4),
+    "flipped": lambda x, y: (x * y).flip(0),
+    "one of a stack": lambda x, y: torch.stack([x * 2, y])[0],
+    "a half": lambda x, y: (x * y).chunk(2, 1)[1],
+    "a diagonal": lambda x, y: (x * y).diagonal(),
+    "of an input": lambda x, y: x.t()[1:],
+}
+
+
+def poisoning(gm, inputs, info):
+    """A compiler whose backward graphs leave no memory as it was that they may use again."""
+    run = flambeau_aot.run_as_is(gm, inputs, info)
+
+    def boxed(args):
+        again = [args[place] for place in info.reusable_inputs]
+        results = run(args)
+        kept = [one if one is None else one.clone() for one in results]
+        for memory in again:
+            memory.fill_(float("nan"))
+        return results if info.kind != "backward" else kept
+
+    return boxed
+
+
+@pytest.mark.parametrize("name", sorted(SHAPES))
+def test_a_backward_pass_overwrites_nothing_that_the_caller_has(name):
+    """Saved values are memory to use again only where no result lies in it."""
+
+    def f(x, y):
+        part = SHAPES[name](x, y)
+        return part, x * y, part.prod(0) + 1, (part * part.sum()).tanh()
+
+    x, y = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    table = flambeau_prims.decompositions()
+    options = flambeau_aot.Options(classify=classify)
+    compiled = flambeau_aot.aot_function(f, poisoning, decompositions=table, options=options)
+    results = compiled(x, y)
+    before = [one.detach().clone() for one in (*results, x, y)]
+    gradients = torch.autograd.grad(sum(one.sum() for one in results), (x, y))
+    for one, was in zip((*results, x, y), before, strict=True):
+        assert torch.equal(one, was)
+    wanted = torch.autograd.grad(sum(one.sum() for one in f(x, y)), (x, y))
+    torch.testing.assert_close(gradients, wanted)
+
+
+def test_a_part_of_a_concatenation_is_saved_and_stays():
+    def f(x, y):
+        scaled = x @ y.t() @ y * 0.1
+        part = torch.cat([x, scaled])[:3]
+        return x, scaled, part, part.prod(0) + x
+
+    x, y = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
+    results = flambeau.compile(f, backend=DEFAULT)(x, y)
+    before = [one.detach().clone() for one in results]
+    sum(one.sum() for one in results).backward()
+    assert all(map(torch.equal, results, before))

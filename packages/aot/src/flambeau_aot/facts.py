@@ -17,6 +17,7 @@ from flambeau_aot._torch_compat import FakeTensor, expression_of
 from flambeau_aot.info import GraphInfo
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.options import Options
+from flambeau_aot.partition.classify import classify
 from flambeau_aot.partition.memory import bytes_held, owned_inputs, peak_bytes, shares_memory
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.partition.split import Halves, readers_of, tangents_of
@@ -73,14 +74,21 @@ def forward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
 def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
     """Facts about the backward half.
 
-    Reusable are saved values that the caller never sees, that share memory with no other value
-    of the forward graph, and that are not an input.
+    Reusable are saved values that the caller never sees, that are not an input, and that share
+    memory with no other value of the forward graph: a compiler may return what a view or an
+    operator on shapes gives in the memory of its operand, whatever its schema says.
     """
     static, visible = len(joint.static), joint.plan.visible
+    returned = outputs_of(halves.forward)
+    roots = Counter(_root(node, options) for node in returned if isinstance(node, fx.Node))
     reusable = tuple(
         place
         for place, item in enumerate(halves.saved)
-        if item.kind == "output" and item.index >= visible and _alone(halves.saved_nodes[place])
+        if item.kind == "output"
+        and item.index >= visible
+        and roots[_root(returned[item.index], options)] == 1
+        and _root(returned[item.index], options).op != "placeholder"
+        and _alone(halves.saved_nodes[place])
     )
     return GraphInfo(
         kind="backward",
@@ -92,6 +100,16 @@ def backward_info(joint: Joint, halves: Halves, options: Options) -> GraphInfo:
         ),
         reusable_inputs=reusable,
     )
+
+
+def _root(node: fx.Node, options: Options) -> fx.Node:
+    """The value in whose memory a node's may lie."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
+        seen = classify(node.target, options.classify) in ("view", "shape")
+        if not seen and not shares_memory(node):
+            break
+        node = node.args[0]
+    return node
 
 
 def _alone(node: fx.Node) -> bool:
