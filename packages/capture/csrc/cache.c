@@ -280,14 +280,16 @@ static PyObject *
 cache_remove(FrameCacheObject *cache, PyObject *args)
 {
     PyObject *code, *entry;
-    if (!PyArg_ParseTuple(args, "OO!:remove", &code, &Entry_Type, &entry) || !is_code(code)) {
+    int counts = 1;
+    if (!PyArg_ParseTuple(args, "OO!|p:remove", &code, &Entry_Type, &entry, &counts)
+        || !is_code(code)) {
         return NULL;
     }
     CodeState *state = cache_find(cache, code);
     for (Py_ssize_t i = 0; state != NULL && i < state->count; i++) {
         if ((PyObject *)state->entries[i] == entry) {
             state->count--;
-            state->ended++;
+            state->ended += counts;
             memmove(&state->entries[i], &state->entries[i + 1],
                     (size_t)(state->count - i) * sizeof(state->entries[0]));
             Py_DECREF(entry);
@@ -393,7 +395,7 @@ static PyMethodDef cache_methods[] = {
      "skip_prefixes(paths): code of files under these paths is left alone, asked when first met."},
     {"entries", (PyCFunction)cache_entries, METH_O, "entries(code): the last hit first."},
     {"remove", (PyCFunction)cache_remove, METH_VARARGS,
-     "remove(code, entry): an entry that cannot hold again."},
+     "remove(code, entry, counts=True): an entry that cannot hold again; whether against the limit."},
     {"skip", (PyCFunction)cache_skip, METH_O, "skip(code): run it as it is from now on."},
     {"run_plain", (PyCFunction)cache_run_plain, METH_O,
      "run_plain(code): run it as it is from now on, with all that it calls."},

@@ -63,7 +63,7 @@ typedef struct {
     PyObject *code; /* strong: the pointer is the key */
     enum code_kind kind;
     int limit_told;
-    Py_ssize_t ended; /* entries that went with an object: the limit counts them, too */
+    Py_ssize_t ended; /* entries that went with an object and count against the limit */
     PyObject *trial; /* asked which form the frame is to run in, and told how long it took; NULL */
     Py_ssize_t count;
     EntryObject *entries[]; /* the last hit first; room for the cache's limit */

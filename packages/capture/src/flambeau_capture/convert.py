@@ -266,7 +266,9 @@ class Conversion:
         if code is not self.code:
             converter.user_names[code] = self.origin.co_name
         self._show(code, guards)
-        lifetime = Lifetime(self.cache, self.code, converter.names, converter.records)
+        lifetime = Lifetime(
+            self.cache, self.code, converter.names, converter.records, converter.dynamics
+        )
         lifetime.ends_with(guards)
         return Entry(code, guards.native, keepalive=lifetime, info=guards)
 

@@ -132,7 +132,8 @@ class Converter:
         if entries and "fail_on_recompile" in (stance(), cache.mode):
             raise RecompileError(str(record or f"{code.co_name} is compiled again"))
         call = cache.counters()["calls"]
-        if not entries and self.patience.made_again(code, call):
+        first = not entries and code not in self.records.ended
+        if first and self.patience.made_again(code, call):
             self._give_up(cache, f"{code.co_name} is made anew in call after call", code)
             return None
         before = self.clock()
@@ -173,6 +174,7 @@ class Converter:
     def start_again(self, cache: FrameCache) -> None:
         """Forget what was decided on compiling no more."""
         self.patience = Patience(self.options.compile_seconds, self.options.cache_size_limit)
+        self.records.ended.clear()
         if cache.mode == "run_only":
             cache.mode = "default"
 
@@ -206,6 +208,7 @@ class Converter:
         known = [entry.info for entry in entries if entry.info is not None]
         known.sort(key=lambda guards: -made.get(id(guards), -1))
         found = [failure for info in known if (failure := info.explain(scope)) is not None]
+        found += self.records.failures_of_ended(code, scope)
         if not found:
             return None
         name = self.user_names.get(code, code.co_name)

@@ -35,6 +35,7 @@ from flambeau_capture.source import (
 
 Bounds = tuple[int | None, int | None]
 ANY: Bounds = (None, None)
+_NOTHING = 0  # the address of no object
 KINDS = frozenset({"sizes", "integers", "floats"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (
@@ -152,6 +153,16 @@ class Dynamics:
         elif any(known.get(step.name(), 0) is None for step in source.path()[:-1]):
             known[name] = None  # what it is a part of is replaced
         return known[name] is None
+
+    def gone(self, code: CodeType, source: Source) -> bool:
+        """The object that was met here has ended, and its address may be another's next: whatever
+        stands here from now on is another object. Whether that was not known."""
+        known = _table(self._objects, code)
+        name = source.name()
+        if known.get(name, _NOTHING) in (_NOTHING, None):
+            return False
+        known[name] = _NOTHING
+        return True
 
 
 def _is_plain(step: Source) -> bool:

@@ -74,11 +74,13 @@ class LimitWarning:
         place = (name, code.co_filename, converter.names.origin(code).co_firstlineno)
         entries = cache.entries(code)
         scope = Scope.of(code, func, arguments, free)
+        ended = converter.records.ended.get(code, [])
         text = (
-            f"{name} was compiled {len(entries)} times (cache_size_limit) and is not compiled "
-            f"again: it runs as it is where no entry fits, with all that it calls"
+            f"{name} was compiled {len(entries) + len(ended)} times (cache_size_limit) and is not "
+            f"compiled again: it runs as it is where no entry fits, with all that it calls"
         )
-        failure = entries[0].info.explain(scope) if entries else None
+        missed = [entries[0].info.explain(scope)] if entries else []
+        failure = next(iter([*missed, *converter.records.failures_of_ended(code, scope)]), None)
         if failure is not None:
             text += (
                 f". The guard that failed last: {failure.guard}, expected {failure.expected}, "

@@ -7,7 +7,7 @@ read. Invariant: plain data; nothing here decides what is compiled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from torch import fx
 
 from flambeau_capture.breaks import BreakReport, UserLine
-from flambeau_capture.guards.guard import Failure
+from flambeau_capture.guards.guard import Failure, Guard, failure_of
+from flambeau_capture.identity import IdentityMap
+from flambeau_capture.source import Held, Scope
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,24 @@ class Records:
     backend_errors: list[BaseException] = field(default_factory=list)
     skipped: list[tuple[str, str]] = field(default_factory=list)
     settled: list[str] = field(default_factory=list)  # what compiles no more, or runs as it is
+    #: of the entries that ended with an object, by code: the guards that asked for it
+    ended: IdentityMap[CodeType, list[tuple[Guard, ...]]] = field(default_factory=IdentityMap)
+
+    def end(self, code: CodeType, guards: Sequence[Guard]) -> None:
+        """Note that an entry ended with the objects that these guards knew. What such a guard
+        keeps alive besides (the object that a source starts from) is not kept for it."""
+        free = (g for g in guards if not any(isinstance(s.root(), Held) for s in g.sources))
+        self.ended[code] = [*self.ended.get(code, []), tuple(free)]
 
     def forget(self, names: Collection[str], guards: Any) -> None:
         """Keep of graphs that can never run again what can be read of them, not their tensors."""
         self.graphs = [_without_tensors(g) if g.name in names else g for g in self.graphs]
         self.guards = [known for known in self.guards if known is not guards]
+
+    def failures_of_ended(self, code: CodeType, scope: Scope) -> list[Failure]:
+        """What made a frame miss the entries that are gone, the newest first."""
+        ended = reversed(self.ended.get(code, []))
+        return [failure_of(guards[0], scope) for guards in ended if guards]
 
     @property
     def internal_errors(self) -> list[BaseException]:

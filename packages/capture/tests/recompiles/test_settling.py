@@ -2,6 +2,7 @@
 answers are eager's, and after a bounded number of compilations nothing is compiled."""
 
 import functools
+import gc
 import itertools
 import warnings
 
@@ -167,6 +168,35 @@ OPEN = {
     ("int", "print(end='')\n    return x + 1, v"),
     ("tensor", "return x.sum() + v.sum(), v.shape[0] * 2"),
 }  # fmt: skip
+
+
+ENDING = {"module", "function", "class", "object", "partial"}
+
+
+@pytest.mark.parametrize("kind", sorted(ENDING))
+def test_what_ends_with_its_call_teaches(backend, kind):
+    """No entry is left to compare with when the next call comes: what is at the place varies all
+    the same, and a warning says how often it was compiled, of what, and what helps."""
+    for use in (use for use in USES if kind in USES[use]):
+        ours = World("argument", use)
+        ours.f = optimize(backend, never_slower=False)(ours.f)
+        compiler = compiler_of(ours.f)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            for turn in range(CALLS):
+                v = VALUES[kind](turn)
+                outcome(ours, v)
+                ours.names["box"].kept = None
+                del v
+                gc.collect(1)  # a class is in cycles of its own
+        recompiled = compiler.cache.counters()["conversions"] - 1
+        if "print" not in use:  # which is in two frames, each compiled for the first time
+            assert len(compiler.records.recompiles) == recompiled, use
+        for each in told:
+            assert f"was compiled {compiler.cache.limit} times" in str(each.message), use
+            assert "Try: " in str(each.message), use
+        if (kind, use) in OPEN:
+            assert recompiled <= 2 and not told, use
 
 
 @pytest.mark.parametrize("place", PLACES)
