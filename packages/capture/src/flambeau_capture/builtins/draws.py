@@ -20,7 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Held, Made, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.existing import met_before
-from flambeau_capture.values.graph_calls import REWRITES, graph_argument, graph_call, run_call
+from flambeau_capture.values.graph_calls import graph_argument, graph_call, rewrite_as, run_call
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.tensor import TensorValue
@@ -203,5 +203,4 @@ def _drawn(
     return TensorValue(tx.graph.add_made(call(like, *present), source, fake))
 
 
-for _name in (*FUNCTIONS, *FILLED):
-    REWRITES[_name] = draw
+rewrite_as(draw, *FUNCTIONS, *FILLED)

@@ -15,7 +15,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of
-from flambeau_capture.values.graph_calls import REWRITES, graph_call
+from flambeau_capture.values.graph_calls import graph_call, rewrite_as
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.symbols import SymbolValue
@@ -117,6 +117,5 @@ def _shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value
     return tx.call_python(torch.tensor, [sizes], named)
 
 
-for _name in ("tensor", "as_tensor", "new_tensor"):
-    REWRITES[_name] = _made
-REWRITES["_shape_as_tensor"] = _shape_as_tensor
+rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
+rewrite_as(_shape_as_tensor, "_shape_as_tensor")

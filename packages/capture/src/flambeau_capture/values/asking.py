@@ -18,10 +18,10 @@ from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Valu
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.graph_calls import (
     ASKED,
-    REWRITES,
     graph_argument,
     graph_call,
     operator_name,
+    rewrite_as,
 )
 from flambeau_capture.values.knowledge import PURE, compute, known_data, of_torch, tensors_of
 from flambeau_capture.values.lists import ListValue
@@ -165,5 +165,5 @@ def _constant(tx: Tracer, tensor: torch.Tensor) -> Value:
     return graph_call(tx, "call_method", "clone", [TensorValue(node)], {})
 
 
-REWRITES["setitem"] = _write
+rewrite_as(_write, "setitem")
 ASKED.append(answer)

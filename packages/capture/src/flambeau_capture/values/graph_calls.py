@@ -74,8 +74,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     overridden = override(tx, op, target, args, kwargs)
     if overridden is not None:
         return overridden
-    rewrite = REWRITES.get(operator_name(target))
-    if rewrite is not None:
+    for rewrite in _REWRITES.get(operator_name(target), ()):
         instead = rewrite(tx, operator_name(target), args, kwargs)
         if instead is not None:
             return instead
@@ -167,8 +166,17 @@ def ask(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> Value |
     return next((found for found in answers if found is not None), None)
 
 
+Rewrite = Callable[[Tracer, str, Args, Kwargs], Value | None]
+
 # Operators that a call may have to be written by others of, by name (see `values.scalars`).
-REWRITES: dict[str, Callable[[Tracer, str, Args, Kwargs], Value | None]] = {}
+_REWRITES: dict[str, list[Rewrite]] = {}
+
+
+def rewrite_as(rewrite: Rewrite, *names: str) -> None:
+    """A way to write calls of these operators; of several for one, the first that answers."""
+    for name in names:
+        _REWRITES.setdefault(name, []).append(rewrite)
+
 
 # Told of tensors that the graph makes and that derivatives end at (see `builtins.derivatives`).
 NEW_LEAVES: list[Callable[[Tracer, TensorValue], None]] = []

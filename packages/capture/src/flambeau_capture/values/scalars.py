@@ -16,7 +16,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
-from flambeau_capture.values.graph_calls import REWRITES, graph_call, version_of
+from flambeau_capture.values.graph_calls import graph_call, rewrite_as, version_of
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
 from flambeau_capture.values.slices import SliceValue
@@ -154,12 +154,9 @@ def _is_plain_key(key: Value) -> bool:
     return isinstance(key, SliceValue) or (isinstance(key, Constant) and key.cls is int)
 
 
-REWRITES["getitem"] = _select
-REWRITES["setitem"] = _assign
-for _suffix in ("", "_"):
-    REWRITES[f"add{_suffix}"] = _scaled_add
-    REWRITES[f"sub{_suffix}"] = _scaled_add
-    REWRITES[f"addcdiv{_suffix}"] = _pointwise_pair("div")
-    REWRITES[f"addcmul{_suffix}"] = _pointwise_pair("mul")
-REWRITES["_foreach_addcdiv_"] = _foreach_pair("div")
-REWRITES["_foreach_addcmul_"] = _foreach_pair("mul")
+rewrite_as(_select, "getitem")
+rewrite_as(_assign, "setitem")
+rewrite_as(_scaled_add, "add", "add_", "sub", "sub_")
+for _combine in ("div", "mul"):
+    rewrite_as(_pointwise_pair(_combine), f"addc{_combine}", f"addc{_combine}_")
+    rewrite_as(_foreach_pair(_combine), f"_foreach_addc{_combine}_")
