@@ -183,3 +183,32 @@ def test_a_number_that_is_only_kept_is_not_guarded(capture, backend):
         compiled(torch.ones(1), n)
         assert kept.value == n
     assert len(backend) <= 3  # one where it is what it was, one of any number, one of any object
+
+
+def _by_property(meta):
+    meta.factor = property(lambda cls: 100.0)
+
+
+def _by_getattribute(meta):
+    meta.__getattribute__ = lambda cls, name: 100.0 if name == "factor" else type.__getattribute__(
+        cls, name
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("hide", [_by_property, _by_getattribute])
+@pytest.mark.parametrize("read", ["p.factor", "type(p).factor", "Plain.factor", "p.near()"])
+@pytest.mark.parametrize("inherits", [False, True])
+def test_an_instance_reads_past_the_metaclass(capture, hide, read, inherits):
+    """A metaclass that answers for a class does not answer for the instances."""
+    meta = type("Meta", (type,), {})
+    names = {"factor": 2.0, "near": lambda self: self.factor}
+    plain = meta("Plain", (), names)
+    if inherits:
+        plain = meta("Derived", (plain,), {})
+    space = {"Plain": plain}
+    exec(f"def run(x, p):\n    return x * {read}\n", space)
+    run = capture(space["run"])
+    for change in (lambda meta: None, hide):
+        change(meta)
+        for _ in range(2):
+            assert torch.equal(run(torch.ones(2), plain()), space["run"](torch.ones(2), plain()))

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, Held
+from flambeau_capture.source import Attr, ClassEntry, Held, Source
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
@@ -185,6 +185,13 @@ def written_attribute(tx: Tracer, mro: tuple[type, ...], name: str) -> Value | N
     raise AssertionError(name)
 
 
+def _is_hidden(python_class: type, name: str) -> bool:
+    """Whether the metaclass answers in place of an entry of the class, where the class is asked."""
+    meta: Any = type(python_class)
+    found = next((vars(kind)[name] for kind in meta.__mro__ if name in vars(kind)), None)
+    return hasattr(type(found), "__set__") or meta.__getattribute__ is not type.__getattribute__
+
+
 def class_attribute(
     tx: Tracer, receiver: Value, python_class: type, name: str, after: type | None = None
 ) -> Value:
@@ -208,7 +215,10 @@ def class_attribute(
         )
     found = owner.__dict__[name]
     asked = owner if after is not None else python_class
-    where = Attr(Held(asked, asked.__name__), name)
+    where: Source = Attr(Held(asked, asked.__name__), name)
+    if _is_hidden(asked, name):  # an instance finds what the class itself does not
+        where = ClassEntry(Held(owner, owner.__name__), name)
+        assume_entry(tx, asked, name, found)
     trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
     if not trusted and hasattr(type(found), "__get__"):
         assume_entry(tx, asked, name, found)

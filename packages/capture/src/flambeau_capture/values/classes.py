@@ -20,6 +20,7 @@ from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.attributes import (
     assume_bases,
     assume_entry,
+    assume_special_methods,
     find_in_class,
     written_attribute,
 )
@@ -93,6 +94,9 @@ class ClassValue(Value):
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         python_class = self.python_class
+        assume_special_methods(tx, type(python_class))
+        if type(python_class).__getattribute__ is not type.__getattribute__:
+            self.unknown(f"attribute {name!r} by the metaclass's own __getattribute__")
         if name == "__members__" and isinstance(python_class, enum.EnumMeta):
             return tx.wrap_new(getattr(python_class, name))
         if name in _BASES:
