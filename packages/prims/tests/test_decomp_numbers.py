@@ -125,3 +125,49 @@ def test_quotients_of_half_precision_on_a_gpu():
         x = torch.tensor([a], dtype=torch.bfloat16)
         y = b if isinstance(b, int) else torch.tensor([b], dtype=torch.bfloat16)
         assert on_gpu(torch.floor_divide, x, y).item() == wanted
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_truncated_quotient_is_rounded_as_often_as_eager_does(dtype):
+    torch.manual_seed(0)
+    x, y = (torch.randn(600) * 50).to(dtype), torch.randn(600).to(dtype)
+    for a, b in [
+        (x, y),
+        (x[::2], y[::2]),
+        (x, y[3]),
+        (x, y[3:4]),
+        (x[5], y),
+        (x[5], y[3]),
+        (x, 0.7),
+    ]:
+        expected = torch.div(a, b, rounding_mode="trunc")
+        with Decomposing():
+            found = torch.div(a, b, rounding_mode="trunc")
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, *FLOATS, torch.complex64])
+@pytest.mark.parametrize("number", [3, 0, 2.5, True])
+def test_a_number_is_copied(dtype, number):
+    for x in (torch.zeros(2, 3), torch.zeros(3, 2).t(), torch.zeros(())):
+        x = x.to(dtype)
+        expected = x.clone().copy_(number)
+        with Decomposing():
+            found = torch.ops.aten.copy.default(x, number)
+        assert torch.equal(found, expected) and found.dtype == expected.dtype
+        assert found.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("name", ["_softmax_backward_data", "_log_softmax_backward_data"])
+def test_a_softmax_gradient_keeps_its_dtype(name):
+    op = getattr(torch.ops.aten, name).default
+    for dtype in (*FLOATS, torch.float64):
+        for told in (*FLOATS, torch.float64):
+            grad, output = torch.randn(2, 3).to(dtype), torch.randn(2, 3).softmax(1).to(dtype)
+            if (dtype, told) == (torch.float32, torch.float16):
+                continue  # of a GPU alone
+            expected = op(grad, output, 1, told)
+            with Decomposing():
+                found = op(grad, output, 1, told)
+            assert found.dtype == expected.dtype
+            torch.testing.assert_close(found, expected)

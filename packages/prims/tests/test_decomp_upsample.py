@@ -86,3 +86,23 @@ def test_a_given_scale_that_picks_unequally_is_followed() -> None:
     found, names = lowered(forward, x)
     assert torch.equal(found, forward(x)) and "index_select" in names
     assert found.flatten()[-1] == 3
+
+
+KEPT = [1.0, 1.05, 1.2, (1.05, 2.0)]
+MODES = {3: "linear", 4: "bilinear", 5: "trilinear"}
+
+
+def resized(mode: str, factor: object, align_corners: bool) -> Callable[[Tensor], Tensor]:
+    return lambda t: F.interpolate(t, scale_factor=factor, mode=mode, align_corners=align_corners)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("factor", KEPT, ids=str)
+def test_a_dimension_that_keeps_its_size_is_not_resampled(factor, align_corners) -> None:
+    """Whatever its scale is, and whatever is infinite beside an entry."""
+    for shape in SHAPES if isinstance(factor, float) else SHAPES[1:2]:
+        shape = (*shape[:2], *(min(n, 4) for n in shape[2:]))
+        x = torch.randn(shape)
+        for held in (x, x.masked_fill(torch.rand(shape) > 0.8, float("inf"))):
+            fn = resized(MODES[held.ndim], factor, align_corners)
+            torch.testing.assert_close(lowered(fn, held)[0], fn(held), equal_nan=True)

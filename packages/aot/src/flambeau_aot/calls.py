@@ -85,6 +85,22 @@ def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return met.to(torch.int64).contiguous()
 
 
+def polygamma(x: torch.Tensor, n: int) -> torch.Tensor:
+    """What `polygamma_` writes: of a copy, which the derivative keeps."""
+    value = torch.polygamma(n, x.clone())
+    if not torch.can_cast(value.dtype, x.dtype):
+        raise Unsupported(f"polygamma_ of {x.dtype}, which cannot keep its result; eager raises")
+    return value
+
+
+WRITTEN: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.Tensor.polygamma_: polygamma,
+    torch.ops.aten.polygamma_.default: polygamma,
+    torch.ops.aten.polygamma_: polygamma,
+}
+"""Of ATen's operators that write in place, those that functionalization knows no form of: what
+they write."""
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
@@ -250,6 +266,8 @@ class RewriteCalls(TorchFunctionMode):
             if not is_in_place(func):
                 return put
             func, args, kwargs = torch.Tensor.copy_, (target, put), {}
+        if func in WRITTEN:
+            func, args, kwargs = torch.Tensor.copy_, (target, WRITTEN[func](*args, **kwargs)), {}
         result = write_apart(target, func, args, kwargs, self.layouts)
         if name.split(".")[0] == "as_strided_" and is_functional(target):
             count_again(target)

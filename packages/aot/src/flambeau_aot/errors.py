@@ -30,6 +30,32 @@ class Unsupported(AotError):
     """A program this package refuses rather than risk a wrong answer."""
 
 
+class Refused(TraceError, Unsupported):
+    """What the program calls raised on values without data, as it may in eager: an operator or a
+    formula of a derivative refuses its arguments, or the program's own code raises."""
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether an error is the program's or torch's own, and not a defect of this stack.
+
+    The rule: torch refuses with errors of exactly these classes; those that Python raises for code
+    too are refusals unless the frame that raised is of these packages. An assertion inside torch
+    is none.
+    """
+    if type(error) in (RuntimeError, NotImplementedError):
+        return not any(words in str(error) for words in _DEFECTS)
+    if type(error) not in (ValueError, IndexError, TypeError):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
+    return not name.startswith("flambeau")
+
+
+_DEFECTS = ("INTERNAL ASSERT", "only support functionalizing operators")
+
+
 class NotYetSymbolic(Unsupported):
     """A symbolic size reached a stage that takes static sizes only."""
 

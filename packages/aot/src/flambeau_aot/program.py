@@ -22,7 +22,14 @@ from flambeau_aot._torch_compat import (
     FakeTensorMode,
     sequence_number,
 )
-from flambeau_aot.errors import AotError, DataDependent, TraceError, Unsupported
+from flambeau_aot.errors import (
+    AotError,
+    DataDependent,
+    Refused,
+    TraceError,
+    Unsupported,
+    is_refusal,
+)
 from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.tracer import Tracer
 from flambeau_aot.sizes import has_symbols
@@ -192,7 +199,8 @@ def _explained(error: Exception, what: str, lines: str | None) -> AotError:
     for words, meaning in _TORCH_SAYS.items():
         if words in str(error):
             return Unsupported(f"{what}: {meaning}", lines or "")
-    return TraceError(
+    kind = Refused if is_refusal(error) else TraceError
+    return kind(
         f"{what}: {type(error).__name__}: {error}\n(the program was run on tensors that have "
         "shapes and no values; if it runs in eager, keep this line out of the compiled region)",
         lines or "",

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from flambeau_aot._torch_compat import engine_gradients, functional_tensor, functionalization
-from flambeau_aot.errors import AotError, TraceError, Unsupported
+from flambeau_aot.errors import AotError, Refused, TraceError, Unsupported, is_refusal
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.late_writes import LateWrites
@@ -29,9 +29,6 @@ BACKWARD = "recorded in the backward pass"
 
 REENTRANT = "torch.utils.checkpoint is incompatible with .grad()"
 """What a checkpoint with use_reentrant=True says unless gradients are accumulated in leaves."""
-
-_INVALID = "returned an invalid gradient"
-"""What the engine says of a derivative that gives a gradient of another shape or dtype."""
 
 _WRITTEN_TO = (
     "modified by an inplace operation",
@@ -166,8 +163,10 @@ def _gradients(
                 "saved, and the backward pass would raise; write to a clone, or use the "
                 f"operator that returns the new value ({str(error).split('; expected')[0]})"
             ) from error
-        if _INVALID in str(error):
-            raise Unsupported(
+        if is_refusal(error):
+            # A derivative that is not implemented or refuses what it is given: where eager runs
+            # the backward pass it raises the same.
+            raise Refused(
                 f"the backward part raises, as it does in eager where it is run: {error}; "
                 "detach that result, or mend the operator's arguments"
             ) from error

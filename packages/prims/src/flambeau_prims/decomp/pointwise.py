@@ -211,10 +211,18 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
         return div(a, b)
     if rounding_mode == "floor":
         return floor_divide(a, b)
-    if is_inexact(result_type((a, b))):
+    dtype = result_type((a, b))
+    if is_inexact(dtype):
+
+        def quotient(x: Tensor, y: Tensor) -> Tensor:
+            # In half precision kernels round before they truncate, but a CPU's for one divisor.
+            once = is_number(b) or (b.numel() == 1 and not e.on_gpu(a, b))
+            share = p.div(x, y)
+            return share if once else e.cast(e.cast(share, dtype), share.dtype)
+
         if _by_host_scalar(a, b):
             return elementwise(lambda x, y: p.trunc(p.mul(x, _reciprocal(y))), (a, b))
-        return elementwise(lambda x, y: p.trunc(p.div(x, y)), (a, b))
+        return elementwise(lambda x, y: p.trunc(quotient(x, y)), (a, b))
     return elementwise(p.trunc_div, (a, b))
 
 

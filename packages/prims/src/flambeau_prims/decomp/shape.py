@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, canonical, p
+from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, p
 from flambeau_prims.decomp.matrices import difference
 from flambeau_prims.decomp.view import (
     checked_index,
@@ -61,8 +61,12 @@ def to_copy(
 
 
 @decomposition(aten.copy.default)
-def copy(x: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
     del non_blocking
+    if is_number(src):
+        return e.with_strides(
+            p.full(list(x.shape), src, dtype=x.dtype, device=x.device), x.stride()
+        )
     if src.device != x.device:
         src = p.device_put(src, device=x.device)
     placed = e.expand(e.cast(src, x.dtype), x.shape)

@@ -73,6 +73,13 @@ def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tenso
     return e.cast(_along(e.widen(e.cast(x, result)), dim, compute), result)
 
 
+def _gradient_dtype(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
+    """A gradient keeps its dtype, whatever that of the input is told to be, but where a softmax of
+    halves gave floats."""
+    narrowed = grad.dtype == torch.float32 and input_dtype == torch.float16
+    return input_dtype if narrowed else grad.dtype
+
+
 @decomposition(aten._softmax_backward_data.default, keep="softmax")
 def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     g, y = e.widen(grad, output)
@@ -82,7 +89,7 @@ def softmax_backward(grad: Tensor, output: Tensor, dim: int, input_dtype: torch.
         weighted = p.mul(h, z)
         return p.sub(weighted, p.mul(z, spread(p.sum(weighted, dims), z.shape, dims)))
 
-    return e.cast(_along(g, dim, compute), input_dtype)
+    return e.cast(_along(g, dim, compute), _gradient_dtype(grad, input_dtype))
 
 
 @decomposition(aten._log_softmax_backward_data.default, keep="log_softmax")
@@ -95,7 +102,7 @@ def log_softmax_backward(
         h, z = (p.reshape(t, [1]) if t.ndim == 0 else t for t in (g, y))
         return p.sub(h, p.mul(p.exp(z), spread(p.sum(h, dims), z.shape, dims)))
 
-    return e.cast(_along(g, dim, compute), input_dtype)
+    return e.cast(_along(g, dim, compute), _gradient_dtype(grad, input_dtype))
 
 
 @decomposition(aten.logsumexp.default)

@@ -203,6 +203,12 @@ def _weighing_taps(
 
     def taps(size: Size, output: Size, place: int) -> Taps:
         scale = _scale(scales, place)
+        if kind is _linear and size == output and like.device.type == "cpu":
+            # A dimension that keeps its size is not resampled, whatever its scale is: each entry
+            # is weighed with itself, so that what is infinite becomes no number.
+            index = _iota(size, torch.int64, like.device)
+            weight = p.full([size], 1, dtype=dtype, device=like.device)
+            return [(index, weight), (index, e.sub(1.0, weight))]
         at = _places(size, output, align_corners, scale, dtype, like.device)
         return kind(at, size, align_corners)
 

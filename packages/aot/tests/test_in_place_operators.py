@@ -1,0 +1,127 @@
+"""Every method that writes in place and every operator of ATen behind it, given tensors, tensors of
+one element and numbers of Python's: eager's values and gradients, or a refusal by name."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import flambeau_aot as aot
+import flambeau_prims
+import pytest
+import torch
+
+# What draws, what changes more than the elements, and what no operator of ATen is.
+_DRAWS = ("random", "normal", "uniform", "exponential", "cauchy", "log_normal", "geometric")
+_OTHERS = ("bernoulli", "dropout", "rrelu", "set", "resize", "resize_as", "as_strided", "detach")
+APART = {f"{name}_" for name in (*_DRAWS, *_OTHERS, "requires_grad", "sparse_resize", "rename")}
+METHODS = sorted(
+    name
+    for name in dir(torch.Tensor)
+    if name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+    if hasattr(torch.ops.aten, name) and name not in APART
+)
+BY_TYPE: dict[str, tuple[Any, ...]] = {
+    "Tensor": (torch.tensor([[1.0, 2.0], [2.0, 1.0]]), torch.tensor([[0, 1], [1, 0]]), 2.5),
+    "number": (1.5,),
+    "int": (1,),
+    "float": (1.5,),
+    "bool": (True,),
+    "str": ("sum",),
+}
+
+
+def calls(name: str) -> Iterator[tuple[Any, ...]]:
+    """The arguments behind the first, by the schemas of the operator."""
+    packet = getattr(torch.ops.aten, name)
+    for overload in packet.overloads():
+        asked = getattr(packet, overload)._schema.arguments[1:]
+        needed = [x for x in asked if not x.kwarg_only and not x.has_default_value()]
+        if all(str(x.type) in BY_TYPE for x in needed):
+            yield from itertools.product(*(BY_TYPE[str(x.type)] for x in needed))
+
+
+def outcome(fn: Any, grad: bool, tensors: list[torch.Tensor]) -> Any:
+    x = torch.tensor([[0.25, 0.5], [0.75, 0.125]], requires_grad=grad)
+    stage = "call"
+    try:
+        result = fn(x, *(t.clone() for t in tensors))
+        stage = "backward"
+        if result.requires_grad:
+            result.sum().backward()
+    except Exception as error:
+        return stage, error
+    return result.detach(), x.grad
+
+
+def same(found: Any, expected: Any) -> bool:
+    return all(
+        (x is None) == (y is None) and (x is None or torch.allclose(x, y, equal_nan=True))
+        for x, y in zip(found, expected, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("decomposed", "grad"), [(False, False), (False, True), (True, False)])
+def test_as_eager_or_refused(decomposed: bool, grad: bool) -> None:
+    table = flambeau_prims.decompositions() if decomposed else None
+    answered, wrong = set(), []
+    for name in METHODS:
+        for given in calls(name):
+
+            def fn(x: torch.Tensor, *tensors: torch.Tensor, name=name, given=given) -> Any:
+                y, rest = x * 1, iter(tensors)
+                own = [next(rest) if isinstance(item, torch.Tensor) else item for item in given]
+                getattr(y, name)(*own)
+                return y * 1
+
+            tensors = [item for item in given if isinstance(item, torch.Tensor)]
+            expected = outcome(fn, grad, tensors)
+            found = outcome(
+                aot.aot_function(fn, aot.run_as_is, decompositions=table), grad, tensors
+            )
+            if isinstance(found[1], Exception):
+                refused = isinstance(found[1], aot.Unsupported)
+                if not refused and not isinstance(expected[1], Exception):
+                    wrong.append((name, given, found[1]))
+                continue
+            if isinstance(expected[1], Exception):
+                # Decompositions are of calls that torch's own kernels allow: capture has asked.
+                if not decomposed:
+                    wrong.append((name, given, "answers", expected[1]))
+                continue
+            answered.add(name)
+            if not same(found, expected):
+                wrong.append((name, given, found, expected))
+    assert not wrong
+    assert {"copy_", "polygamma_", "add_", "heaviside_" if not grad else "mul_"} <= answered
+
+
+def test_what_eager_refuses_is_refused() -> None:
+    """A result that the target's dtype cannot keep, a derivative that there is not."""
+    whole = torch.ones(3, dtype=torch.int64)
+    with pytest.raises(aot.Unsupported, match="eager raises"):
+        aot.aot_function(lambda x: (x * 1).polygamma_(1), aot.run_as_is)(whole)
+    x = torch.ones(3, requires_grad=True)
+    with pytest.raises(aot.Unsupported, match="backward part raises"):
+        aot.aot_function(lambda x: torch.heaviside(x * 1, x), aot.run_as_is)(x)
+
+
+def test_a_defect_is_no_refusal() -> None:
+    def within(error: BaseException, module: str) -> BaseException:
+        source = "def fail(error):\n    raise error\n"
+        scope: dict[str, Any] = {"__name__": module}
+        exec(source, scope)
+        try:
+            scope["fail"](error)
+        except BaseException as caught:
+            return caught
+        raise AssertionError
+
+    is_refusal = aot.errors.is_refusal
+    assert is_refusal(within(RuntimeError("expected 3 elements"), "torch._ops"))
+    assert is_refusal(within(ValueError("two dimensions"), "model"))
+    assert not is_refusal(within(ValueError("two dimensions"), "flambeau_prims.decomp"))
+    assert not is_refusal(within(RuntimeError("x INTERNAL ASSERT FAILED"), "torch._ops"))
+    assert not is_refusal(within(AttributeError("no attribute"), "model"))
+    assert not is_refusal(within(KeyError("name"), "model"))
