@@ -101,3 +101,41 @@ def test_an_argument_whose_elements_share_memory() -> None:
     x = torch.ones(6).as_strided((3, 3), (1, 1))
     with pytest.raises(aot.Unsupported, match="elements share memory"):
         aot.aot_function(lambda x: x.mul_(2), aot.run_as_is)(x)
+
+
+REPEATED = {
+    "expanded": lambda x: x.expand(2, *x.shape),
+    "along a row": lambda x: x[:, :1].expand(4, 4),
+    "windows": lambda x: x.view(-1).unfold(0, 4, 2),
+}
+PARTS = {
+    "first": lambda x: x[:1],
+    "last": lambda x: x[1:],
+    "one": lambda x: x.select(0, 1),
+    "whole": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_part_of_an_argument_that_repeats_memory(write) -> None:
+    """Eager writes to a part that repeats none, and the other elements are written to with it."""
+    for repeat, part in itertools.product(REPEATED, PARTS):
+
+        def fn(x, part=part):
+            target = PARTS[part](x)
+            WRITES[write](target, target)
+            return x + 1
+
+        both = []
+        for run in (fn, aot.aot_function(fn, aot.run_as_is)):
+            memory = torch.arange(1.0, 17).reshape(4, 4)
+            result, _, error = outcome(run, REPEATED[repeat](memory))
+            both.append((result, memory, error))
+        (expected, written, error), (found, changed, refusal) = both
+        if refusal is not None:
+            assert error is not None or isinstance(refusal, aot.Unsupported), refusal
+            torch.testing.assert_close(changed, torch.arange(1.0, 17).reshape(4, 4))
+            continue
+        assert error is None
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(changed, written)

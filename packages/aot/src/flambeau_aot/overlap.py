@@ -122,6 +122,13 @@ def overlaps_itself(layout: Layout) -> bool:
     return _found(0, [(step, 1 - size, size - 1) for size, step in _dims(layout)], True)
 
 
+def repeats(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor with memory of its own are the same."""
+    if is_dense(tuple(tensor.shape), tuple(tensor.stride())):
+        return False
+    return overlaps_itself(_layout(tensor, 0, 0))
+
+
 def share_elements(one: Layout, other: Layout) -> bool:
     """Whether an element of one may be the same memory as one of the other."""
     if not near(one, other):

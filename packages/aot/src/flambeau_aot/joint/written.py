@@ -28,6 +28,7 @@ from flambeau_aot.functionalize import StandIn
 from flambeau_aot.input_hooks import Hook
 from flambeau_aot.joint.bind import Part, WritesOverlap
 from flambeau_aot.joint.tracer import Tracer
+from flambeau_aot.overlap import repeats
 from flambeau_aot.plan import InputUpdate, InsideView, OutputPlan, Reshape, ViewOfInput, ViewStep
 
 aten = torch.ops.aten
@@ -150,6 +151,12 @@ def _plan_input(
     if steps:
         effects.reshapes.append(Reshape(index, steps, recorded))
     if final is not item.value:
+        if repeats(tensor):
+            # The new value is copied back into the whole, and its elements need not be equal.
+            raise Unsupported(
+                f"input {index}, whose elements share memory (an expanded tensor), is written to "
+                "in part; write to a clone, or to the tensor that was expanded"
+            )
         if item.storage in tracer.placed and item.value.storage_offset() != 0:
             # The new value begins where its memory does, and the input does not.
             raise Unsupported(
