@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     share_version_counter,
     storage_key,
 )
+from flambeau_aot.conjugates import is_lazy
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn
 from flambeau_aot.input_hooks import Handle
@@ -293,7 +294,8 @@ class _Results:
         """A result of memory of its own, or one that shares it with other results only."""
         tracer = self.tracer
         value = current_value(result)
-        alone = len(group) == 1 and not _overlaps_itself(value)
+        lazy = is_lazy(value, tracer.view_of)
+        alone = len(group) == 1 and not _overlaps_itself(value) and not lazy
         if alone and not _written_as_view(tracer, result):
             tracer.views.refuse_stale((result,))
             return FromGraph(self._returned(value, result), leaf)

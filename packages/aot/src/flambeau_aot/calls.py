@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from flambeau_aot import conjugates
 from flambeau_aot._torch_compat import (
     FakeTensor,
     base_of,
@@ -248,6 +249,8 @@ class RewriteCalls(TorchFunctionMode):
         ):
             return self.input_hooks.put(target, args, kwargs)
         answer = self._of_input(func, target, args)
+        if answer is None:
+            answer = conjugates.answer(func, target, self.layouts.view_of)
         if answer is not None:
             return answer
         if func is torch.Tensor.register_hook:
