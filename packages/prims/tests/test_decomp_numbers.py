@@ -171,3 +171,13 @@ def test_a_softmax_gradient_keeps_its_dtype(name):
                 found = op(grad, output, 1, told)
             assert found.dtype == expected.dtype
             torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64, *FLOATS])
+@pytest.mark.parametrize("bounds", [(-1.0, 1.0), (0.0, 0.0), (-2.5, 3.7), (0, 6)], ids=str)
+def test_bounds_are_of_the_dtype_of_what_they_bound(dtype, bounds):
+    x = torch.arange(-5, 6).to(dtype)
+    expected = F.hardtanh(x, *bounds)
+    with Decomposing():
+        found = F.hardtanh(x, *bounds)
+    assert torch.equal(found, expected) and found.dtype == expected.dtype

@@ -7,7 +7,7 @@ Invariant: what the stand-in of an input would answer otherwise than the input i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -102,6 +102,31 @@ WRITTEN: dict[Any, Callable[..., torch.Tensor]] = {
 """Of ATen's operators that write in place, those that functionalization knows no form of: what
 they write."""
 
+
+def _parts(x: torch.Tensor, views: Sequence[torch.Tensor], dim: int) -> tuple[torch.Tensor, ...]:
+    """The parts that these views are, each as if it were the only one: what `unsafe_split` and its
+    like give has the same memory, and autograd lets each be written to."""
+    sizes = [view.shape[dim] for view in views]
+    return tuple(x.narrow(dim, sum(sizes[:at]), size) for at, size in enumerate(sizes))
+
+
+def unsafe_split(x: torch.Tensor, split_size: Any, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """`split`, by a size."""
+    return _parts(x, torch.split(x, split_size, dim), dim)
+
+
+def unsafe_split_with_sizes(
+    x: torch.Tensor, split_sizes: Any, dim: int = 0
+) -> tuple[torch.Tensor, ...]:
+    """`split`, by sizes."""
+    return _parts(x, torch.split(x, split_sizes, dim), dim)
+
+
+def unsafe_chunk(x: torch.Tensor, chunks: int, dim: int = 0) -> tuple[torch.Tensor, ...]:
+    """`chunk`."""
+    return _parts(x, torch.chunk(x, chunks, dim), dim)
+
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
@@ -111,6 +136,15 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.instance_norm: instance_norm,
     torch.ops.aten.instance_norm.default: instance_norm,
     torch.ops.aten.instance_norm: instance_norm,
+    torch.unsafe_split: unsafe_split,
+    torch.Tensor.unsafe_split: unsafe_split,
+    torch.ops.aten.unsafe_split.Tensor: unsafe_split,
+    torch.unsafe_split_with_sizes: unsafe_split_with_sizes,
+    torch.Tensor.unsafe_split_with_sizes: unsafe_split_with_sizes,
+    torch.ops.aten.unsafe_split_with_sizes.default: unsafe_split_with_sizes,
+    torch.unsafe_chunk: unsafe_chunk,
+    torch.Tensor.unsafe_chunk: unsafe_chunk,
+    torch.ops.aten.unsafe_chunk.default: unsafe_chunk,
     functional.one_hot: one_hot,
     torch.ops.aten.one_hot.default: one_hot,
     torch.ops.aten.one_hot: one_hot,
