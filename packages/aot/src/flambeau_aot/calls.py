@@ -47,8 +47,10 @@ from flambeau_aot.sparse_calls import embedding, embedding_bag
 from flambeau_aot.writes import (
     MADE_BY_STRIDES,
     RESHAPE_IN_PLACE,
+    SCATTERS,
     WRITE_TO_LISTS,
     count_again,
+    laid_out_alike,
     lay_out_again,
     made_by_strides,
     write_apart,
@@ -282,6 +284,10 @@ class RewriteCalls(TorchFunctionMode):
             and target.requires_grad
         ):
             return self.input_hooks.put(target, args, kwargs)
+        if func in SCATTERS:
+            layout = self.layouts.of(target)
+            offset = self.known.offsets.get(id(target), layout.offset)
+            return laid_out_alike(func, args, kwargs, layout, offset)
         answer = self._of_input(func, target, args)
         if answer is None:
             answer = conjugates.answer(func, target, self.layouts.view_of)

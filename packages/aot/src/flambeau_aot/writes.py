@@ -28,7 +28,7 @@ from flambeau_aot._torch_compat import (
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.fakes import is_dense
 from flambeau_aot.joint.nested import tensors_in
-from flambeau_aot.overlap import Layouts, overlaps_itself, same_elements, share_elements
+from flambeau_aot.overlap import Layout, Layouts, overlaps_itself, same_elements, share_elements
 
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
@@ -214,6 +214,28 @@ MADE_BY_STRIDES: dict[Any, tuple[Any, int]] = {
     torch.ops.aten.new_empty_strided.default: (torch.Tensor.new_empty, 1),
 }
 """Functions that are told strides; what makes memory in their place, and where sizes begin."""
+
+
+SCATTERS = frozenset(
+    getattr(owner, f"{name}_scatter")
+    for owner in (torch, torch.Tensor, torch.ops.aten)
+    for name in ("slice", "select", "diagonal")
+)
+"""Functions that give a tensor with another part, laid out as the tensor is, with its gaps."""
+
+
+def laid_out_alike(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], layout: Layout, offset: Any
+) -> torch.Tensor:
+    """What one of `SCATTERS` gives of a tensor of this layout, at this place in its storage."""
+    result: torch.Tensor = func(*args, **kwargs)
+    size, strides = layout.shape, layout.stride
+    if not all(isinstance(n, int) for n in (*size, *strides, offset)) or 0 in size:
+        return result
+    if (not offset and not have_gaps(size, strides)) or 0 in strides:
+        return result
+    reach = offset + 1 + sum((n - 1) * step for n, step in zip(size, strides, strict=True))
+    return result.new_zeros([reach]).as_strided(size, strides, offset).copy_(result)
 
 
 def made_by_strides(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

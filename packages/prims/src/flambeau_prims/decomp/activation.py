@@ -36,7 +36,7 @@ def relu(x: Tensor) -> Tensor:
 @decomposition(aten.hardtanh.default)
 def hardtanh(x: Tensor, min_val: Number = -1, max_val: Number = 1) -> Tensor:
     if not is_inexact(x.dtype):  # the bounds are whole numbers too
-        min_val, max_val = int(min_val), int(max_val)
+        min_val, max_val = int(min_val), int(max_val)  # type: ignore[arg-type]
     return clamp_to(x, min_val, max_val)
 
 

@@ -216,7 +216,7 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
 
         def quotient(x: Tensor, y: Tensor) -> Tensor:
             # In half precision kernels round before they truncate, but a CPU's for one divisor.
-            once = is_number(b) or (b.numel() == 1 and not e.on_gpu(a, b))
+            once = not isinstance(b, Tensor) or (b.numel() == 1 and not e.on_gpu(a, b))
             share = p.div(x, y)
             return share if once else e.cast(e.cast(share, dtype), share.dtype)
 

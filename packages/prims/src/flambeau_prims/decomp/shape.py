@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
-from flambeau_prims.decomp.emit import Number, Operand, canonical, is_number, p
+from flambeau_prims.decomp.emit import Number, Operand, canonical, p
 from flambeau_prims.decomp.matrices import difference
 from flambeau_prims.decomp.view import (
     checked_index,
@@ -63,7 +63,7 @@ def to_copy(
 @decomposition(aten.copy.default)
 def copy(x: Tensor, src: Operand, non_blocking: bool = False) -> Tensor:
     del non_blocking
-    if is_number(src):
+    if not isinstance(src, Tensor):
         return e.with_strides(
             p.full(list(x.shape), src, dtype=x.dtype, device=x.device), x.stride()
         )

@@ -1,0 +1,51 @@
+"""Tensors with another part: values, layout, place in memory and gradients, by how what they are
+made of is laid out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flambeau_aot as aot
+import flambeau_prims
+import pytest
+import torch
+
+CALLS = {
+    "slice_scatter": lambda x, y: torch.slice_scatter(x, y[1:], 0, 1),
+    "select_scatter": lambda x, y: x.select_scatter(y[:, 0], 1, -1),
+    "diagonal_scatter": lambda x, y: x.diagonal_scatter(y.diagonal()),
+}
+LAYOUTS = {
+    "dense": lambda x: x,
+    "turned": lambda x: x.t(),
+    "gaps": lambda x: x[:, 1::2],
+    "turned gaps": lambda x: x.t()[1::2],
+    "a place": lambda x: x.reshape(-1)[3:27].view(4, 6),
+    "expanded": lambda x: x[:, :1].expand(3, 5),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_laid_out_as_eager(layout: str, inside: bool, grad: bool) -> None:
+    for call in CALLS:
+
+        def fn(x: torch.Tensor, names: Any = (layout, call)) -> torch.Tensor:
+            x = LAYOUTS[names[0]](x * 1) if inside else x
+            return CALLS[names[1]](x, x * 2 + 1)
+
+        seen = []
+        for decomposed in (None, False, True):
+            table = flambeau_prims.decompositions() if decomposed else None
+            run = fn
+            if decomposed is not None:
+                run = aot.aot_function(fn, aot.run_as_is, decompositions=table)
+            base = torch.arange(30.0).reshape(3, 10).requires_grad_(grad)
+            y = run(base if inside else LAYOUTS[layout](base))
+            if grad:
+                y.sin().sum().backward()
+            seen.append(((y.stride(), y.storage_offset()), y.detach(), base.grad))
+        for found in seen[1:]:
+            assert found[0] == seen[0][0], (call, found[0], seen[0][0])
+            torch.testing.assert_close(found[1:], seen[0][1:])
