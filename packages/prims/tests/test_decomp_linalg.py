@@ -225,3 +225,14 @@ def test_complex_numbers(name):
         with Decomposing() as seen:
             got = COMPLEX[name](z)
         assert seen.decomposed and compare(got, expected, None).wrong is None
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (3, 1), (4, 2)], ids=str)
+def test_tolerances_of_a_pseudoinverse_broadcast_with_the_batch(shape):
+    torch.manual_seed(0)
+    a, tolerance = torch.randn(2, 3, 4), torch.rand(shape) / 2
+    for given in ({"rtol": tolerance}, {"atol": tolerance}):
+        expected = torch.linalg.pinv(a, **given)
+        with Decomposing():
+            found = torch.linalg.pinv(a, **given)
+        torch.testing.assert_close(found, expected)

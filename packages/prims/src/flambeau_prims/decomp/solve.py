@@ -187,6 +187,10 @@ def pinv(
     m, n = a.shape[-2], a.shape[-1]
     if a.numel() == 0:
         return empty(a, [*a.shape[:-2], n, m])
+    batch = a.shape[:-2]
+    given = [tolerance.shape for tolerance in (atol, rtol) if tolerance is not None]
+    if tuple(broadcast_shapes(batch, *given)) != tuple(batch):
+        return NotImplemented  # each matrix is inverted by several tolerances
     real = REAL_OF.get(a.dtype, a.dtype)
     if rtol is None:
         rtol = p.full([], torch.finfo(real).eps * float(max(m, n)), dtype=real, device=a.device)
