@@ -53,7 +53,11 @@ def is_refusal(error: BaseException) -> bool:
     return not name.startswith("flambeau")
 
 
-_DEFECTS = ("INTERNAL ASSERT", "only support functionalizing operators")
+_DEFECTS = (
+    "INTERNAL ASSERT",
+    "only support functionalizing operators",
+    "Expected __torch_dispatch__",
+)
 
 
 class NotYetSymbolic(Unsupported):
