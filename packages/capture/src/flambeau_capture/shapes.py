@@ -76,9 +76,6 @@ class Shapes:
         """Whether anything is left open."""
         return bool(self._places or self._floats)
 
-    def graph_is_empty(self) -> bool:
-        return self._graph.is_empty()
-
     def in_python(self, number: Any) -> tuple[Callable[..., int], tuple[Source, ...]] | None:
         """What Python computes an integer by, of sizes and integers that the program holds; None
         where one of them is nowhere, or the expression is of another kind.

@@ -104,3 +104,58 @@ def test_a_counter_is_two_graphs(capture, backend):
         if turn > 40:
             break
     assert len(backend) == 2
+
+
+OF_FLOATS = [
+    *(f"math.{name}({{0}})" for name in
+      ("cos", "sin", "tan", "exp", "log", "log1p", "sqrt", "tanh", "atan", "erf", "floor", "ceil",
+       "trunc", "fabs", "degrees", "isfinite", "gamma")),
+    "round({0})", "round({0}, 2)", "int({0})", "float({0})", "abs({0})", "-{0}", "bool({0})",
+    "max({0}, 5)", "min({0}, 5.5)", "{0} // 2", "{0} % 3", "{0} ** 2", "{0} ** 0.5", "{0} / 7",
+    "{0} > 5", "{0} == 6", "not {0}", "math.pow({0}, 2)", "math.atan2({0}, 3)",
+    "math.hypot({0}, 2)", "divmod({0}, 2)", "math.fmod({0}, 3)", "math.isclose({0}, 6)",
+]  # fmt: skip
+AFTER = ("{0}", "{0} * 2 + 1", "0.5 * {0} * {0} - 0.1", "float({0}) / 3", "round({0}, 3)")
+HELD = {
+    "returned": "return y, a",
+    "in a dict": "table['kept'] = a\n    return y",
+    "in a list": "rows.append(a)\n    return y",
+    "in an attribute": "owner.kept = a\n    return y",
+    "in a closure": "return (lambda: a), y",
+    "in a global": "global kept\n    kept = a\n    return y",
+    "in a tuple": "return y, ((a, [a]), {'a': a})",
+    "as text": "return y, f'{a}', str(a)",
+    "past a break": "print(end='')\n    return y, a",
+    "and scales a tensor": "table['kept'] = a\n    return y * (a[0] if type(a) is tuple else a), a",
+}
+
+
+def types_too(value):
+    """A value by its classes as well: a symbol prints and compares as the number it stands for."""
+    if isinstance(value, list | tuple):
+        return type(value), [types_too(item) for item in value]
+    if isinstance(value, dict):
+        return type(value), [(types_too(key), types_too(item)) for key, item in value.items()]
+    return (type(value), value.tolist() if isinstance(value, torch.Tensor) else repr(value))
+
+
+def state_after(fn, names, number):
+    names["rows"][:] = []
+    answer = fn(torch.arange(3.0), number)
+    answer = [one() if callable(one) else one for one in (*answer,)]
+    owner, held = names["owner"], (names["table"].get("kept"), names.get("kept"))
+    return types_too([answer, owner.kept, *held, names["rows"]])
+
+
+@pytest.mark.parametrize("way", HELD)
+@pytest.mark.parametrize("number", [5, 5.25])
+def test_a_number_that_a_function_makes(capture, number, way):
+    for index, expression in enumerate(OF_FLOATS, list(HELD).index(way)):
+        after = AFTER[0 if expression.startswith("divmod") else index % len(AFTER)]
+        a = after.format(f"({expression.format('n')})")
+        source = f"import math\ndef f(x, n):\n    a = {a}\n    y = x + 1\n    {HELD[way]}\n"
+        ours, theirs = world(source), world(source)
+        fn = capture(ours["f"])
+        for turn in range(5):
+            got = state_after(fn, ours, number + turn)
+            assert got == state_after(theirs["f"], theirs, number + turn), (a, turn)

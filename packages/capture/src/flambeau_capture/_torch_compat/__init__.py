@@ -105,6 +105,7 @@ from flambeau_capture._torch_compat.subclasses import (
     results_left_plain,
 )
 from flambeau_capture._torch_compat.symbols import (
+    NUMBERS,
     ShapeConditions,
     close_environment,
     expression,
@@ -113,6 +114,7 @@ from flambeau_capture._torch_compat.symbols import (
     reopen_environment,
     same,
     shape_conditions,
+    stand_ins,
     symbolic_integer,
     symbolic_kernels,
     symbolic_number,
@@ -123,7 +125,7 @@ from flambeau_capture._torch_compat.timing import can_be_timed, wait_for_devices
 __all__ = [
     "AUTOCAST_SETTINGS", "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES",
     "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE",
-    "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "PLAIN_KEYS",
+    "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "NUMBERS", "PLAIN_KEYS",
     "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "SYMBOLIC_SHAPES", "TENSOR_BASE",
     "TORCH_FOLDER", "UNSEEN", "ShapeConditions", "asking", "associative_scans", "build_questions",
     "callback_setter", "can_be_timed", "close_environment", "conditionals", "data_dependent_errors",
@@ -140,7 +142,7 @@ __all__ = [
     "nothing_under_capture", "operator_namespaces", "own_saved_tensors", "plain_choice",
     "plain_tensor", "reopen_environment", "results_left_plain", "same", "same_memory",
     "schemas_of", "scripted_from", "set_grad_enabled", "shape_conditions", "share_memory",
-    "switch_questions",
+    "stand_ins", "switch_questions",
     "symbolic_integer", "symbolic_kernels", "symbolic_number", "to_fake", "to_symbolic_fake",
     "torch_function_modes", "torch_function_set", "torch_function_state", "unsupported_fake_errors",
     "wait_for_devices", "zero_under_capture",

@@ -14,6 +14,17 @@ from typing import Any
 
 import torch
 
+#: what stands for a number of the program in a capture
+NUMBERS: tuple[type, ...] = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@functools.cache
+def stand_ins() -> tuple[type, ...]:
+    """What stands for numbers and tensors of the program in a capture, and never leaves it."""
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return (*NUMBERS, FakeTensor)
+
 
 class _Name(str):
     """A name that is an attribute in some releases and a method in others."""

@@ -21,6 +21,7 @@ from flambeau_capture.bytecode.assemble import assemble
 from flambeau_capture.bytecode.decode import Body, Region
 from flambeau_capture.bytecode.flow import remove_dead_code
 from flambeau_capture.bytecode.instruction import Instruction, Positions
+from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.effects.heap import Replayable
 from flambeau_capture.emit.chain import DONE, Plan, make_plan, parts_of, returned
 from flambeau_capture.emit.level import Host, Level, following, waits
@@ -188,6 +189,8 @@ def _assemble(
     regions: list[Region],
 ) -> CodeType:
     code = state.body.code
+    for node in writer.outputs:
+        _no_stand_in(node.meta.get("val"), compat.NUMBERS)
     graph_call: list[Instruction] = []
     compiled = compile_graph(list(writer.outputs))
     if compiled is not None:
@@ -209,6 +212,19 @@ def _assemble(
     for instruction in generated:
         instruction.positions = Positions(line, line, None, None)
     whole = Body([*generated, *tail], code, regions)
+    for instruction in whole.instructions:
+        if instruction.opname == "LOAD_CONST":
+            _no_stand_in(instruction.argval, compat.stand_ins())
     if regions:
         whole = remove_dead_code(whole)
     return assemble(whole)
+
+
+def _no_stand_in(value: Any, kinds: tuple[type, ...]) -> None:
+    """The border of what capture computes with: no symbol and no fake tensor enters the program. A
+    number that leaves is computed by Python of what is guarded, or fixed by a guard."""
+    if type(value) is tuple:
+        for item in value:
+            _no_stand_in(item, kinds)
+    elif issubclass(type(value), kinds):  # without asking the program's objects for their class
+        raise AssembleError(f"a {type(value).__name__} would leave capture")

@@ -15,13 +15,14 @@ from typing import Any
 import torch
 from torch import fx
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.guards import Term
 from flambeau_capture.shapes import LARGEST, Shapes
 from flambeau_capture.source import Computed
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant, is_none
 
-NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBERS = compat.NUMBERS
 
 #: on integers torch's symbols follow Python exactly
 _INTEGER: dict[str, Callable[[Any, Any], Any]] = {
@@ -175,11 +176,7 @@ class SymbolValue(Constant):
             if computed is not None:
                 writer.call_with_sources(*computed)
                 return
-        argument = self.graph_argument()
-        if isinstance(argument, fx.Node) and not self._shapes.graph_is_empty():
-            writer.load_graph_output(argument)
-        else:
-            writer.load_const(self.value)
+        writer.load_const(self.value)  # none of the graph's results is a number
 
 
 def symbol_value(
@@ -248,14 +245,14 @@ def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
     if fn in _TO_INTEGER and args[0].cls is int:
         return args[0]
     origins = [found for number in numbers if (found := tx.shapes.origin(number)) is not None]
-    terms = [term for value in args if (term := _term(tx, value)) is not None]
-    if len(origins) < len(args) or len(terms) < len(args):
+    terms = [_term(tx, value) for value in args]
+    if len(origins) < len(args):
         return None
     source = Computed(fn, tuple(origins))
     if source.count() > _LONGEST:
         return None
     for one, (least, most) in zip(terms, computation.within, strict=True):
-        if not _is_within(tx, one, least, most):
+        if (least, most) != _ANY and (one is None or not _is_within(tx, one, least, most)):
             return None
     if fn is operator.truediv and not _is_divisor(tx, numbers[1], terms[1]):
         return None
@@ -286,12 +283,13 @@ def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
     )
 
 
-def _term_of(fn: Any, op: str | None, terms: Sequence[Term]) -> Term | None:
-    if op is None:
+def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | None:
+    known = [term for term in terms if term is not None]
+    if op is None or len(known) < len(terms):
         return None
-    if len(terms) == 2:
-        return terms[0].combine(op, terms[1])
-    return terms[0] if op == "TOF" else terms[0].apply(op, fn.__name__)
+    if len(known) == 2:
+        return known[0].combine(op, known[1])
+    return known[0] if op == "TOF" else known[0].apply(op, fn.__name__)
 
 
 def _number(value: Value) -> Any:
