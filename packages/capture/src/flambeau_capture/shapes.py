@@ -230,8 +230,8 @@ class Shapes:
             if isinstance(number, torch.SymInt | torch.SymFloat)
             else number
         )
-        if expr in self._computed:
-            return self._computed[expr][1]
+        if expr in self._computed and isinstance(number, torch.SymFloat):
+            return self._computed[expr][1]  # an integer's own is one, and no float, to guards
         if expr in self._floats:
             source, value = self._floats[expr]
             return Term.of_float(Place(source, "FLOAT"), value)

@@ -159,3 +159,19 @@ def test_a_number_that_a_function_makes(capture, number, way):
         for turn in range(5):
             got = state_after(fn, ours, number + turn)
             assert got == state_after(theirs["f"], theirs, number + turn), (a, turn)
+
+
+def test_a_symbol_is_stopped_at_the_border(monkeypatch):
+    """Whatever would emit one: the frame is captured with its numbers fixed, and the reason kept."""
+    from flambeau_capture import compile as capture
+    from flambeau_capture.values.symbols import SymbolValue
+
+    def careless(value, writer):
+        writer.load_const((1, value.number))
+
+    monkeypatch.setattr(SymbolValue, "reconstruct", careless)
+    fn = capture(lambda x, n: (x + n, n * 2.0), backend=lambda module, inputs: module.forward)
+    for n in (1.5, 2.5, 3.5, 4.5):
+        assert types_too(fn(torch.ones(1), n)) == types_too((torch.ones(1) + n, n * 2.0))
+    ((_, why),) = compiler_of(fn).records.static_only
+    assert "SymFloat would leave capture" in why
