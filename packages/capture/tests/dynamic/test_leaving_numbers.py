@@ -1,6 +1,7 @@
 """A number that leaves is computed beside the graph: every way to compute one, from every place."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -162,7 +163,7 @@ def test_a_number_that_a_function_makes(capture, number, way):
 
 
 def test_a_symbol_is_stopped_at_the_border(monkeypatch):
-    """Whatever would emit one: the frame is captured with its numbers fixed, and the reason kept."""
+    """Whatever would emit one: the frame is captured again with its numbers fixed."""
     from flambeau_capture import compile as capture
     from flambeau_capture.values.symbols import SymbolValue
 
@@ -175,3 +176,15 @@ def test_a_symbol_is_stopped_at_the_border(monkeypatch):
         assert types_too(fn(torch.ones(1), n)) == types_too((torch.ones(1) + n, n * 2.0))
     ((_, why),) = compiler_of(fn).records.static_only
     assert "SymFloat would leave capture" in why
+
+
+def test_a_long_chain_of_floats(capture):
+    def chained(x, n):
+        a = math.cos(n)
+        for _ in range(30):
+            a = a * 1.01 + n
+        return x * a, a, a / (math.sin(n) + 2), int(a), round(a / 7, 3)
+
+    fn = capture(chained)
+    for n in (1.5, 2.5, 3.5, 4.5, 5.5):
+        assert types_too(fn(torch.ones(2), n)) == types_too(chained(torch.ones(2), n))
