@@ -220,6 +220,17 @@ def scalar_tensor(s: Number, *, dtype: Dtype = None, device: Device = None) -> A
     return filled([], s, dtype or torch.get_default_dtype(), device)
 
 
+def _runs_forward(start: Any, end: Any, step: Any) -> bool:
+    """Whether a range counts up. One whose end lies the other way is refused as eager refuses it;
+    of open numbers, what was asked for here is what the graph holds for."""
+    if step == 0:
+        raise RuntimeError("step must be nonzero")
+    forward = bool(step > 0)
+    if not (end >= start if forward else end <= start):
+        raise RuntimeError("upper bound and lower bound inconsistent with step sign")
+    return forward
+
+
 def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Tensor:
     numbers = [start, end, step]
     if dtype is None:
@@ -228,14 +239,13 @@ def _range(start: Any, end: Any, step: Any, dtype: Dtype, device: Device) -> Ten
     elif dtype == torch.int64:  # eager counts in the dtype asked for
         numbers = [n if isinstance(n, torch.SymInt) else int(n) for n in numbers]
         start, end, step = numbers
-    if not e.is_symbolic(step) and step == 0:
-        raise RuntimeError("step must be nonzero")
+    forward = _runs_forward(start, end, step)
     if all(isinstance(n, (int, torch.SymInt)) for n in numbers):
-        length = (end - start + step - (1 if step > 0 else -1)) // step
+        # of distances that are not negative, as sizes are known to be wherever a kernel divides
+        length = (end - start + step - 1) // step if forward else (start - end - step - 1) // -step
     else:
         span = (float(end) - float(start)) / float(step)
         length = int(-(-span // 1))  # rounded up
-    length = 0 if length < 0 else length
     return p.iota(length, start, step, dtype=dtype, device=home(device))
 
 
@@ -256,6 +266,7 @@ def range_(
     start: Any, end: Any, step: Any = 1, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
     """The old form of `arange`, which includes the end."""
+    _runs_forward(start, end, step)
     length = int((float(end) - float(start)) / float(step) // 1) + 1
     return p.iota(
         length, start, step, dtype=dtype or torch.get_default_dtype(), device=home(device)

@@ -125,6 +125,35 @@ def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 _register_tables()
 
 
+_BOOL_HINT = {  # what eager proposes instead, for one operand of booleans and for two
+    1: "with a bool tensor is not supported. If you are trying to invert a mask, use the `~` or"
+    " `logical_not()` operator instead.",
+    2: "with two bool tensors is not supported. Use the `^` or `logical_xor()` operator instead.",
+}
+
+
+def _alpha_fits(alpha: Number, *operands: Operand) -> None:
+    """A factor of a sum is of a kind that the sum holds: refused otherwise, as eager does."""
+    result = result_type(operands)
+    if isinstance(alpha, bool) and result != torch.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if isinstance(alpha, (float, torch.SymFloat)) and not is_inexact(result):
+        raise RuntimeError(
+            "For integral input tensors, argument alpha must not be a floating point number."
+        )
+    if isinstance(alpha, complex) and not result.is_complex:
+        raise RuntimeError(
+            "For non-complex input tensors, argument alpha must not be a complex number."
+        )
+
+
+def _can_subtract(*operands: Operand) -> None:
+    """Booleans have no difference, whatever the other operand promotes them to: refused."""
+    bools = sum(isinstance(x, bool) or getattr(x, "dtype", None) == torch.bool for x in operands)
+    if bools:
+        raise RuntimeError(f"Subtraction, the `-` operator, {_BOOL_HINT[bools]}")
+
+
 def summed(op: Callable[..., Tensor], a: Operand, b: Operand) -> Tensor:
     """A sum or difference: kernels for a CPU take a number in the operands' dtype."""
     return elementwise(op, (a, b), narrow=not e.on_gpu(a, b))
@@ -132,6 +161,7 @@ def summed(op: Callable[..., Tensor], a: Operand, b: Operand) -> Tensor:
 
 @decomposition(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
+    _alpha_fits(alpha, a, b)
     if e.is_one(alpha):
         return summed(p.add, a, b)
     return summed(lambda x, y: p.add(x, e.mul(y, alpha)), a, b)
@@ -139,6 +169,8 @@ def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
 
 @decomposition(aten.sub.Tensor, aten.sub.Scalar)
 def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
+    _can_subtract(a, b)
+    _alpha_fits(alpha, a, b)
     if e.is_one(alpha):
         return summed(p.sub, a, b)
     return summed(lambda x, y: p.sub(x, e.mul(y, alpha)), a, b)
@@ -146,6 +178,8 @@ def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
 
 @decomposition(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
+    _can_subtract(a, b)
+    _alpha_fits(alpha, a, b)
     return summed(lambda x, y: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), a, b)
 
 
@@ -302,6 +336,9 @@ def pow_of_number(base: Number, x: Tensor) -> Tensor:
 @decomposition(aten.pow.Tensor_Scalar)
 def pow_scalar(x: Tensor, exponent: Number) -> Any:
     result = result_type((x, exponent))
+    # no whole number is such a power of one; an open exponent is held to the sign it was met with
+    if not (isinstance(exponent, bool) or is_inexact(result)) and exponent < 0:  # type: ignore[operator]
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
     if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
         return elementwise(p.pow, (x, exponent), narrow=True)
     short = _POWERS.get(exponent)
