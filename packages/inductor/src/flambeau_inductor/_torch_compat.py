@@ -192,8 +192,8 @@ def expression_of(number: Any) -> Any:
     return number.node.expr
 
 
-def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
-    """The value that a symbol has in this compile, and its range (None: no upper end)."""
+def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int | None, int | None]:
+    """The value that a symbol has in this compile, and its range (None: no such end)."""
     environment = like.node.shape_env
     values = values_of(environment)
     if symbol not in values:
@@ -202,7 +202,7 @@ def known_of_symbol(symbol: Any, like: Any) -> tuple[int, int, int | None]:
 
         raise NotYetSymbolic(f"the size {symbol} depends on data")
     ranges = environment.var_to_range[symbol]
-    low = int(ranges.lower) if ranges.lower.is_Integer else 0
+    low = int(ranges.lower) if ranges.lower.is_Integer else None
     high = int(ranges.upper) if ranges.upper.is_Integer else None
     return int(values[symbol]), low, high
 

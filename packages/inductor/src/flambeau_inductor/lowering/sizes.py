@@ -27,6 +27,7 @@ from flambeau_inductor.indexing import (
     plain,
     rebuilt,
 )
+from flambeau_inductor.indexing.symbols import LARGEST
 from flambeau_inductor.ir.program import SymbolSource
 
 _OPERATORS = {
@@ -99,8 +100,9 @@ class Sizes:
         if found is None:
             value, low, high = compat.known_of_symbol(expression, number)
             name = f"size{len(self._symbols)}"
-            bounds = {"low": low} if high is None else {"low": low, "high": high}
-            found = self._symbols[expression] = Symbol(name, value, self.decisions, **bounds)
+            low = -LARGEST if low is None else low  # a number that is no size has either sign
+            high = LARGEST if high is None else high
+            found = self._symbols[expression] = Symbol(name, value, self.decisions, low, high)
             self._numbers[name] = compat.symbolic_integer(expression, value, number)
         return found
 

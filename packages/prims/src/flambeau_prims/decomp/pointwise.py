@@ -339,11 +339,13 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
     # no whole number is such a power of one; an open exponent is held to the sign it was met with
     if not (isinstance(exponent, bool) or is_inexact(result)) and exponent < 0:  # type: ignore[operator]
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+    if result == torch.bool:  # a power of zero is one, and the first is the boolean itself
+        return elementwise(lambda y: p.logical_or(*e.meet(y, not exponent)), (x,))
     if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
         return elementwise(p.pow, (x, exponent), narrow=True)
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
-    if short is not None and exact and result != torch.bool:
+    if short is not None and exact:
         if result != torch.float16 or e.on_gpu(x):
             return short(e.cast(x, result))  # half precision too: each product is rounded
         if exponent != -0.5:  # kernels for a CPU call its library's pow, which rounds once
