@@ -8,6 +8,7 @@ Invariant: nothing here runs an operation or forces a symbolic size to a number 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -187,7 +188,14 @@ def preserved_strides(meta: TensorMeta) -> Shape:
 def dense_order(meta: TensorMeta) -> list[int]:
     """Dimensions from outermost to innermost in a copy that keeps the layout."""
     strides = preserved_strides(meta)
-    return sorted(range(meta.ndim), key=lambda d: (-strides[d], meta.shape[d] == 1, d))
+
+    def order(a: int, b: int) -> int:
+        if strides[a] != strides[b]:
+            return -1 if strides[a] > strides[b] else 1
+        # plain truths: two open sizes are each asked for, as symbols of truth have no order
+        return (bool(meta.shape[a] == 1) - bool(meta.shape[b] == 1)) or a - b
+
+    return sorted(range(meta.ndim), key=functools.cmp_to_key(order))
 
 
 def _inner_to_outer(shape: Shape, metas: Sequence[TensorMeta], a: int, b: int) -> int:
