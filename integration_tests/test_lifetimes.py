@@ -306,7 +306,7 @@ def soak(compilations, calls, backend):
     return objects / compilations, traced / few, after / compilations, resident() - called
 
 
-@pytest.mark.parametrize(("backend", "rounds"), [("eager", 60), ("aot_eager", 12)])
+@pytest.mark.parametrize(("backend", "rounds"), [("eager", 60), ("aot_eager", 30)])
 def test_compilations_leave_nothing(backend, rounds):
     """In a process of its own, where no test run keeps warnings and logs."""
     done = subprocess.run(

@@ -42,4 +42,6 @@ def laid_out(value: Tensor, shape: Sizes, stride: Sizes, dtype: torch.dtype) -> 
     moved = any(n > 1 and a != b for n, a, b in zip(shape, value.stride(), stride, strict=True))
     if not moved or not value.numel():
         return value.as_strided(shape, stride)
-    return torch.empty_strided(shape, stride, dtype=dtype, device=value.device).copy_(value)
+    once = [1 if not step else n for n, step in zip(shape, stride, strict=True)]  # in memory
+    made = torch.empty_strided(once, stride, dtype=dtype, device=value.device)
+    return made.copy_(value.as_strided(once, value.stride())).expand(shape)
