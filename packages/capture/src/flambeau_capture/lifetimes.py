@@ -9,6 +9,7 @@ is news, the entry does not count against the limit.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Iterator
 from types import CodeType
@@ -38,11 +39,11 @@ class Lifetime:
 
     def ends_with(self, guards: Guards) -> None:
         """Watch the objects that the guards know by identity."""
-        own = weakref.ref(self)
+        own, ending = weakref.ref(self), sys.is_finalizing  # at its end modules are emptied first
 
         def gone(_: weakref.ref[Any]) -> None:
             lifetime = own()
-            if lifetime is not None:
+            if lifetime is not None and not ending():
                 lifetime._end()
 
         self._watched = [weakref.ref(obj, gone) for obj in _known_by_identity(guards)]
