@@ -10,6 +10,7 @@ import pytest
 import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
+from flambeau_capture.builtins.operator_tables import OPERATORS
 
 ANSWERS = {
     "none": "return None",
@@ -266,3 +267,22 @@ if __name__ == "__main__":  # one answer at a time, to see what a difference com
                 found = [(type(error), str(error)[:300])]
             for each in found:
                 print(method, each, flush=True)
+
+
+@pytest.mark.parametrize("symbol", ["+", "-", "*", "/", "//", "%", "**", "@", "<<", "&", "|", "^"])
+def test_two_objects_of_one_class_are_asked_once(backend, symbol):
+    """A reflected method is for another class's operand, and a subclass's goes first."""
+    _, own, reflected = OPERATORS[symbol]
+    answers = {own: lambda self, other: NotImplemented, reflected: lambda self, other: "reflected"}
+    first = type("First", (), dict(answers))
+    classes = (first, type("Second", (), dict(answers)), type("Under", (first,), dict(answers)))
+    fn = eval(f"lambda x, a, b: (x + 1, a {symbol} b)")
+    for left, right in itertools.product(classes, repeat=2):
+        a, b = left(), right()
+        told = []
+        for run in (fn, optimize(backend)(fn)):
+            try:
+                told.append(run(torch.ones(1), a, b)[1])
+            except TypeError as error:
+                told.append(str(error))
+        assert told[0] == told[1], (left, right)

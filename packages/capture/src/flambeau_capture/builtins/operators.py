@@ -163,7 +163,9 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
         return binary(tx, symbol, contents[0], contents[1])
     attempts = [(left, name, right), (right, reflected, left)]
-    if left.cls is not right.cls and issubclass(right.cls, left.cls):
+    if left.cls is right.cls and reflected.startswith("__r"):
+        attempts.pop()  # arithmetic of two objects of one class asks one of them
+    elif left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
     for receiver, method, argument in attempts:
         if not isinstance(receiver, ObjectValue) and not _has_python_method(receiver, method):
