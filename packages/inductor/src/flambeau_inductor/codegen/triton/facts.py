@@ -23,6 +23,19 @@ def only_read_by(loop: Loop, such: Callable[[Instr], bool]) -> frozenset[int]:
     return frozenset(by_such - otherwise)
 
 
+def ends_in(loop: Loop, dtypes: frozenset[torch.dtype]) -> frozenset[int]:
+    """Floating-point values of which nothing is stored but in one of these dtypes, and on which no
+    truth, integer or address depends."""
+    otherwise: set[int] = set()
+    for place, instr in reversed(tuple(enumerate(loop.body))):
+        if isinstance(instr, Store):
+            fits = dtype_of(loop.body[instr.value]) in dtypes
+            otherwise.update(v for v in operands(instr) if not fits or v != instr.value)
+        elif isinstance(instr, Check) or place in otherwise or not instr.dtype.is_floating_point:
+            otherwise.update(operands(instr))
+    return frozenset(range(len(loop.body))) - otherwise
+
+
 def one_plus(loop: Loop, add: Point) -> Point | None:
     """erf or tanh where `add` is 1 + that in float32: the sum needs no more accuracy near zero
     than it keeps, which makes it cheaper than the two apart. Not where the function is there

@@ -17,7 +17,7 @@ from flambeau_inductor.codegen.triton import online, reductions
 from flambeau_inductor.codegen.triton.dtypes import HALF, register
 from flambeau_inductor.codegen.triton.errors import TritonUnsupported
 from flambeau_inductor.codegen.triton.expressions import to_triton
-from flambeau_inductor.codegen.triton.facts import dtype_of, one_plus, only_read_by
+from flambeau_inductor.codegen.triton.facts import dtype_of, ends_in, one_plus, only_read_by
 from flambeau_inductor.codegen.triton.pointwise import (
     EXACT_IN_HALF,
     can_round,
@@ -78,6 +78,7 @@ class Instructions:
         self.rounded = only_read_by(
             self.loop, lambda i: isinstance(i, Point) and i.op == "cast" and i.dtype in HALF
         )
+        self.to_half = ends_in(self.loop, frozenset(HALF))
         self.from_one = frozenset(online.online_sums(self.loop)) if self.loop.r else frozenset()
         self.summed = only_read_by(self.loop, lambda i: isinstance(i, Reduce) and i.kind == "sum")
         self.vector = self._vector()
@@ -275,11 +276,10 @@ class Instructions:
             if instr.op == "div" and i in self.rounded and instr.args[1] in self.from_one:
                 return f"{args[0]} * fm.inverse({args[1]})"  # the sum is 1 or more
             dtypes = [dtype_of(self.loop.body[arg]) for arg in instr.args]
-            rounded = i in self.rounded
+            kept = {"rounded": i in self.rounded, "ends_in_half": i in self.to_half}
             if self._in_float32(i, instr.dtype) and can_round(instr.op, dtypes):
-                exact = spell(instr.op, args, dtypes, torch.float32, rounded=rounded)
-                return f"fm.as_bfloat16({exact})"
-            return spell(instr.op, args, dtypes, instr.dtype, rounded=rounded)
+                return f"fm.as_bfloat16({spell(instr.op, args, dtypes, torch.float32, **kept)})"
+            return spell(instr.op, args, dtypes, instr.dtype, **kept)
         raise TritonUnsupported(f"no Triton code for the instruction {instr!r}")
 
     def _constant(self, const: Const) -> str:

@@ -81,6 +81,15 @@ ROUNDED: dict[str, Spelling] = {
 """Spellings in float32 that are accurate enough where the result is rounded to half precision: of
 functions that eager does not compute exactly either."""
 
+ENDS_IN_HALF: dict[str, tuple[Spelling, int]] = {
+    "exp": ("tl.exp({0})", 5),
+    "exp2": ("tl.exp2({0})", 2),
+    "sigmoid": ("1.0 / (1.0 + tl.exp(-{0}))", 8),
+}
+"""Spellings in float32, and their machine instructions, of functions that eager does not compute
+exactly, where all that depends on the result is rounded to half precision before it is stored: they
+are off by 1e-5 of the value at most, where half precision rounds by 5e-4 or 4e-3."""
+
 _OF_LIBRARY = (
     *("expm1", "log1p", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"),
     *("atanh", "erfc", "erfinv", "lgamma", "pow", "atan2"),
@@ -200,10 +209,12 @@ def spell(
     result: torch.dtype,
     *,
     rounded: bool = False,
+    ends_in_half: bool = False,
 ) -> str:
     """One Triton expression for `op` on `args`.
 
-    `rounded` says that the result, in float32, is only used after rounding to half precision.
+    `rounded` says that the result, in float32, is only used after rounding to half precision,
+    `ends_in_half` that what depends on it is stored after such rounding only.
 
     Raises:
         TritonUnsupported: the primitive has no spelling for these dtypes.
@@ -214,6 +225,8 @@ def spell(
     template = _table(operand).get(op) or ANY_DTYPE.get(op)
     if operand in HALF or (rounded and operand == torch.float32):
         template = ROUNDED.get(op, template)
+    elif ends_in_half and operand == torch.float32 and op in ENDS_IN_HALF:
+        template = ENDS_IN_HALF[op][0]
     if template is None:
         raise TritonUnsupported(f"the primitive {op} on {operand} has no Triton spelling")
     if operand not in HALF or op in EXACT_IN_HALF:

@@ -7,7 +7,8 @@ the loop is cut into programs.
 from __future__ import annotations
 
 from flambeau_inductor.codegen.triton.dtypes import HALF
-from flambeau_inductor.codegen.triton.pointwise import INSTRUCTIONS
+from flambeau_inductor.codegen.triton.facts import ends_in
+from flambeau_inductor.codegen.triton.pointwise import ENDS_IN_HALF, INSTRUCTIONS
 from flambeau_inductor.ir.loops import Check, IndexValue, Instr, Load, Loop, Point, Reduce, Store
 from flambeau_inductor.ir.operands import operands
 
@@ -89,12 +90,17 @@ def computed_again(loop: Loop) -> int:
                     todo.extend(v for v in operands(loop.body[k]) if element[v])
         level.append(deep + isinstance(instr, Reduce))
     once = set[int]().union(*needed.values())
-    each = [_instructions(loop.body[k]) for found in needed.values() for k in found]
-    return sum(each) - sum(_instructions(loop.body[k]) for k in once)
+    to_half = ends_in(loop, frozenset(HALF))
+    each = [_instructions(loop.body[k], k in to_half) for found in needed.values() for k in found]
+    return sum(each) - sum(_instructions(loop.body[k], k in to_half) for k in once)
 
 
-def _instructions(instr: Instr) -> int:
-    return INSTRUCTIONS.get(instr.op, 1) if isinstance(instr, Point) else 0
+def _instructions(instr: Instr, ends_in_half: bool) -> int:
+    if not isinstance(instr, Point):
+        return 0
+    if ends_in_half and instr.op in ENDS_IN_HALF:
+        return ENDS_IN_HALF[instr.op][1]
+    return INSTRUCTIONS.get(instr.op, 1)
 
 
 def read_once(loop: Loop) -> bool:
