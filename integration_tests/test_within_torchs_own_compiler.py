@@ -81,3 +81,20 @@ def test_theirs_goes_on_after_ours():
     assert looked_at
     within = flambeau.compile(lambda x: plain(x) + ours(x), backend="eager")
     assert torch.equal(within(torch.ones(3)), whole(torch.ones(3)) * 2)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.SGD, torch.optim.RMSprop])
+def test_what_theirs_hides_of_torch_is_in_our_graphs(kind):
+    """Once that compiler has run, parts of torch.optim are wrapped: not to be looked into."""
+    torch.compile(whole, backend=lambda module, inputs: module.forward)(torch.ones(2))
+    assert hasattr(kind._init_group, "_torchdynamo_disable")
+    own, other = ([torch.ones(3, requires_grad=True)] for _ in range(2))
+    ours, plain = kind(own, lr=0.1), kind(other, lr=0.1)
+    step = flambeau.compile(ours.step)
+    for at in range(4):
+        own[0].grad, other[0].grad = (torch.full((3,), at + 1.0) for _ in range(2))
+        step() if at else ours.step()
+        plain.step()
+        torch.testing.assert_close(own[0], other[0])
+    report = flambeau.report(step)
+    assert (report.graphs, report.fallbacks, report.breaks) == (1, (), ())

@@ -6,8 +6,10 @@ names; nothing of another compiler is loaded, called or asked. Tried on torch 2.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -24,7 +26,15 @@ def hidden_from_others(fn: Any) -> Any:
         return getattr(fn, "__wrapped__", None)
     if fn.__qualname__ in _BOOKKEEPING and fn.__module__ == "torch._dynamo.mutation_guard":
         return fn.__closure__[0].cell_contents  # of nn.Module, once that compiler has run
+    if getattr(fn, UNSEEN, False):
+        # what torch hides of its own code, once that compiler has run, is no word of the program
+        inner = getattr(fn, "__wrapped__", None)
+        return inner if isinstance(inner, FunctionType) and _is_torchs(inner) else None
     return None
+
+
+def _is_torchs(fn: FunctionType) -> bool:
+    return fn.__code__.co_filename.startswith(TORCH_FOLDER)
 
 
 _BOOKKEEPING = frozenset(
@@ -33,7 +43,8 @@ _BOOKKEEPING = frozenset(
 )
 
 
-_COMPILE_FILE = str(Path(torch.__file__).parent / "_compile.py")
+TORCH_FOLDER = str(Path(torch.__file__).parent) + os.sep
+_COMPILE_FILE = TORCH_FOLDER + "_compile.py"
 
 FOREIGN_MARKS = frozenset(
     {"mark_static_address", "mark_static", "mark_dynamic", "maybe_mark_dynamic"}
@@ -61,8 +72,6 @@ def callback_setter() -> Callable[[Any], Any] | None:
 
 #: on a function: torch's own compiler does not look into it (as `torch.compiler.disable` marks one)
 UNSEEN = "_torchdynamo_disable"
-
-TORCH_FOLDER = str(Path(torch.__file__).parent)
 
 
 def is_foreign_break(fn: Any, caller: str) -> bool:
