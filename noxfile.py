@@ -198,6 +198,38 @@ def _starts(python: str) -> bool:
     return answer.returncode == 0
 
 
+@nox.session(venv_backend="none")
+def replay(session: nox.Session) -> None:
+    """What the compiler makes of a fixed set of programs, here and at a commit: `-- COMMIT`.
+
+    Guards, graphs, scheduled programs, kernels and wrappers, names and numbers aside; HEAD if no
+    commit is said. Fails where anything differs, and shows it.
+    """
+    commit, *names = session.posargs or ["HEAD"]
+    python, folder = _tested(session), ROOT / ".nox" / "replay"
+    shutil.rmtree(folder, ignore_errors=True)
+    trees = {"before": folder / "tree", "after": ROOT}
+    trees["before"].mkdir(parents=True)
+    archive = folder / "tree.tar"
+    session.run("git", "archive", "-o", str(archive), commit, "packages", external=True)
+    shutil.unpack_archive(archive, trees["before"], filter="data")
+    for side, tree in trees.items():
+        site = str(folder / f"{side}-packages")
+        packages = [str(tree / "packages" / package) for package in PACKAGES]
+        session.run(
+            python, "-m", "pip", "install", "-q", "--no-deps", "--target", site, *packages,
+            external=True,
+        )  # fmt: skip
+        environment = {"PYTHONPATH": os.pathsep.join((site, str(ROOT)))}
+        session.run(
+            python, "-m", "tools.replay", "write", str(folder / side), *names, external=True,
+            env=environment,
+        )  # fmt: skip
+    environment = {"PYTHONPATH": str(ROOT)}
+    compare = ("-m", "tools.replay", "compare", str(folder / "before"), str(folder / "after"))
+    session.run(python, *compare, external=True, env=environment)
+
+
 # --- each package alone ---------------------------------------------------------------------------
 
 

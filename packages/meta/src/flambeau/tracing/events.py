@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,7 @@ def _entry(trace: Trace, product: EntryRecord, owner: int) -> None:
         "source": write(f"{name}-source.py", _source(product)),
         "bytecode before": write(f"{name}-before.txt", listing(product.original)),
         "bytecode after": write(f"{name}-after.txt", listing(product.code)),
-        "guards": write(f"{name}-guards.txt", str(product.guards)),
+        "guards": write(f"{name}-guards.txt", _conditions(product.guards.items)),
     }
     fields = {
         "function": product.function,
@@ -106,6 +106,11 @@ def _entry(trace: Trace, product: EntryRecord, owner: int) -> None:
         "files": files,
     }
     trace.writer.event("entry", owner, fields)
+
+
+def _conditions(guards: Iterable[Any]) -> str:
+    """A line a guard: what is asked of which value, and the answer that was met."""
+    return "\n".join(f"{guard}: {guard.kind.expected(guard.params)}" for guard in guards)
 
 
 def _aot(trace: Trace, product: AotProduct, owner: int) -> None:

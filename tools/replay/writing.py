@@ -1,0 +1,113 @@
+"""Runs programs under a trace and puts what is text of it into a folder.
+
+In: names of programs. Out: `FOLDER/<group>.<program>/<stage>`, normalised. Invariant: a program
+that cannot be run leaves a file `error` with the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import flambeau
+from tools.replay import programs
+
+#: what is kept of a trace; pictures, binaries and files with times in them are not
+KEPT = re.compile(
+    r".*(\.txt|joint\.py|forward\.py|backward\.py|inference\.py|_kernels\.(cpp|py)|_wrapper\.py)$"
+)
+_ADDRESS = re.compile(r"0x[0-9a-f]{7,}")
+_FOLDERS = re.compile(r"(?<=['\" ])/(?:[^'\" \n/]+/)+")
+#: names that are counted: those of buffers, loops, values, nodes, compiled functions
+_COUNTED = re.compile(r"\b(\w*_|buf|in|loop|kernel|call|size|tmp|v|x|r|p|a|s|t|m|n|u|i|z|k)(\d+)\b")
+_TEXT_OF_CODE = re.compile(r"_(kernels|wrapper)\.(cpp|py)$")
+
+
+def write(folder: Path, chosen: list[str]) -> None:
+    """Every program of `chosen`, names or groups; all if it is empty."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as scratch:
+        options = {"disk_cache": False, "compiler": _quick_compiler(Path(scratch))}
+        for group, name in _chosen(chosen):
+            place = folder / f"{group}.{name}"
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir(parents=True)
+            traced = Path(scratch) / place.name
+            _run(group, name, options, traced, place)
+            for stage, text in _stages(traced):
+                (place / stage).write_text(text, encoding="utf-8")
+            shutil.rmtree(traced, ignore_errors=True)
+            print(place.name, len([*place.iterdir()]), flush=True)
+
+
+def _chosen(wanted: list[str]) -> Iterator[tuple[str, str]]:
+    for group, names in programs.GROUPS.items():
+        for name in names:
+            if not wanted or group in wanted or f"{group}.{name}" in wanted:
+                yield group, name
+
+
+def _run(group: str, name: str, options: dict[str, Any], traced: Path, place: Path) -> None:
+    try:
+        with warnings.catch_warnings(), flambeau.trace(traced, kernel_times=False):
+            warnings.simplefilter("ignore")
+            programs.run(group, name, options, str(traced))
+    except Exception as error:
+        (place / "error").write_text(f"{type(error).__name__}: {error}\n", encoding="utf-8")
+
+
+def _quick_compiler(scratch: Path) -> str:
+    """A C++ compiler that does not optimise: what is compared is what it is given."""
+    script = scratch / "quick-c++"
+    compiler = os.environ.get("CXX", "g++")
+    script.write_text(f'#!/bin/bash\nexec {compiler} "${{@/#-O3/-O0}}"\n', encoding="utf-8")
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+def _stages(traced: Path) -> Iterator[tuple[str, str]]:
+    """Names and normalised texts of what was traced, in the order of making."""
+    met: dict[str, int] = {}
+    for path in sorted(traced.rglob("*"), key=_order):
+        if path.is_file() and KEPT.match(path.name):
+            folder = path.parent.name
+            stage = _plain(path.name if folder == "artefacts" else f"{folder}-{path.name}")
+            met[stage] = met.get(stage, -1) + 1
+            text = path.read_text(encoding="utf-8")
+            yield f"{stage}.{met[stage]}", normalised(text, bool(_TEXT_OF_CODE.search(path.name)))
+
+
+def _order(path: Path) -> tuple[float, str]:
+    return (path.stat().st_mtime_ns if path.is_file() else 0, path.name)
+
+
+def _plain(name: str) -> str:
+    """A file's name without counts, processes and random endings."""
+    name = re.sub(r"-\d+-[a-z0-9_]{8}(?=-|$)", "", name)
+    name = re.sub(r"^\d{4}-(\d+-)?", "", name)
+    return re.sub(r"__compiled_fn_\d+", "graph", name)
+
+
+def normalised(text: str, code: bool) -> str:
+    """Counted names by their first appearance; no addresses; no comments in code."""
+    text = _FOLDERS.sub("", _ADDRESS.sub("ADDRESS", text))
+    if code:
+        text = re.sub(r"^\s*(//|# ).*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"\s+(//|#) .*$", "", text, flags=re.MULTILINE)
+    counts: dict[str, dict[str, int]] = {}
+
+    def renamed(found: re.Match[str]) -> str:
+        stem, number = found.groups()
+        numbers = counts.setdefault(stem, {})
+        return f"{stem}{numbers.setdefault(number, len(numbers))}"
+
+    return _COUNTED.sub(renamed, text)
