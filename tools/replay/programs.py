@@ -65,7 +65,7 @@ def _step(work: Workload, options: dict[str, Any], dynamic: bool) -> None:
 def _play(program: Program, options: dict[str, Any]) -> None:
     """The calls of a drawn program; what it raises belongs to it."""
     text = "\n".join((*program.setup, program.function()))
-    space: dict[str, Any] = {"LOG": []}
+    space: dict[str, Any] = {"LOG": [], "WORLD": "compiled"}
     exec(PRELUDE[PRELUDE.index("import torch") :], space)
     exec(text, space)
     chosen = {} if program.backend == "eager" else options
