@@ -132,3 +132,24 @@ def test_the_small_part_of_the_demo():
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "__compiled_fn_0" in done.stdout
+
+
+GLOSSARY_ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def test_each_term_of_the_glossary_lives_where_it_says():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = [row for row in GLOSSARY_ROW.findall(text) if row[0] not in ("term", "---")]
+    assert len(rows) >= 120
+    assert len({term for term, _, _ in rows}) == len(rows)
+    for term, meaning, where in rows:
+        assert meaning, term
+        for place in re.findall(r"`([^`]+)`", where):
+            package, colon, path = place.partition(":")
+            if colon:
+                name = "flambeau" if package == "meta" else f"flambeau_{package}"
+                base = ROOT / "packages" / package
+                found = (base / path).exists() or (base / "src" / name / path).exists()
+            else:
+                found = (ROOT / place).exists()
+            assert found, (term, place)
