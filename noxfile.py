@@ -26,7 +26,9 @@ PACKAGES = releases.PACKAGES
 SOURCES = [str(ROOT / "packages" / package / "src") for package in PACKAGES]
 #: where CPU builds of torch are published; for Linux the default index has CUDA's, of gigabytes
 TORCH_INDEX = os.environ.get("FLAMBEAU_TORCH_INDEX", "https://download.pytorch.org/whl/cpu")
-TEST_TOOLS = ("pytest", "hypothesis")
+TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis")
+#: each holds about a gigabyte; of few processors, every one has a process
+MOST_TEST_PROCESSES = 8
 #: triton: its interpreter and its offline compiler test GPU kernels where there is no GPU
 KERNEL_TOOLS = ("triton", "mpmath")
 #: engines that a backend runs on: its tests are skipped where they are not installed
@@ -160,8 +162,17 @@ def tests(session: nox.Session, part: str) -> None:
 
 
 def _pytest(session: nox.Session, python: str, *arguments: str) -> None:
-    environment = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
-    session.run(python, "-m", "pytest", "-q", *arguments, external=True, env=environment)
+    """A process for each processor, which takes tests from another that has many left.
+
+    `-n 0` among the arguments: one process, for a debugger. Kernels of the processes have as many
+    threads as one alone would, which here wait without keeping another from its work.
+    """
+    processes = min(os.cpu_count() or 1, MOST_TEST_PROCESSES)
+    spread = ("-n", str(processes), "--dist", "worksteal") if processes > 1 else ()
+    environment = {
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "", "OMP_WAIT_POLICY": "passive",
+    }  # fmt: skip
+    session.run(python, "-m", "pytest", "-q", *spread, *arguments, external=True, env=environment)
 
 
 def _other_pythons(session: nox.Session) -> None:
