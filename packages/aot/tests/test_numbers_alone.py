@@ -37,7 +37,7 @@ def check(make) -> bool:
     return True
 
 
-@pytest.mark.parametrize("op", BINARY, ids=str)
+@pytest.mark.parametrize("op", BINARY, ids=lambda op: getattr(op, "__name__", None) or str(op))
 def test_of_two_numbers(op) -> None:
     pairs = [(one, other) for one in NUMBERS for other in NUMBERS]
     done = [check(lambda pair=pair: op(*pair)) for pair in pairs]

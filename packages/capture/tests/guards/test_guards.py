@@ -339,7 +339,12 @@ def sample(z=5, *, w=6):
     return z, w, SENTINEL
 
 
-SENTINEL = object()
+class Sentinel:
+    def __repr__(self):
+        return "SENTINEL"  # a name of a test: the same in every process
+
+
+SENTINEL = Sentinel()
 
 
 class FakeModule:
