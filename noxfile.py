@@ -172,7 +172,8 @@ def _pytest(session: nox.Session, python: str, *arguments: str) -> None:
     environment = {
         "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": "", "OMP_WAIT_POLICY": "passive",
     }  # fmt: skip
-    session.run(python, "-m", "pytest", "-q", *spread, *arguments, external=True, env=environment)
+    command = ("-m", "pytest", "-q", "-p", "tools.testing", *spread, *arguments)
+    session.run(python, *command, external=True, env=environment)
 
 
 def _other_pythons(session: nox.Session) -> None:
