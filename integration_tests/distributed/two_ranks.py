@@ -10,6 +10,11 @@ import torch.distributed as dist
 import torch.multiprocessing as processes
 
 SECONDS = 240
+IMPORTED = (
+    "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "sympy", "flambeau",
+    "flambeau_inductor",
+)  # fmt: skip
+"""What a server imports once; each rank is a copy of it, as yet without a thread."""
 
 
 def _rank(rank, meeting, function, results):
@@ -27,7 +32,8 @@ def _rank(rank, meeting, function, results):
 
 def two_ranks(function, folder):
     """What `function(rank)` gave in each process; its error as a failure of the test."""
-    context = processes.get_context("spawn")
+    context = processes.get_context("forkserver")
+    context.set_forkserver_preload([*IMPORTED])
     results = context.Queue()
     meeting = str(folder / "meeting")
     started = [
