@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -37,9 +38,20 @@ def process(folder: Path, **environment: str) -> dict[str, object]:
     return result
 
 
-def test_the_second_process_does_not_compile(tmp_path: Path):
-    folder = tmp_path / "cache"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that a first process leaves."""
+    folder = tmp_path_factory.mktemp("filled") / "cache"
     assert process(folder)["hit"] is False
+    return folder
+
+
+@pytest.fixture
+def folder(filled: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(filled, tmp_path / "cache"))
+
+
+def test_the_second_process_does_not_compile(folder: Path):
     assert process(folder)["hit"] is True
     (library,) = folder.rglob("kernels.so")
     library.write_bytes(library.read_bytes()[:100])
@@ -47,33 +59,25 @@ def test_the_second_process_does_not_compile(tmp_path: Path):
     assert process(folder)["hit"] is True
 
 
-def test_a_hit_needs_the_same_compiler(tmp_path: Path):
+def test_a_hit_needs_the_same_compiler(folder: Path, tmp_path: Path):
     other = tmp_path / "other-c++"
     other.write_text(
         '#!/bin/sh\ncase "$*" in --version) echo "another 1.0";; *) exec g++ "$@";; esac\n'
     )
     other.chmod(0o755)
-    folder = tmp_path / "cache"
-    assert process(folder)["hit"] is False
     assert process(folder, CXX=str(other))["hit"] is False
 
 
-def test_a_warm_start_needs_the_compiler_only_to_be_there(tmp_path: Path):
+def test_a_warm_start_needs_the_compiler_only_to_be_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The entry of one working directory serves another: paths of the sources are not in it."""
-    folder = tmp_path / "cache"
-    process(folder)
     (tmp_path / "elsewhere").mkdir()
-    before = Path.cwd()
-    os.chdir(tmp_path / "elsewhere")
-    try:
-        assert process(folder)["hit"] is True
-    finally:
-        os.chdir(before)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert process(folder)["hit"] is True
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="no users on this system")
-def test_the_folder_is_private(tmp_path: Path):
-    folder = tmp_path / "cache"
-    process(folder)
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert all(p.stat().st_mode & 0o022 == 0 for p in folder.rglob("*") if p.is_dir())
+def test_the_folder_is_private(filled: Path):
+    assert filled.stat().st_mode & 0o777 == 0o700
+    assert all(p.stat().st_mode & 0o022 == 0 for p in filled.rglob("*") if p.is_dir())
