@@ -54,7 +54,7 @@ def test_autotuning_measures_each_size_once(
         return [Candidate(name, lambda: None) for name in ("blas", "onednn")]
 
     monkeypatch.setattr(libraries, "_candidates", candidates)
-    options = Options(max_autotune=True, cache_dir=str(folder))
+    options = Options(max_autotune=True, autotune_seconds=1e4, cache_dir=str(folder))
     for _ in range(2):
         choices = libraries.library_choices(options)
         assert choices.least_operations < libraries.library_choices(Options()).least_operations

@@ -64,7 +64,7 @@ def results(
     """What comes out, and the text of the kernels."""
     monkeypatch.setattr(import_module("flambeau_inductor.autotune.stage"), "select_forms", asked)
     gm = flambeau_prims.lower(fx.symbolic_trace(function), inputs)
-    options = Options(max_autotune=True, cache_dir=str(cache))
+    options = Options(max_autotune=True, autotune_seconds=1e4, cache_dir=str(cache))
     compiled = flambeau_inductor.compile(gm, inputs, options=options)
     return list(compiled(list(inputs))), compiled.report.sources["kernels.cpp"]
 
