@@ -342,7 +342,8 @@ def _test_with_releases(
     python = _environment(session, "compat")
     _install_torch(session, python)
     _pip(session, python, *TEST_TOOLS, *_test_extra(package), *here, *past.values())
-    _pytest(session, python, f"{past.get(package, here[0])}/tests")
+    # tests of an earlier release may not be named alike in two processes
+    _pytest(session, python, "-n", "0", f"{past.get(package, here[0])}/tests")
 
 
 # --- what reads the code --------------------------------------------------------------------------
