@@ -1,7 +1,8 @@
 /* StatePattern: the thread's and the process's state, compared with what it was at capture.
 
-   Three sources, in order of cost: words of thread-local variables (the dispatcher's key sets),
-   functions without side effects that return a small integer, and Python callables. Which these are
+   Four sources, in order of cost: words of thread-local variables (the dispatcher's key sets),
+   functions without side effects that return a small integer, items of dicts (the variables of a
+   Python module), and Python callables. Which these are
    is decided and verified by guards/_state_probes.py; nothing of torch is named here. */
 #define _GNU_SOURCE
 #include "flambeau.h"
@@ -22,6 +23,7 @@ typedef struct {
     void *library;         /* handle of the library of the thread-local variable */
     PyObject *symbol;      /* its name: bytes, or NULL */
     uint64_t *words;       /* its expected content */
+    PyObject *items;       /* tuple of (dict, key, expected) */
     PyObject *calls;       /* tuple of (callable, expected) */
 } StatePattern;
 
@@ -56,6 +58,14 @@ state_pattern_check(PyObject *self)
     for (Py_ssize_t i = 0; i < pattern->probe_count; i++) {
         const Probe *probe = &pattern->probes[i];
         if ((probe->function(probe->argument) & probe->mask) != probe->expected) {
+            return 0;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(pattern->items); i++) {
+        PyObject *row = PyTuple_GET_ITEM(pattern->items, i);
+        PyObject *value =
+            PyDict_GetItemWithError(PyTuple_GET_ITEM(row, 0), PyTuple_GET_ITEM(row, 1));
+        if (value == NULL || !same_constant(PyTuple_GET_ITEM(row, 2), value)) {
             return 0;
         }
     }
@@ -170,20 +180,36 @@ calls_are_pairs(PyObject *calls)
     return 1;
 }
 
+static int
+items_are_rows(PyObject *items)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+        PyObject *row = PyTuple_GET_ITEM(items, i);
+        if (!PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != 3 ||
+            !PyDict_CheckExact(PyTuple_GET_ITEM(row, 0))) {
+            PyErr_SetString(PyExc_TypeError, "items are a dict, a key and its value each");
+            return 0;
+        }
+    }
+    return 1;
+}
+
 static PyObject *
 pattern_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"probes", "variable", "calls", NULL};
-    PyObject *probes, *variable, *calls;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!:StatePattern", names, &PyTuple_Type,
-                                     &probes, &variable, &PyTuple_Type, &calls)) {
+    static char *names[] = {"probes", "variable", "items", "calls", NULL};
+    PyObject *probes, *variable, *items, *calls;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OO!O!:StatePattern", names, &PyTuple_Type,
+                                     &probes, &variable, &PyTuple_Type, &items, &PyTuple_Type,
+                                     &calls)) {
         return NULL;
     }
     StatePattern *pattern = (StatePattern *)type->tp_alloc(type, 0);
     if (pattern == NULL) {
         return NULL;
     }
-    if (!calls_are_pairs(calls) || fill_probes(pattern, probes) < 0 ||
+    pattern->items = Py_NewRef(items);
+    if (!items_are_rows(items) || !calls_are_pairs(calls) || fill_probes(pattern, probes) < 0 ||
         (variable != Py_None && fill_words(pattern, variable) < 0)) {
         Py_DECREF(pattern);
         return NULL;
@@ -199,6 +225,7 @@ pattern_dealloc(StatePattern *pattern)
     PyMem_Free(pattern->probes);
     PyMem_Free(pattern->words);
     Py_XDECREF(pattern->symbol);
+    Py_XDECREF(pattern->items);
     Py_XDECREF(pattern->calls);
     Py_TYPE(pattern)->tp_free((PyObject *)pattern);
 }
@@ -218,7 +245,7 @@ static PyMethodDef pattern_methods[] = {
 
 PyTypeObject StatePattern_Type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "flambeau_capture._C.StatePattern",
-    .tp_doc = "StatePattern(probes, variable, calls): a state to compare the present one with.",
+    .tp_doc = "StatePattern(probes, variable, items, calls): a state to compare the present one with.",
     .tp_basicsize = sizeof(StatePattern),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = pattern_new,

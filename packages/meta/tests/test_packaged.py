@@ -295,6 +295,10 @@ def test_a_gradient_that_would_be_missing_is_refused(tmp_path):
     x = torch.randn(3)
     path = flambeau.package(lambda x: x.sin(), x, path=tmp_path / "sin.flambeau")
     loaded = flambeau.load(path)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.randn(3), torch.ones(3))
+        with pytest.raises(ValueError, match="tangent"):
+            loaded(dual)
     with pytest.raises(ValueError, match="requires grad"):
         loaded(torch.randn(3, requires_grad=True))
     with torch.no_grad():

@@ -137,6 +137,7 @@ class StatePattern:
         self,
         probes: tuple[tuple[int, int, int, int], ...],
         variable: tuple[str, bytes, tuple[int, ...]] | None,
+        items: tuple[tuple[dict[str, Any], str, Any], ...],
         calls: tuple[tuple[Callable[[], Any], Any], ...],
     ) -> None: ...
     def check(self) -> bool: ...

@@ -276,6 +276,7 @@ STATES = {
     "dispatch mode": Dispatch,
     "no function": torch._C.DisableTorchFunction,
     "no subclass function": torch._C.DisableTorchFunctionSubclass,
+    "forward-mode differentiation": torch.autograd.forward_ad.dual_level,
     "deterministic": lambda: deterministic(False),
     "deterministic warning": lambda: deterministic(True),
 }

@@ -19,6 +19,7 @@ import torch
 from flambeau_aot.errors import AotError
 from flambeau_aot.saved import decoded, restore
 from flambeau_inductor.runtime.artifact import CannotLoad
+from torch.autograd import forward_ad
 
 from flambeau import archive, bundle, machine
 from flambeau._torch_compat import pytree
@@ -117,6 +118,11 @@ class Loaded:
             raise ValueError(f"argument {place} is {given}, the file is made for {wanted}")
         if leaf.is_conj() or leaf.is_neg():
             raise ValueError(f"argument {place} is a lazy conjugate or negative: resolve it first")
+        if forward_ad.unpack_dual(leaf).tangent is not None:
+            raise ValueError(
+                f"argument {place} has a tangent of forward-mode differentiation, which the file "
+                "would lose; call the function that it was made from"
+            )
         if leaf.requires_grad and torch.is_grad_enabled() and not form["requires_grad"]:
             raise ValueError(
                 f"argument {place} requires grad, and the file is made for one that does not: its "

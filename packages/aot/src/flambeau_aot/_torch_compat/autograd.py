@@ -126,6 +126,9 @@ CTX_MATERIALIZE = "materialize_grads"
 
 CTX_NON_DIFFERENTIABLE = "non_differentiable"
 
+# The level of forward-mode differentiation that is at work, below 0 for none, as an expression.
+FORWARD_AD_LEVEL = "forward_ad._current_level"
+
 
 def appliers(
     function: type[torch.autograd.Function],

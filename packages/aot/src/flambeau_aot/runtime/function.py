@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.autograd import forward_ad
 
 from flambeau_aot._torch_compat import (
     CTX_MATERIALIZE,
     CTX_NON_DIFFERENTIABLE,
     CTX_TO_SAVE,
+    FORWARD_AD_LEVEL,
     backward_keeps_graph,
     no_view,
     saved_tensors_released,
@@ -31,7 +33,7 @@ from flambeau_aot._torch_compat import (
     version,
     versions,
 )
-from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.errors import AotError, DoubleBackwardError
 from flambeau_aot.info import Boxed
 from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad
 from flambeau_aot.runtime.epilogue import replay
@@ -236,6 +238,8 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
+    lines.append(f"    if {FORWARD_AD_LEVEL} >= 0:")
+    lines.append(f"        without_tangents({display(given)})")
     lines.append("    if is_grad_enabled():")
     lines.append(f"        return higher(ctx, {display(given)})")
     missing = " or ".join(f"{name} is None" for name in given)
@@ -269,6 +273,8 @@ def _backward(
     lines.append(f"    return {display(results)}")
     scope: dict[str, Any] = {
         "is_grad_enabled": torch.is_grad_enabled,
+        "forward_ad": forward_ad,
+        "without_tangents": without_tangents,
         "keeps_graph": backward_keeps_graph,
         "release": saved_tensors_released,
         "as_traced": as_traced,
@@ -281,6 +287,17 @@ def _backward(
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("backward", lines, scope, life)
+
+
+def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
+    """Raise AotError where forward-mode differentiation would lose the tangent of one of them."""
+    for item in cotangents:
+        if item is not None and forward_ad.unpack_dual(item).tangent is not None:
+            raise AotError(
+                "the backward part of a compiled graph is given a gradient with a tangent of "
+                "forward-mode differentiation, which its kernels do not see; run the forward part "
+                "inside of dual_level() too, where nothing is compiled"
+            )
 
 
 def _reads_vary(crossing: Crossing) -> bool:

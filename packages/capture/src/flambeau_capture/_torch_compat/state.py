@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from torch.autograd import forward_ad
 
 T = TypeVar("T")
 
@@ -165,9 +166,22 @@ STATE_SYMBOLS: dict[str, tuple[str, str]] = {
 KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
 
 
+# The variables of modules of torch that a state is: the module's dict and the name.
+STATE_VARIABLES: dict[str, tuple[dict[str, Any], str]] = {
+    "forward_ad": (vars(forward_ad), "_current_level"),
+}
+
+
+def forward_ad_level() -> int:
+    """The level of forward-mode differentiation at work, -1 for none; it is the process's own."""
+    return int(forward_ad._current_level)
+
+
 def foreign_modes() -> bool:
-    """Whether a transform of functorch, a dispatch mode, a function mode or torch.jit.trace is at
-    work."""
+    """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
+    mode or torch.jit.trace is at work."""
+    if forward_ad_level() >= 0:  # a tensor's tangent is seen by torch's operators alone
+        return True
     functorch = torch._C._functorch.maybe_current_level() is not None
     functorch = functorch or torch._C._get_tracing_state() is not None
     return bool(

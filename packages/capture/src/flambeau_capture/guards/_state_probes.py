@@ -1,9 +1,9 @@
 """Reading torch's state without calling Python: which functions and variables to ask.
 
 In: the rows of a `GlobalState`. Out: the native `StatePattern` that compares them. Invariant: a row
-is read through a probe only if the probe followed the state through changes made on this thread
-(where the state is the thread's own) and gives, for the value in the row, the number that value
-has; every other row is read by calling its Python reader.
+is read where it lies if it is a variable of one of torch's modules; through a probe only if the
+probe followed the state through changes made on this thread (where the state is the thread's own)
+and gives, for the value in the row, the number that value has; else by calling its Python reader.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ def state_pattern(values: tuple[tuple[str, Any], ...]) -> StatePattern:
     """The pattern of a state that is the present one: probes are tried on it."""
     table = readers()
     probes: list[tuple[int, int, int, int]] = []
+    items: list[tuple[dict[str, Any], str, Any]] = []
     calls: list[tuple[Callable[[], Any], Any]] = []
     variable: tuple[str, bytes, tuple[int, ...]] | None = None
     for name, value in values:
         if name == "dispatch_keys" and (words := _key_set_words(value)) is not None:
             variable = words
+            continue
+        if name in compat.STATE_VARIABLES:
+            items.append((*compat.STATE_VARIABLES[name], value))
             continue
         row = _probes().get(name, ())
         numbers = [(probe, probe.encode(value)) for probe in row]
@@ -53,7 +57,7 @@ def state_pattern(values: tuple[tuple[str, Any], ...]) -> StatePattern:
             probes += [(p.address, p.argument, p.mask, n) for p, n in numbers if n is not None]
         else:
             calls.append((table[name], value))
-    return StatePattern(tuple(probes), variable, tuple(calls))
+    return StatePattern(tuple(probes), variable, tuple(items), tuple(calls))
 
 
 @cache

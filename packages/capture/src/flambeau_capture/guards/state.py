@@ -35,6 +35,7 @@ def readers() -> dict[str, Callable[[], Any]]:
         "deterministic": compat.deterministic_algorithms,
         "autocast_cache": torch.is_autocast_cache_enabled,
         "dispatch_keys": compat.dispatch_key_sets,
+        "forward_ad": compat.forward_ad_level,
     }
     for device in AUTOCAST_DEVICES:
         table[f"autocast_{device}"] = _autocast_reader(device)
