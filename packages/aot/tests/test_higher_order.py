@@ -289,3 +289,57 @@ def test_gradgradcheck() -> None:
     x = torch.randn(1, 2, 5, dtype=torch.double, requires_grad=True)
     w = torch.randn(3, 2, 3, dtype=torch.double, requires_grad=True)
     assert torch.autograd.gradgradcheck(compiled, (x, w))
+
+
+LINEAR = {
+    "the same": lambda x: x.clone(),
+    "number added": lambda x: x + 1,
+    "view": lambda x: x.t().reshape(-1),
+    "part": lambda x: x[0] + x,
+    "repeated": lambda x: (x + 1, x + 2),
+    "one of two": lambda x: (x.detach() * 2, x + 1),
+    "scaled": lambda x: x * 3,
+    "sum": lambda x: x.sum() + x.cumsum(0),
+    "custom": lambda x: Doubled.apply(x) + 1,
+}
+
+
+class Doubled(torch.autograd.Function):
+    """A derivative that is its argument, as it is."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_cotangents_with_a_history(name):
+    """The gradient of a linear function is its cotangent's, whose history is the caller's."""
+    fn = LINEAR[name]
+
+    def run(f):
+        x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+        results = f(x)
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        total = sum((item * item).sum() for item in results if item.requires_grad)
+        (first,) = torch.autograd.grad(total, x, create_graph=True)
+        (first * first).sum().backward()
+        return first, x.grad
+
+    got, want = run(aot.aot_function(fn, aot.run_as_is)), run(fn)
+    torch.testing.assert_close(got, want)
+    assert got[0].requires_grad and got[0].grad_fn is not None
+
+
+def test_a_program_that_gives_an_input_as_the_cotangent():
+    def program(x, t):
+        return torch.autograd.grad(x + 1, x, t, create_graph=True)[0]
+
+    x, t = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    given = aot.aot_function(program, aot.run_as_is)(x, t)
+    (found,) = torch.autograd.grad((given * given).sum(), t)
+    torch.testing.assert_close(found, torch.full((3,), 2.0))

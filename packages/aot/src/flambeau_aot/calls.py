@@ -23,7 +23,7 @@ from flambeau_aot._torch_compat import (
     is_higher_order,
     left_alone,
 )
-from flambeau_aot.casts import CASTING, LeavesToCast
+from flambeau_aot.casts import CASTING, DIFFERENTIATED_BY, LeavesToCast
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.functional_form import call_without_writing, writing_operator
 from flambeau_aot.input_hooks import InputHooks
@@ -164,7 +164,6 @@ _ASKED_OF_INPUTS: dict[Any, str] = {
     _getter("grad_fn"): "reading .grad_fn of an input",
     torch.Tensor.retain_grad: "retain_grad on an input",
 }
-_DIFFERENTIATE = (torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward)
 _IS_LEAF = _getter("is_leaf")
 _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
@@ -241,13 +240,13 @@ class RewriteCalls(TorchFunctionMode):
             args, kwargs = self.casts.given(args, kwargs)
         if func in STRIDED:
             args, kwargs = self.spans.counted(func, args, kwargs)
-        if func in _DIFFERENTIATE:
+        if func in DIFFERENTIATED_BY:
             if self.input_hooks.found:
                 raise Unsupported(
                     "the program differentiates after it has put a hook on an input "
                     "(register_hook); put the hook on it outside the region"
                 )
-            args, kwargs = self.casts.asked(args, kwargs)
+            args, kwargs = self.casts.asked(func, args, kwargs)
         if is_higher_order(func):
             kept = self.higher_order.get(func.name())
             if kept is not None:

@@ -34,6 +34,13 @@ CASTING: frozenset[Any] = frozenset(
 ) | {torch.linalg.multi_dot, torch.linalg.vecdot}
 """Functions whose arguments autocast casts to its dtype; none returns a view of one."""
 
+# The functions that differentiate, with the place of the argument `inputs`.
+DIFFERENTIATED_BY: dict[Any, int] = {
+    torch.autograd.grad: 1,
+    torch.autograd.backward: 5,
+    torch.Tensor.backward: 4,
+}
+
 
 class LeavesToCast:
     """The inputs of a program that are leaves to eager, and views of nothing."""
@@ -53,17 +60,22 @@ class LeavesToCast:
         return shown
 
     def asked(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of `torch.autograd.grad` and its like, where the program differentiates by
-        inputs: a cast was made of the leaf, beside the stand-in, which is made of the leaf too."""
+        inputs: a cast was made of the leaf, beside the stand-in, which is made of the leaf too.
+        A cotangent stays the stand-in: the gradient may be the cotangent itself."""
 
         def leaf(value: Any) -> Any:
             item = self.of.get(id(value))
             return item.leaf if item is not None and value.grad_fn is item.history else value
 
-        given: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(leaf, (args, kwargs))
-        return given
+        place = DIFFERENTIATED_BY[func]
+        by = pytree.tree_map(leaf, args[place : place + 1])
+        given = (*args[:place], *by, *args[place + 1 :])
+        if "inputs" in kwargs:
+            kwargs = {**kwargs, "inputs": pytree.tree_map(leaf, kwargs["inputs"])}
+        return given, kwargs
 
     def _leaf(self, argument: Any) -> Any:
         item = self.of.get(id(argument))
