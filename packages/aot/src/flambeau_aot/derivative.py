@@ -20,9 +20,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import current_value, expression_of, pytree
+from flambeau_aot._torch_compat import (
+    autograd_nodes,
+    current_value,
+    expression_of,
+    pytree,
+    raises_when_run,
+)
 from flambeau_aot.analyze import analyze
-from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.errors import DoubleBackwardError, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in_over
 from flambeau_aot.joint.trace import Joint, run_program
 from flambeau_aot.joint.tracer import Tracer
@@ -65,21 +71,22 @@ def needs(program: Program, joint: Joint) -> Needs:
             reached.add(node)
             stack.extend(inputs_of_result(node))
     statics = len(program.static)
+    late = {item.primal for item in joint.late_writes}
     read = tuple(
         index
         for index, node in enumerate(joint.primals[: len(joint.primals) - len(joint.symbols)])
-        if node in reached and not statics <= index < len(joint.static)
+        if (node in reached or index in late) and not statics <= index < len(joint.static)
     )
     written = joint.plan.written
     drawing = [node for node in joint.graph.nodes if is_random(node.target)]
-    late = backward_only(joint) if drawing else set()
+    in_backward = backward_only(joint) if drawing else set()
     return Needs(
         statics=statics,
         read=read,
         written=tuple(index for index in read if index in written),
         draws=tuple({node.meta["val"].device: None for node in map(_first, drawing)}),
         unrepeatable=tuple(
-            str(node.target) for node in drawing if node in late or _own_generator(node)
+            str(node.target) for node in drawing if node in in_backward or _own_generator(node)
         ),
     )
 
@@ -114,10 +121,9 @@ def derivative(
     """
     defined = range(len(joint.tangents)) if defined is None else defined
     statics, constants = needed.statics, len(joint.static) - needed.statics
-    plan = _at_sizes(_before_constants(joint.plan.inputs, constants), symbols)
+    plan = plan_of(joint, constants, symbols)
     program = replace(program, symbolic=())
-    tensors = range(len(joint.primals) - len(joint.symbols))
-    own = [i for i in tensors if not statics <= i < statics + constants]
+    own = own_inputs(joint, needed)
     open_sizes = [expression_of(node.meta["val"]) for node in joint.symbols]
     static_read = [index for index in needed.read if index < statics]
     inputs_read = [index for index in needed.read if index >= statics]
@@ -150,9 +156,11 @@ def derivative(
                 "function reads besides its arguments must not change between calls"
             )
         with torch.enable_grad(), torch.autograd.set_multithreading_enabled(False):
-            return torch.autograd.grad(
+            grads = torch.autograd.grad(
                 outputs, leaves, tangents, create_graph=True, allow_unused=True
             )
+            _refuse_errors_inside(program.name, grads)
+            return grads
 
     return Program(
         name=name,
@@ -165,6 +173,30 @@ def derivative(
         run=run,
         lines_from_stack=program.lines_from_stack,
     )
+
+
+def _refuse_errors_inside(name: str, grads: Sequence[torch.Tensor | None]) -> None:
+    """Raise where a gradient leads to a node that raises when it is differentiated: it does so in
+    eager where a backward pass gets there, and only there."""
+    with torch._C.DisableTorchFunction():  # the mode that rewrites calls has its own answers
+        ends = [grad.grad_fn for grad in grads if grad is not None]
+    nodes = autograd_nodes([end for end in ends if end is not None])
+    if any(raises_when_run(node) for node, _ in nodes):
+        raise Unsupported(
+            f"a backward of {name} is marked with @once_differentiable; what autograd makes of its "
+            "gradients is no graph"
+        )
+
+
+def own_inputs(joint: Joint, needed: Needs) -> list[int]:
+    """The primals that are the program's, in order: no constants of the trace, no symbols."""
+    tensors = range(len(joint.primals) - len(joint.symbols))
+    return [i for i in tensors if not needed.statics <= i < len(joint.static)]
+
+
+def plan_of(joint: Joint, constants: int, symbols: Sequence[int]) -> InputPlan:
+    """How the program's own inputs are bound, with these values of the open sizes."""
+    return _at_sizes(_before_constants(joint.plan.inputs, constants), symbols)
 
 
 def _before_constants(plan: InputPlan, constants: int) -> InputPlan:
@@ -198,7 +230,7 @@ def _unread(
     shape, stride = sized((tuple(value.shape), tuple(value.stride())), open_sizes)(symbols)
     made = torch.empty_strided(shape, stride, dtype=value.dtype, device=value.fake_device)
     tracer.node_of(current_value(made)).meta[UNREAD] = joint.primals[index].name
-    return made.requires_grad_(joint.grads[index] is not None)
+    return made.requires_grad_(index in joint.wanting)
 
 
 def _differentiable(

@@ -2,12 +2,14 @@
 
 What comes in: a traced program and the way programs are compiled. What goes out: a callable from
 the values of its inputs and cotangents to gradients that can themselves be differentiated.
-Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`.
+Invariant: nothing is traced or compiled before the first backward pass with `create_graph=True`; a
+derivative that cannot be compiled is run eagerly.
 """
 
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +18,8 @@ import torch
 
 from flambeau_aot.control.bodies import NAMESPACE as BRANCHES
 from flambeau_aot.derivative import Needs, derivative, needs, read_after_all
-from flambeau_aot.errors import DoubleBackwardError
+from flambeau_aot.eager_derivative import eager_derivative
+from flambeau_aot.errors import DoubleBackwardError, Unsupported
 from flambeau_aot.joint.ambient import Ambient
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.program import Program
@@ -27,16 +30,25 @@ from flambeau_aot.runtime.random import Streams, replayed
 CompileProgram = Callable[[Program, Sequence[Any]], Compiled]
 
 
+def warn_of(error: Exception) -> None:
+    """Say that a derivative runs eagerly, and why."""
+    warnings.warn(f"a derivative of a compiled program runs eagerly: {error}", stacklevel=2)
+
+
 @dataclass
 class Derivatives:
-    """The derivatives of one compiled program, one for each set of cotangents that need grad."""
+    """The derivatives of one compiled program, one for each set of cotangents that need grad.
+
+    compiled: None for one that runs eagerly. told: is called with why, once for each.
+    """
 
     program: Program
     joint: Joint
     ambience: Ambient
     compile: CompileProgram
     name: str
-    compiled: dict[Any, Compiled] = field(default_factory=dict)
+    compiled: dict[Any, Compiled | None] = field(default_factory=dict)
+    told: Callable[[Exception], None] = field(default=warn_of)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -62,22 +74,23 @@ class Derivatives:
                 f"{self.name} contains torch.cond, whose derivative has no derivative; write both "
                 "branches with torch.where, or run this part of the program uncompiled"
             )
-        if self.joint.late_writes:
-            return (
-                f"the backward part of {self.name} writes to an input, which its derivative would "
-                "do again; run this part of the program uncompiled"
-            )
-        if self.joint.sparse:
-            return (
-                f"{self.name} has a sparse gradient (embedding with sparse=True), which has no "
-                "derivative; use sparse=False"
-            )
         if self.needs.unrepeatable:
             return (
                 f"{self.name} draws random numbers that cannot be drawn again: "
                 f"{', '.join(self.needs.unrepeatable)}, in its backward part or from a generator "
                 "of its own; draw them outside, or run this part of the program uncompiled"
             )
+        return ""
+
+    def uncompiled(self) -> str:
+        """Why the derivative is not compiled, though there is one; "" where it is."""
+        if self.joint.late_writes:
+            return (
+                f"the backward part of {self.name} writes to an input, which its derivative would "
+                "do again"
+            )
+        if self.joint.sparse:
+            return f"{self.name} has a sparse gradient (embedding with sparse=True)"
         return ""
 
     def higher_order(self) -> HigherOrder:
@@ -98,19 +111,37 @@ class Derivatives:
         random streams as they were before the program ran. symbols: values of the open sizes; a
         derivative is compiled for each, and for each set of defined cotangents.
         """
+        if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
+            return []
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(item.requires_grad for item in known), tuple(symbols))
-        entry = self.compiled.get(pattern)
-        if entry is None:
+        if pattern not in self.compiled:
             with self.lock:
-                entry = self.compiled.get(pattern)
-                if entry is None:
-                    entry = self._compile([*read, *known], symbols, defined)
+                if pattern not in self.compiled:
+                    entry = self._compiled_or_told([*read, *known], symbols, defined)
                     self.compiled[pattern] = entry
+        entry = self.compiled[pattern]
         with replayed(streams):
+            if entry is None:
+                return eager_derivative(
+                    self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols
+                )
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
         return grads
+
+    def _compiled_or_told(
+        self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]
+    ) -> Compiled | None:
+        """The compiled derivative; None, and `told` why, where it is run eagerly: a program that
+        was compiled is differentiated whatever comes."""
+        try:
+            if reason := self.uncompiled():
+                raise Unsupported(reason)
+            return self._compile(examples, symbols, defined)
+        except Exception as error:
+            self.told(error)
+            return None
 
     def _compile(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]

@@ -197,12 +197,14 @@ def autograd_call(
     forward: Body,
     backward: Body,
     spec: tuple[int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    once: bool,
     *tensors: Tensor,
 ) -> Any:
     """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
     how many results it has, which of the values that it keeps autograd is to watch for writes,
-    which results have no derivative, and which are arguments written to."""
-    return _apply(_Function, forward, backward, spec, *tensors)
+    which results have no derivative, and which are arguments written to. once: whether it is marked
+    with `once_differentiable`."""
+    return _apply(_OnceFunction if once else _Function, forward, backward, spec, *tensors)
 
 
 class _Function(torch.autograd.Function):
@@ -227,6 +229,12 @@ class _Function(torch.autograd.Function):
         kept = [b if a is None else a for a, b in zip(ctx.saved_tensors, ctx.kept)]
         found = disabled(ctx.body)(*derivatives, *kept)  # it is captured already
         return (None, None, None, *found, *(None,) * ctx.missing)
+
+
+class _OnceFunction(_Function):
+    """The same of a backward that is no part of the graph of a second derivative."""
+
+    backward = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:

@@ -36,6 +36,11 @@ def is_of_python(node: Any) -> bool:
     return isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
+def raises_when_run(node: Any) -> bool:
+    """Whether an autograd node is there to raise where a backward pass comes to it."""
+    return type(node).__name__ in ("Error", "DelayedError", "NotImplemented")
+
+
 def keeps_undefined(node: Any) -> bool:
     """Whether an autograd node is that of a function of the program's that may ask for None in
     place of zeros: torch does not say so, the function's own code does."""

@@ -82,7 +82,8 @@ class Joint:
     behind them what sparse gradients need besides their values. sparse: which gradients are.
     flags: placeholders that say which cotangents are defined, as `presences` has it; there are none
     but where gradients of different cotangents meet. grads_of: for each gradient, the cotangents it
-    depends on. leaves: primals that are arguments, leaves, and require grad. late: placeholders of
+    depends on. leaves: primals that are arguments, leaves, and require grad. wanting: primals that
+    require grad. late: placeholders of
     inputs that the backward part writes to, as they are when it begins; late_writes: where their
     new values are among the grads, behind those of primals.
     """
@@ -102,6 +103,7 @@ class Joint:
     presences: tuple[Presence, ...] = ()
     grads_of: tuple[frozenset[int], ...] = ()
     leaves: frozenset[int] = frozenset()
+    wanting: frozenset[int] = frozenset()
     late: tuple[fx.Node, ...] = ()
     late_writes: tuple[LateWrite, ...] = ()
 
@@ -331,6 +333,11 @@ def _trace(
             place + extra
             for place, tensor in enumerate(primals[: count + len(input_plan.primals)])
             if place >= count and tensor.requires_grad and tensor.is_leaf
+        ),
+        wanting=frozenset(
+            place + extra if place >= count else place
+            for place, item in enumerate(stand_ins)
+            if item.leaf is not None
         ),
     )
 

@@ -72,6 +72,11 @@ class Compiled:
                 raise
         return self._variant(args)
 
+    def when_derivative_is_eager(self, told: Callable[[Exception], None]) -> None:
+        """Call `told` with why a derivative is not compiled, in place of a warning."""
+        if self.higher is not None and hasattr(self.higher.call, "told"):
+            self.higher.call.told = told
+
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""
         # a variant leaves no size open

@@ -160,6 +160,7 @@ def held(crossing: Crossing, higher: HigherOrder | None) -> tuple[int, ...]:
     if higher is None or higher.refusal:
         return ()
     saved = {item.index for item in crossing.saved if item.kind == "input"}
+    saved |= {item.primal for item in crossing.late}
     return tuple(index for index in higher.read if index not in saved)
 
 
@@ -359,6 +360,18 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
     undefined = _undefined(crossing)
     kept = {primal: place for place, primal in enumerate(held(crossing, higher))}
     saved = {item.index: place for place, item in enumerate(crossing.saved) if item.kind == "input"}
+    late = {item.primal: place for place, item in enumerate(crossing.late)}
+    of_primals = crossing.grads[: len(crossing.tangents_of)]
+
+    def of_primal(ctx: Any, index: int, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        found: torch.Tensor = (
+            ctx.late[late[index]]
+            if index in late
+            else ctx.held[kept[index]]
+            if index in kept
+            else tensors[saved[index]]
+        )
+        return found
 
     def differentiable(ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
         """The gradients as part of the autograd graph."""
@@ -376,11 +389,7 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
                 "inplace operation: an input of a compiled graph was written to between the "
                 "forward pass and a backward pass with create_graph=True"
             )
-        read = [
-            ctx.held[kept[index]] if index in kept else tensors[saved[index]]
-            for index in higher.read
-            if index >= higher.static
-        ]
+        read = [of_primal(ctx, index, tensors) for index in higher.read if index >= higher.static]
         symbols = ctx.symbols if crossing.symbols else ()
         cotangents = [
             None if item is None else as_traced(item, layout.at(symbols))
@@ -388,7 +397,7 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         ]
         streams_before = ctx.streams if higher.draws else ()
         found = iter(higher.call(read, cotangents, streams_before, symbols))
-        grads = [None if place is None else next(found) for place in crossing.grads]
+        grads = [None if place is None else next(found) for place in of_primals]
         return undefined(grads, given)
 
     return differentiable

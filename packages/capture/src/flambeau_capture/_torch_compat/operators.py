@@ -143,6 +143,23 @@ def function_applies() -> tuple[Any, ...]:
     return (found.__func__,)
 
 
+def _nothing() -> None:
+    """What `once_differentiable` is asked to mark, to know its mark."""
+
+
+_ONCE = torch.autograd.function.once_differentiable(_nothing).__code__
+
+
+def is_once_differentiable(method: Any) -> bool:
+    """Whether a backward, or what it wraps, is marked with `once_differentiable`."""
+    function = getattr(method, "__func__", method)
+    while function is not None:
+        if getattr(function, "__code__", None) is _ONCE:
+            return True
+        function = getattr(function, "__wrapped__", None)
+    return False
+
+
 def is_default_generator(generator: torch.Generator) -> bool:
     """Whether it is what functions without a generator draw from, on its device."""
     if generator is torch.default_generator:

@@ -190,8 +190,10 @@ class _Application:
         )
         compat.set_grad_enabled(grad_mode)
         spec = (len(self.tensors), len(results), checked, without, dirty)
+        found = find_in_class(self.kind.python_class, "backward")
+        once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(
-            tx, autograd_call, (*bodies, spec), [*(v.node for v in self.tensors), *lifted]
+            tx, autograd_call, (*bodies, spec, once), [*(v.node for v in self.tensors), *lifted]
         )
         assert isinstance(made, SequenceValue)
         answers = list(made.parts())

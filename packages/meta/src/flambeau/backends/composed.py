@@ -22,7 +22,13 @@ from flambeau_inductor.runtime.cuda_graphs import Recorded, Rules
 from flambeau_inductor.runtime.gpu_recorder import CudaRecorder
 from torch import fx
 
-from flambeau.backends.fallback import graph_name, marked, with_fallback
+from flambeau.backends.fallback import (
+    derivative_told,
+    graph_name,
+    marked,
+    user_lines,
+    with_fallback,
+)
 from flambeau.backends.request import Backend, Request
 from flambeau.backends.tally import Tally, operations
 from flambeau.cache.graphs import GraphCache
@@ -185,7 +191,7 @@ def _through_aot(
         name = graph_name(gm)
 
         def compile_now(inputs: Sequence[Any], open_sizes: bool = True) -> flambeau_aot.Compiled:
-            return flambeau_aot.compile(
+            compiled = flambeau_aot.compile(
                 gm,
                 inputs,
                 out_of_capture(compiler(tally, name)),
@@ -197,6 +203,8 @@ def _through_aot(
                 ),
                 open_sizes=open_sizes,
             )
+            compiled.when_derivative_is_eager(derivative_told(request, name, user_lines(gm)))
+            return compiled
 
         def compile_static(inputs: Sequence[Any]) -> flambeau_aot.Compiled:
             return compile_now(inputs, open_sizes=False)

@@ -143,6 +143,21 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
     return guarded
 
 
+def derivative_told(request: Request, name: str, lines: str) -> Callable[[Exception], None]:
+    """What is called with why the derivative of a compiled graph, which a backward pass with
+    `create_graph=True` asks for, runs eagerly: it is counted and shown as a graph that does."""
+
+    def told(error: Exception) -> None:
+        stage = stage_of(error, "aot")
+        failure = StageFailure(stage, f"{name}_derivative", error, lines)
+        if not is_refusal(error):
+            request.recorder.fault(Fault(stage, type(error).__name__, str(error), lines))
+        if request.recorder.fall_back(failure):
+            warn(f"{failure}\nThis part of the program runs eagerly.")
+
+    return told
+
+
 def has_open_sizes(gm: fx.GraphModule) -> bool:
     """Whether a captured graph leaves sizes or numbers open."""
     for node in gm.graph.nodes:
