@@ -27,6 +27,7 @@ from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.function import HigherOrder
 from flambeau_aot.runtime.random import Streams, replayed
 
+Derive = Callable[..., Sequence[torch.Tensor | None]]
 CompileProgram = Callable[[Program, Sequence[Any]], Compiled]
 
 
@@ -39,7 +40,8 @@ def warn_of(error: Exception) -> None:
 class Derivatives:
     """The derivatives of one compiled program, one for each set of cotangents that need grad.
 
-    compiled: None for one that runs eagerly. told: is called with why, once for each.
+    compiled: None for one that runs eagerly. told: is called with why, once for each. apart: makes
+    of a function one that whoever has captured the program does not look into.
     """
 
     program: Program
@@ -49,6 +51,7 @@ class Derivatives:
     name: str
     compiled: dict[Any, Compiled | None] = field(default_factory=dict)
     told: Callable[[Exception], None] = field(default=warn_of)
+    apart: Callable[[Derive], Derive] = field(default=lambda derive: derive)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -113,6 +116,15 @@ class Derivatives:
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
+        return self.apart(self._derived)(read, cotangents, streams, symbols)
+
+    def _derived(
+        self,
+        read: Sequence[torch.Tensor],
+        cotangents: Sequence[torch.Tensor | None],
+        streams: Streams,
+        symbols: Sequence[int],
+    ) -> Sequence[torch.Tensor | None]:
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(item.requires_grad for item in known), tuple(symbols))

@@ -19,6 +19,7 @@ from flambeau_capture import logs
 from flambeau_capture._native import Entry, disabled, follow
 from flambeau_capture.breaks import Break, BreakReport, SkipFrame, Unsupported, UserLine
 from flambeau_capture.builtins.derivatives import copy_that_shows, leaving_leaf
+from flambeau_capture.builtins.later_derivatives import read_before_derivatives
 from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
@@ -29,7 +30,7 @@ from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
 from flambeau_capture.graph import GraphInput, user_lines
 from flambeau_capture.guards.tree import argument_count
-from flambeau_capture.interp.frame import Frame
+from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.lifetimes import Lifetime
@@ -217,7 +218,7 @@ class Conversion:
             return self._entry(session, emit_original(self.code, _Raising(report)))
         if session.graph.is_empty() and third_party(self.code) and not _saw_tensors(session.heap):
             raise SkipFrame(f"no tensor before a break: {report.what}")
-        compiler = _GraphCompiler(self, session)
+        compiler = _GraphCompiler(self, session, ended.chain)
         try:
             names = self.converter.names
             levels = levels_of(ended.chain, names.is_resumption(self.code))
@@ -288,9 +289,12 @@ def is_fault_of_a_stage(error: Exception) -> bool:
 class _GraphCompiler:
     """Finishes the graph, gives it to the backend, and names what comes back."""
 
-    def __init__(self, conversion: Conversion, session: Session) -> None:
+    def __init__(
+        self, conversion: Conversion, session: Session, chain: Sequence[Suspended] = ()
+    ) -> None:
         self.conversion = conversion
         self.session = session
+        self.chain = chain
         self.number: int | None = None
         if not session.graph.is_empty():
             self.number = conversion.converter.names.reserve()
@@ -302,7 +306,12 @@ class _GraphCompiler:
         name = f"__compiled_fn_{self.number}"
         order = _argument_order(conversion.code)
         graph = self.session.graph
-        earlier = leaving_leaf(graph, outputs) or copy_that_shows(graph, outputs)
+        codes = [(each.frame.code, each.frame.scope.namespace) for each in self.chain]
+        earlier = (
+            leaving_leaf(graph, outputs)
+            or copy_that_shows(graph, outputs)
+            or read_before_derivatives(graph, outputs, codes)
+        )
         if earlier is not None:
             raise Restart(*earlier)
         module, inputs = self.session.graph.finish(outputs, order, name)

@@ -72,10 +72,15 @@ class Compiled:
                 raise
         return self._variant(args)
 
-    def when_derivative_is_eager(self, told: Callable[[Exception], None]) -> None:
-        """Call `told` with why a derivative is not compiled, in place of a warning."""
-        if self.higher is not None and hasattr(self.higher.call, "told"):
-            self.higher.call.told = told
+    def derive(
+        self, told: Callable[[Exception], None], apart: Callable[[Call], Call] | None = None
+    ) -> None:
+        """How derivatives of higher order are made: `told` is called, in place of a warning, with
+        why one runs eagerly; `apart` hides a function from whoever has captured the program."""
+        derivatives: Any = None if self.higher is None else self.higher.call
+        if hasattr(derivatives, "told"):
+            derivatives.told = told
+            derivatives.apart = apart or derivatives.apart
 
     def _variant(self, args: tuple[Any, ...]) -> Any:
         """The same program compiled for arguments that share memory in another way."""

@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.builtins.derivatives import leaves_of, no_hooks, whole_graph_is_ours
+from flambeau_capture.builtins.derivatives import (
+    ends_before_readers,
+    leaves_of,
+    no_hooks,
+    whole_graph_is_ours,
+)
 from flambeau_capture.graph_functions import derivative_call
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
@@ -59,6 +64,14 @@ def backward(
     tx: Tracer, outputs: Sequence[Value], weights: Sequence[Value], options: dict[str, Value]
 ) -> Value:
     """Add the outputs' derivatives to `.grad` of the leaves that they depend on."""
+    inputs = options.get("inputs", Constant(None))
+    with ends_before_readers(tx, [] if _is_none(inputs) else _several(tx, inputs)):
+        return _in_graph(tx, outputs, weights, options)
+
+
+def _in_graph(
+    tx: Tracer, outputs: Sequence[Value], weights: Sequence[Value], options: dict[str, Value]
+) -> Value:
     roots = [output for output in outputs if isinstance(output, TensorValue)]
     if tx.graph is not tx.graph.outermost:
         raise Break(_REASON, "backward in a function that torch maps or runs again")

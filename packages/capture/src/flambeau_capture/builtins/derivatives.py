@@ -8,6 +8,7 @@ never leaves it, nor does what depends on no other leaf.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
+from flambeau_capture.builtins.later_derivatives import first_reader
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import derivative_call
 from flambeau_capture.source import Attr
@@ -43,6 +45,36 @@ _REASON = "FB0007"
 def _grad(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     given: dict[str, Value] = dict(zip(_PARAMETERS, args)) | dict(kwargs)
     outputs, inputs = (_tensors(tx, given.get(name), name) for name in ("outputs", "inputs"))
+    with ends_before_readers(tx, inputs):
+        return _in_graph(tx, args, given, outputs, inputs)
+
+
+@contextmanager
+def ends_before_readers(tx: Tracer, tensors: Sequence[Value]) -> Iterator[None]:
+    """Let a graph that ends because of a derivative by these tensors end before it reads one that
+    it made or wrote to: the results of one graph are of one node of autograd, and a derivative by
+    one of them sees nothing of what goes through another."""
+    try:
+        yield
+    except Break as error:
+        if tx.graph is not tx.graph.outermost or error.stop is not None:
+            raise
+        made = [value for value in tensors if isinstance(value, TensorValue)]
+        readers = [first_reader(tx.graph, value.node) for value in made if value.fake.requires_grad]
+        known = [step for step in readers if step is not None]
+        if known:
+            tx.heap.changed()
+            error.stop = min(known)
+        raise
+
+
+def _in_graph(
+    tx: Tracer,
+    args: Args,
+    given: dict[str, Value],
+    outputs: list[TensorValue],
+    inputs: list[TensorValue],
+) -> Value:
     if not set(given) <= set(_PARAMETERS) or len(args) > len(_PARAMETERS):
         raise Break(_REASON, "torch.autograd.grad with arguments that it does not take")
     if tx.graph is not tx.graph.outermost:
@@ -135,10 +167,10 @@ def own_leaf(tx: Tracer, tensor: TensorValue) -> None:
 NEW_LEAVES.append(own_leaf)
 
 
-def must_stay(tx: Tracer, tensor: TensorValue, why: str) -> None:
-    """Let the graph end here if the tensor is found to leave it."""
+def must_stay(tx: Tracer, tensor: TensorValue, why: str, read: int | None = None) -> None:
+    """Let the graph end here, or at an earlier step, if the tensor is found to leave it."""
     report = BreakReport(REASONS[_REASON], why, tx.user_lines())
-    tx.graph.begun.append((tensor.fake, tx.step(), report))
+    tx.graph.begun.append((tensor.fake, tx.step() if read is None else read, report))
 
 
 def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value | None:
@@ -149,8 +181,9 @@ def keep_grad(tensor: TensorValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Va
         return None
     if args or kwargs or fake.is_leaf:
         return None
+    read = tx.graph.first_reader(tensor.node)
     tx.heap.changed()
-    must_stay(tx, tensor, "a tensor that keeps its derivative leaves the graph")
+    must_stay(tx, tensor, "a tensor that keeps its derivative leaves the graph", read)
     tx.graph.retaining.append(tensor)
     tx.graph.own_leaves.append(tensor)
     return Constant(None)

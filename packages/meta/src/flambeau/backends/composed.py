@@ -159,14 +159,17 @@ def _as_tuple(call: Callable[[list[Any]], Sequence[Any]]) -> Callable[[list[Any]
 
 
 def out_of_capture(compiler: Compiler) -> Compiler:
-    """The graph compiler; graphs that run inside `backward()` do so with capture off.
+    """The graph compiler; graphs that run inside `backward()` do so with capture off, and are
+    compiled so: the first backward pass may wait for that.
 
     `backward()` may be called while a compiled function runs: what it calls is compiled already.
     """
 
     def compile_graph(gm: fx.GraphModule, example_inputs: list[Any], info: GraphInfo) -> Any:
-        compiled = compiler(gm, example_inputs, info)
         inside = info.kind == "backward" or info.name.endswith("_derivative_forward")
+        compiled = (flambeau_capture.disable(compiler) if inside else compiler)(
+            gm, example_inputs, info
+        )
         return flambeau_capture.disable(compiled) if inside else compiled
 
     return compile_graph
@@ -203,7 +206,8 @@ def _through_aot(
                 ),
                 open_sizes=open_sizes,
             )
-            compiled.when_derivative_is_eager(derivative_told(request, name, user_lines(gm)))
+            told = derivative_told(request, name, user_lines(gm))
+            compiled.derive(told, flambeau_capture.disable)
             return compiled
 
         def compile_static(inputs: Sequence[Any]) -> flambeau_aot.Compiled:

@@ -1,0 +1,100 @@
+"""Derivatives by values that the compiled function makes, asked for inside of it: eager's, wherever
+a graph ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import grad
+
+import flambeau
+
+Make = Callable[[Tensor], Tensor]
+End = Callable[[], None]
+
+MAKES: dict[str, Make] = {
+    "made": lambda x: x.sin(),
+    "written": lambda x: (x * 1).mul_(2),
+    "argument written": lambda x: x.mul_(2),
+}
+
+
+def by_grad(make: Make, end: End) -> Any:
+    def run(x: Tensor) -> Any:
+        v = make(x)
+        w = v * v
+        end()
+        return torch.autograd.grad((w * v).sum(), v, retain_graph=True)[0], w
+
+    return run
+
+
+def by_two(make: Make, end: End) -> Any:
+    def run(x: Tensor) -> Any:
+        v = make(x)
+        w = v * v
+        end()
+        return *grad((w * v).sum(), [v, w], create_graph=True), w
+
+    return run
+
+
+def by_inputs(make: Make, end: End) -> Any:
+    def run(x: Tensor) -> Any:
+        v = make(x)
+        w = v * v
+        end()
+        (w * v).sum().backward(inputs=[v])
+        return v.grad, w
+
+    return run
+
+
+def retained(make: Make, end: End) -> Any:
+    def run(x: Tensor) -> Any:
+        v = make(x)
+        w = v * v
+        end()
+        v.retain_grad()
+        (w * v).sum().backward()
+        return v.grad, w
+
+    return run
+
+
+def hooked(make: Make, end: End) -> Any:
+    def run(x: Tensor) -> Any:
+        v = make(x)
+        w = v * v
+        end()
+        seen: list[Tensor] = []
+        v.register_hook(lambda g: seen.append(g.clone()))
+        (w * v).sum().backward()
+        return *seen, w
+
+    return run
+
+
+ASKS = {each.__name__: each for each in (by_grad, by_two, by_inputs, retained, hooked)}
+ENDS: tuple[End, ...] = (lambda: None, flambeau.graph_break)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("asks", ASKS)
+@pytest.mark.parametrize("make", MAKES)
+def test_derivatives_see_all_that_goes_through_a_value(make: str, asks: str) -> None:
+    for end, leaf in itertools.product(ENDS, (False, True)):
+        if leaf and make == "argument written":
+            continue  # an error in eager
+        run = ASKS[asks](MAKES[make], end)
+        compiled = flambeau.compile(run, backend="aot_eager")
+        found = []
+        for function in (run, compiled, compiled):
+            x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+            found.append([item.detach() for item in function(x if leaf else x * 1)])
+        torch.testing.assert_close(found[1:], [found[0]] * 2)
