@@ -71,6 +71,8 @@ class GraphBuilder:
         #: values of tensors made here that have a `.grad`: leaves, and those that are to keep one
         self.own_leaves: list[Any] = []
         self.retaining: list[Any] = []
+        #: what calls of autograd functions write to
+        self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
         self.device: torch.device | None = None  # where tensors are made that name no device
 
     @property

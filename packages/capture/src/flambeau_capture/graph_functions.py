@@ -234,7 +234,7 @@ class _Function(torch.autograd.Function):
 class _OnceFunction(_Function):
     """The same of a backward that is no part of the graph of a second derivative."""
 
-    backward = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
+    backward: Any = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:

@@ -143,7 +143,7 @@ def function_applies() -> tuple[Any, ...]:
     return (found.__func__,)
 
 
-def _nothing() -> None:
+def _nothing(ctx: Any) -> None:
     """What `once_differentiable` is asked to mark, to know its mark."""
 
 

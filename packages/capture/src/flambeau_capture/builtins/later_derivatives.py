@@ -18,7 +18,6 @@ from torch import fx
 
 from flambeau_capture.breaks import REASONS, BreakReport
 from flambeau_capture.graph import GraphBuilder
-from flambeau_capture.graph_functions import autograd_call
 from flambeau_capture.values.graph_calls import version_of
 
 _OF_TENSORS = frozenset({"retain_grad", "register_hook"})
@@ -50,7 +49,8 @@ def read_before_derivatives(
     found = [
         step
         for node in leaving | given
-        if _leads_to(node, leaving - {node}) and (step := first_reader(graph, node)) is not None
+        if _leads_to(graph, node, leaving - {node})
+        and (step := first_reader(graph, node)) is not None
     ]
     if not found:
         return None
@@ -67,17 +67,22 @@ def first_reader(graph: GraphBuilder, node: fx.Node) -> int | None:
     if not isinstance(value, torch.Tensor) or not version_of(value):
         return None
     steps = {user: graph.steps[user] for user in node.users if user in graph.steps}
-    written = max((step for user, step in steps.items() if _writes(user)), default=0)
+    written = max((step for user, step in steps.items() if _writes(graph, user, node)), default=0)
     return min((step for step in steps.values() if step > written), default=None)
 
 
-def _writes(node: fx.Node) -> bool:
-    """Whether a call writes to a tensor it is given."""
-    if node.target is autograd_call:
-        return bool(node.args[2][-1])  # type: ignore[index]
-    name = str(getattr(node.target, "__name__", node.target))
+def _writes(graph: GraphBuilder, call: fx.Node, value: fx.Node) -> bool:
+    """Whether a call writes to a value that it is given."""
+    return value in _written(graph, call)
+
+
+def _written(graph: GraphBuilder, call: fx.Node) -> set[Any]:
+    """What a call writes to."""
+    if call in graph.written_by_functions:
+        return graph.written_by_functions[call]
+    name = str(getattr(call.target, "__name__", call.target))
     in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name in ("setitem", "__setitem__")
+    return {call.args[0]} if in_place or name in ("setitem", "__setitem__") else set()
 
 
 def _has_history(node: fx.Node) -> bool:
@@ -85,15 +90,17 @@ def _has_history(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad and not value.is_leaf
 
 
-def _leads_to(node: fx.Node, others: set[fx.Node]) -> bool:
-    """Whether one of the others is computed from a value."""
-    seen: set[fx.Node] = set()
-    waiting = list(node.users)
+def _leads_to(graph: GraphBuilder, node: fx.Node, others: set[fx.Node]) -> bool:
+    """Whether one of the others is computed from a value, or is written to with it."""
+    seen: set[Any] = {node}
+    waiting: list[Any] = [node]
     while waiting:
-        user = waiting.pop()
-        if user in others:
-            return True
-        if user not in seen:
-            seen.add(user)
-            waiting.extend(user.users)
+        value = waiting.pop()
+        for user in value.users:
+            for reached in (user, *_written(graph, user)):
+                if reached in others:
+                    return True
+                if reached not in seen and isinstance(reached, fx.Node):
+                    seen.add(reached)
+                    waiting.append(reached)
     return False

@@ -199,6 +199,9 @@ class _Application:
         answers = list(made.parts())
         for place in dirty:  # the argument itself, as the program may ask
             answers[place] = self.given[_places(inner, [results[place]])[0]]
+        written = [answers[place] for place in dirty]
+        nodes_written = {value.node for value in written if isinstance(value, TensorValue)}
+        tx.graph.written_by_functions.update(dict.fromkeys(_calls(made), nodes_written))
         return TupleValue(answers) if isinstance(result, SequenceValue) else answers[0]
 
     def _argument(self, body: GraphBuilder, value: Value) -> Value:
@@ -258,6 +261,12 @@ class _Application:
                     )
             body.set_output(tuple(outputs))
             return body.finish_body()
+
+
+def _calls(made: SequenceValue) -> set[fx.Node]:
+    """The call that some results are of."""
+    found = [value.node for value in made.parts() if isinstance(value, TensorValue)]
+    return {source for node in found for source in node.all_input_nodes}
 
 
 def _places(values: Sequence[Value], told: Sequence[Value]) -> tuple[int, ...]:
