@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.autograd import grad
+from torch.utils.checkpoint import checkpoint
 
 import flambeau
 
@@ -113,3 +114,24 @@ def test_derivatives_see_all_that_goes_through_a_value(make: str, asks: str) -> 
             x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
             found.append([item.detach() for item in function(x if leaf else x * 1)])
         torch.testing.assert_close(found[1:], [found[0]] * 2)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+def test_backward_through_a_checkpoint(inside: bool, reentrant: bool) -> None:
+    def run(x: Tensor) -> Tensor:
+        y = checkpoint(lambda u: u.exp().sin(), x * 2, use_reentrant=reentrant)
+        loss = (y * 3).sum() + x.sum()
+        if inside:
+            loss.backward()
+        return loss
+
+    found = []
+    for function in (run, flambeau.compile(run, backend="aot_eager")):
+        x = torch.tensor([0.5, 1.0, 2.0], requires_grad=True)
+        loss = function(x)
+        if not inside:
+            loss.backward()
+        found.append((loss.detach(), x.grad))
+    torch.testing.assert_close(*found)

@@ -109,6 +109,14 @@ def checkpoint_call(
     return _checkpoint.checkpoint(function, *given, **dict(options))
 
 
+def is_reentrant(node: fx.Node) -> bool:
+    """Whether a node is a checkpoint that only a backward pass which accumulates goes through."""
+    if node.target is not checkpoint_call:
+        return False
+    options: Any = node.args[1]
+    return bool(dict(options).get("use_reentrant", True))
+
+
 def cond_call(
     predicate: Tensor, yes: Body, no: Body, places: tuple[tuple[int, ...], ...], *tensors: Tensor
 ) -> Any:

@@ -18,7 +18,7 @@ from flambeau_capture.builtins.derivatives import (
     no_hooks,
     whole_graph_is_ours,
 )
-from flambeau_capture.graph_functions import derivative_call
+from flambeau_capture.graph_functions import derivative_call, is_reentrant
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
@@ -84,6 +84,8 @@ def _in_graph(
     tx.guard(Held(_distributed, "distributed"), "CALL", _alone, "torch.distributed does not run")
     if any(not root.fake.requires_grad for root in roots):
         raise Break(_REASON, "backward of a tensor that does not require grad")
+    if any(is_reentrant(node) for node in tx.graph.graph.nodes):
+        raise Break(_REASON, "backward through a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
     leaves = _leaf_values(tx, roots, options.get("inputs", Constant(None)))
     for leaf in leaves:
