@@ -125,12 +125,14 @@ class InputUpdate:
 
     differentiable: the write is part of the autograd graph, as in-place operators are.
     counted: the version counter notices, as it does not where `Tensor.data` was written to.
+    writes: by how much the program raises it.
     """
 
     primal: int
     output: int
     differentiable: bool
     counted: bool = True
+    writes: int = 1
 
 
 @dataclass(frozen=True)

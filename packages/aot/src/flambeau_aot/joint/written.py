@@ -166,8 +166,9 @@ def _plan_input(
         known = _unshaped(tracer, wrapper, final) if recorded else None
         if known is not None:
             final = current_value(known)
+        writes = max(version(wrapper) - item.version, 1)
         effects.updates.append(
-            InputUpdate(index, len(effects.returned), recorded, counted or recorded)
+            InputUpdate(index, len(effects.returned), recorded, counted or recorded, writes)
         )
         effects.returned.append(Returned(final, known))
     elif counted and not steps:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import raise_version
+from flambeau_aot._torch_compat import raise_version, raise_versions
 from flambeau_aot.plan import (
     FromFunction,
     FromGraph,
@@ -49,6 +49,12 @@ def epilogue(plan: Plan) -> Epilogue | None:
     unseen = [item for item in plan.updates if not item.counted]
     recorded = [item for item in plan.updates if item.differentiable]
     symbols = slice(plan.inputs.bound - len(plan.inputs.symbols), plan.inputs.bound)
+    often = [
+        primal
+        for item in plan.updates
+        if item.counted
+        for primal in [item.primal] * (item.writes - 1)
+    ]
     update, update_unseen = copies(silent), copies(unseen, unseen=True)
     results = [_result(item, symbols, plan.visible) for item in plan.results]
     late = [at for at, x in enumerate(plan.results) if isinstance(x, ViewOfInput) and x.late]
@@ -73,6 +79,8 @@ def epilogue(plan: Plan) -> Epilogue | None:
                 primals[item.primal].copy_(outputs[item.output])
         for primal in plan.touched:
             raise_version(primals[primal])
+        if often:  # the copy was counted once
+            raise_versions([primals[primal] for primal in often])
         values = [make(primals, outputs) for make in early]
         for shape in plan.reshapes:
             with torch.set_grad_enabled(shape.recorded):
