@@ -91,8 +91,12 @@ def _to_run_on(given: torch.Tensor, written: bool) -> torch.Tensor:
     with torch.enable_grad():
         if written:
             return given.clone()
-        if not given.requires_grad:
-            return given
+    return same_memory(given) if given.requires_grad else given
+
+
+def same_memory(given: torch.Tensor) -> torch.Tensor:
+    """A tensor computed from one that requires grad, of the same memory, and no view of it."""
+    with torch.enable_grad():
         same: torch.Tensor = _Same.apply(given)  # type: ignore[no-untyped-call]
         return same
 

@@ -18,7 +18,7 @@ import torch
 
 from flambeau_aot.control.bodies import NAMESPACE as BRANCHES
 from flambeau_aot.derivative import Needs, derivative, needs, read_after_all
-from flambeau_aot.eager_derivative import eager_derivative
+from flambeau_aot.eager_derivative import eager_derivative, same_memory
 from flambeau_aot.errors import DoubleBackwardError, Unsupported
 from flambeau_aot.joint.ambient import Ambient
 from flambeau_aot.joint.trace import Joint
@@ -127,7 +127,7 @@ class Derivatives:
     ) -> Sequence[torch.Tensor | None]:
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
-        pattern = (defined, tuple(item.requires_grad for item in known), tuple(symbols))
+        pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
         if pattern not in self.compiled:
             with self.lock:
                 if pattern not in self.compiled:
@@ -161,7 +161,7 @@ class Derivatives:
         name = f"{self.name}_derivative"
         program = derivative(self.program, self.joint, self.needs, name, symbols, defined)
         # Objects of their own: that two cotangents are one tensor now holds for this call only.
-        own = [item.detach().requires_grad_(item.requires_grad) for item in examples]
+        own = [_of_its_own(item) for item in examples]
         with self.ambience.restored():
             compiled = self.compile(program, own)
         assert compiled.joint is not None
@@ -172,3 +172,14 @@ class Derivatives:
                 "does not depend on; this is a defect of this package"
             )
         return compiled
+
+
+def _standing(cotangent: torch.Tensor) -> tuple[bool, bool]:
+    """What autograd makes of a write to a cotangent, as a backward formula may do one."""
+    return cotangent.requires_grad, cotangent.is_leaf
+
+
+def _of_its_own(example: torch.Tensor) -> torch.Tensor:
+    """Another tensor of the same memory, a leaf exactly if this one is."""
+    own = example.detach().requires_grad_(example.requires_grad)
+    return own if example.is_leaf else same_memory(own)
