@@ -123,5 +123,8 @@ def test_a_defect_is_no_refusal() -> None:
     assert is_refusal(within(ValueError("two dimensions"), "model"))
     assert not is_refusal(within(ValueError("two dimensions"), "flambeau_prims.decomp"))
     assert not is_refusal(within(RuntimeError("x INTERNAL ASSERT FAILED"), "torch._ops"))
+    for by_python in ("generator raised StopIteration", "Set changed size during iteration"):
+        assert is_refusal(within(RuntimeError(by_python), "model"))
+        assert not is_refusal(within(RuntimeError(by_python), "flambeau_aot.joint.tracer"))
     assert not is_refusal(within(AttributeError("no attribute"), "model"))
     assert not is_refusal(within(KeyError("name"), "model"))

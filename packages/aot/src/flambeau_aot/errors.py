@@ -38,13 +38,14 @@ class Refused(TraceError, Unsupported):
 def is_refusal(error: BaseException) -> bool:
     """Whether an error is the program's or torch's own, and not a defect of this stack.
 
-    The rule: torch refuses with errors of exactly these classes; those that Python raises for code
-    too are refusals unless the frame that raised is of these packages. An assertion inside torch
-    is none.
+    The rule: torch refuses with errors of exactly these classes; those that Python raises
+    itself, or for code too, are refusals unless the frame that raised is of these packages. An
+    assertion inside torch is none.
     """
     if type(error) in (RuntimeError, NotImplementedError):
-        return not any(words in str(error) for words in _DEFECTS)
-    if type(error) not in (ValueError, IndexError, TypeError):
+        if not any(words in str(error) for words in _OF_PYTHON):
+            return not any(words in str(error) for words in _DEFECTS)
+    elif type(error) not in (ValueError, IndexError, TypeError):
         return False
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -53,6 +54,14 @@ def is_refusal(error: BaseException) -> bool:
     return not name.startswith("flambeau")
 
 
+# Plain RuntimeErrors that the interpreter raises, for whatever code was running.
+_OF_PYTHON = (
+    "generator raised StopIteration",
+    "changed size during iteration",
+    "mutated during iteration",
+    "keys changed during iteration",
+    "lost sys.",
+)
 _DEFECTS = (
     "INTERNAL ASSERT",
     "only support functionalizing operators",
