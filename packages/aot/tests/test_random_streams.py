@@ -8,6 +8,9 @@ from typing import Any
 import flambeau_aot as aot
 import pytest
 import torch
+from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
@@ -92,6 +95,18 @@ def test_a_mask_that_only_the_backward_part_reads_is_drawn_once(partition: Any) 
     assert not any(_draws(n.target) for n in entry.backward.graph.nodes)
 
 
+def with_open_sizes(fn: Callable[..., Any], *examples: torch.Tensor) -> aot.Compiled:
+    """The function compiled once, for inputs whose sizes are symbols."""
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    mode.static_shapes = False
+    graph = fx.Graph()
+    places = [graph.placeholder(f"x{number}") for number in range(len(examples))]
+    for place, example in zip(places, examples, strict=True):
+        place.meta["val"] = mode.from_tensor(example, static_shapes=False)
+    graph.output((graph.call_function(fn, tuple(places)),))
+    return aot.compile(fx.GraphModule(nn.Module(), graph), list(examples), aot.run_as_is)
+
+
 LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: x.transpose(0, 1),
     lambda x: x.transpose(0, 2),
@@ -99,19 +114,16 @@ LAYOUTS: list[Callable[[torch.Tensor], torch.Tensor]] = [
     lambda x: x.unsqueeze(0).contiguous(memory_format=torch.channels_last),
     lambda x: x[:, ::2],
 ]
+DROPS = [
+    pytest.param(lambda x: F.dropout(x, 0.3), id="dropout"),
+    pytest.param(lambda x: F.alpha_dropout(x, 0.3, True), id="alpha dropout"),
+    pytest.param(lambda x: x * x.detach().clone().bernoulli_(0.4), id="in place"),
+    pytest.param(lambda x: x + torch.bernoulli(x.detach(), 0.5), id="by a probability"),
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    "drop",
-    [
-        lambda x: F.dropout(x, 0.3),
-        lambda x: F.alpha_dropout(x, 0.3),
-        lambda x: x * x.detach().clone().bernoulli_(0.4),
-        lambda x: x + torch.bernoulli(x.detach(), 0.5),
-    ],
-    ids=["dropout", "alpha dropout", "in place", "by a probability"],
-)
+@pytest.mark.parametrize("drop", DROPS)
 def test_masks_are_drawn_in_the_order_of_eager(
     drop: Callable[[torch.Tensor], torch.Tensor], layout: Callable[[torch.Tensor], torch.Tensor]
 ) -> None:
@@ -126,3 +138,23 @@ def test_masks_are_drawn_in_the_order_of_eager(
         result.cos().sum().backward()
         seen.append((result.detach(), x.grad, result.stride(), torch.get_rng_state()))
     torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("drop", DROPS)
+def test_masks_of_open_sizes_are_drawn_in_the_order_of_eager(
+    drop: Callable[[torch.Tensor], torch.Tensor], layout: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return drop(layout(x))
+
+    call = with_open_sizes(fn, torch.ones(4, 5, 6, requires_grad=True))
+    for size in (4, 7, 3):
+        seen = []
+        for each in (fn, lambda x: call(x)[0]):
+            x = torch.arange(1.0, 1 + 30 * size).view(size, 5, 6).requires_grad_()
+            torch.manual_seed(3)
+            result = each(x)
+            result.cos().sum().backward()
+            seen.append((result.detach(), x.grad, result.stride(), torch.get_rng_state()))
+        torch.testing.assert_close(seen[1], seen[0])

@@ -40,6 +40,7 @@ from flambeau_aot.norms import (
 )
 from flambeau_aot.out_arguments import keeping_size
 from flambeau_aot.overlap import Layouts
+from flambeau_aot.recurrent import RECURRENT
 from flambeau_aot.refused_writes import RefusedWrites
 from flambeau_aot.reshaped import Views
 from flambeau_aot.sparse import SparseUses
@@ -130,6 +131,7 @@ def unsafe_chunk(x: torch.Tensor, chunks: int, dim: int = 0) -> tuple[torch.Tens
 
 
 REWRITES: dict[Any, Callable[..., Any]] = {
+    **RECURRENT,
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
     torch.batch_norm: batch_norm,

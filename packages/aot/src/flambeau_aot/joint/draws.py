@@ -17,13 +17,10 @@ import torch
 
 from flambeau_aot._torch_compat import beside_modes
 from flambeau_aot.joint.fakes import is_dense
-from flambeau_aot.sizes import has_symbols
 
 
 def memory_order(value: torch.Tensor, device: torch.device) -> list[int] | None:
     """The dimensions of a tensor in the order of its memory; None where nothing depends on it."""
-    if has_symbols(value):
-        return None
     shape, stride = tuple(value.shape), tuple(value.stride())
     if value.is_contiguous() or not is_dense(shape, stride):
         return None
