@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,3 +149,77 @@ def test_a_call_of_another_form_is_refused(case: Wrong) -> None:
     exported = fc.export(lambda x, n: x * n, torch.ones(3), 2)
     with pytest.raises(case.error, match=case.text):
         exported(*case.args)
+
+
+class Counts(torch.nn.Module):
+    """Writes to a buffer, and to a parameter under no_grad."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.weight = torch.nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        with torch.no_grad():
+            self.weight.mul_(0.5)
+        return x * self.weight + self.calls
+
+
+class Replaces(Counts):
+    """Gives its buffer another tensor, which is a change of an object."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        return x + self.calls
+
+
+class Writes(torch.nn.Module):
+    """Writes to its argument and draws."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.detach().mul_(2)
+        return x + torch.rand(4)
+
+
+WRITING: list[tuple[torch.nn.Module, tuple[int, ...]]] = [
+    (Counts(), (2, 4)),
+    (Replaces(), (2, 4)),
+    (Writes(), (2, 4)),
+    (torch.nn.BatchNorm1d(4), (3, 4)),
+    (torch.nn.InstanceNorm1d(4, track_running_stats=True), (2, 4, 5)),
+    (torch.nn.Dropout(), (2, 4)),
+    (torch.nn.RReLU(), (2, 4)),
+]
+
+
+def state(module: torch.nn.Module, x: torch.Tensor) -> list[Any]:
+    """All that a call may write to, with how often it was."""
+    tensors = [x, *module.state_dict(keep_vars=True).values()]
+    return [*((t, t.detach().clone(), t._version) for t in tensors), torch.get_rng_state()]
+
+
+@pytest.mark.parametrize(("module", "shape"), WRITING, ids=lambda each: type(each).__name__)
+def test_exporting_changes_nothing(module: torch.nn.Module, shape: tuple[int, ...]) -> None:
+    x = torch.ones(shape)
+    before = state(module, x)
+    if isinstance(module, Replaces):
+        with pytest.raises(fc.ExportError, match="_buffers"):
+            fc.export(module, x)
+        exported = None
+    else:
+        exported = fc.export(module, x)
+    for was, now in zip(before, state(module, x), strict=True):
+        if isinstance(was, torch.Tensor):
+            assert torch.equal(was, now)
+            continue
+        assert was[0] is now[0] and was[2] == now[2]
+        assert torch.equal(was[1], now[1])
+    if exported is not None:
+        twin, y = copy.deepcopy(module), x.clone()
+        torch.manual_seed(0)
+        expected = twin(y)
+        torch.manual_seed(0)
+        torch.testing.assert_close(exported(x), expected)
+        torch.testing.assert_close(x, y)
+        torch.testing.assert_close(module.state_dict(), twin.state_dict())

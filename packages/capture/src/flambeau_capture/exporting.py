@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.api import compiler_of, optimize
 from flambeau_capture.errors import ExportError
 from flambeau_capture.options import Options
+from flambeau_capture.records import Records
 
 Leaves = Sequence[Any]
 
@@ -128,30 +130,26 @@ def _check(place: int, leaf: Any, example: Any) -> None:
 
 
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
-    """One graph of the whole call `fn(*args, **kwargs)`, which runs once.
+    """One graph of the whole call `fn(*args, **kwargs)`, which is captured and not run: arguments,
+    parameters, buffers and generators are as they were.
 
     Dimensions of arguments that `mark_dynamic` was called for are left open.
 
     Raises `Unsupported` with the user's line where a graph breaks, and `ExportError` where the
     call changes objects besides tensors or comes to no graph.
     """
-    seen = _Seen()
+    name = getattr(fn, "__qualname__", type(fn).__name__)
+    seen = _Seen(name)
     options = dataclasses.replace(
         Options(), nopython=True, raise_internal_errors=True, small_values=False
     )
     compiled = optimize(seen.backend, options=options)(fn)
-    leaves, in_spec = pytree.tree_flatten((args, kwargs))
-    result = compiled(*args, **kwargs)
     compiler = compiler_of(compiled)
     assert compiler is not None
-    records = compiler.records
-    name = getattr(fn, "__qualname__", type(fn).__name__)
-    changes = [change for frame in records.frames for change in frame.changes]
-    if changes:
-        raise ExportError(
-            f"{name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold that; return "
-            f"the new value instead"
-        )
+    records = seen.records = compiler.records
+    leaves, in_spec = pytree.tree_flatten((args, kwargs))
+    result = compiled(*args, **kwargs)
+    seen.refuse_changes()
     if len(seen.modules) != 1:
         what = "; ".join(str(frame) for frame in records.frames) or "no frame of it was captured"
         raise ExportError(f"{name} came to {len(seen.modules)} graphs: {what}")
@@ -209,9 +207,12 @@ def _open_sizes(stand_ins: Mapping[int, torch.Tensor]) -> OpenSizes | None:
 
 
 class _Seen:
-    """The backend of an export: keeps the graph, and the tensors of its only call."""
+    """The backend of an export: keeps the graph, and the tensors of its only call, in which tensors
+    without values stand for what it computes."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.records: Records | None = None
         self.modules: list[fx.GraphModule] = []
         self.inputs: list[Any] = []
         self.outputs: Sequence[Any] = ()
@@ -220,13 +221,49 @@ class _Seen:
         self, module: fx.GraphModule, inputs: list[torch.Tensor]
     ) -> Callable[..., Sequence[Any]]:
         self.modules.append(module)
+        nodes = list(module.graph.nodes)
+        places = [node for node in nodes if node.op == "placeholder"]
+        ends = nodes[-1].args[0]
+        # What capture knows of values is gone when the graph is called.
+        values = [node.meta.get("val") if isinstance(node, fx.Node) else node for node in ends]
 
         def call(*given: Any) -> Sequence[Any]:
+            self.refuse_changes()
             self.inputs = list(given)
-            self.outputs = module(*given)
+            known = dict(zip(places, given, strict=True))
+            for node, value in zip(ends, values, strict=True):
+                if node not in known:
+                    known[node] = self._stand_in(module, node, value)
+            self.outputs = [known[node] for node in ends]
             return self.outputs
 
         return call
+
+    def refuse_changes(self) -> None:
+        """Raises ExportError where the call changes objects; none is changed yet."""
+        assert self.records is not None
+        changes = [change for frame in self.records.frames for change in frame.changes]
+        if changes:
+            raise ExportError(
+                f"{self.name} changes {', '.join(dict.fromkeys(changes))}: a graph cannot hold "
+                f"that; return the new value instead"
+            )
+
+    def _stand_in(self, module: fx.GraphModule, node: Any, value: Any) -> Any:
+        """What is in place of a result; the very attribute where it is one."""
+        if not isinstance(node, fx.Node):
+            return node
+        if node.op == "get_attr":
+            return attrgetter(str(node.target))(module)
+        if isinstance(value, torch.Tensor):
+            sizes = [compat.hint(n) if isinstance(n, torch.SymInt) else n for n in value.shape]
+            plain = value.layout == torch.strided and None not in sizes
+            made = torch.empty(sizes if plain else 0, dtype=value.dtype, device=value.device)
+            return made.requires_grad_(value.requires_grad)
+        number = None if value is None else compat.hint(value)
+        if number is None:
+            raise ExportError(f"{self.name} returns or uses a number that depends on values")
+        return number
 
 
 def _closed(

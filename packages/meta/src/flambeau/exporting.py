@@ -95,7 +95,8 @@ class Exported(flambeau_capture.Exported):
 
 
 def export(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Exported:
-    """One graph of the whole call `fn(*args, **kwargs)`, which runs once.
+    """One graph of the whole call `fn(*args, **kwargs)`, which is captured and not run: arguments,
+    parameters, buffers and generators are as they were.
 
     Dimensions of arguments that `flambeau.mark_dynamic` was called for are left open.
 
