@@ -173,3 +173,36 @@ def is_default_generator(generator: torch.Generator) -> bool:
 def schemas_of(name: str) -> tuple[Any, ...]:
     """The schemas of all forms of one of aten's operators; none where there is no such operator."""
     return tuple(torch._C._jit_get_schemas_for_operator(f"aten::{name}"))
+
+
+def library_operator(target: Any) -> str | None:
+    """The name, as `library::name`, of an operator that is not torch's own; None for all else."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name
+    elif isinstance(target, torch._ops.OpOverloadPacket):
+        name = str(target._qualified_op_name)
+    else:
+        return None
+    return None if name.startswith(("aten::", "prims::", "prim::")) else name
+
+
+def registered_kernels() -> set[str]:
+    """What Python has registered with `torch.library`, as `library/name.overload/key`: a set that
+    torch keeps up to date."""
+    return torch.library._impls
+
+
+def kernels_among(registered: set[str], name: str) -> frozenset[str]:
+    """Those of one operator and all its overloads."""
+    stem = name.replace("::", "/")
+    return frozenset(each for each in registered if each.startswith((f"{stem}/", f"{stem}.")))
+
+
+def derivative_of(name: str) -> tuple[Any, ...]:
+    """An operator that `torch.library.custom_op` made, and its derivative; empty for others."""
+    try:
+        from torch._library.custom_ops import OPDEFS  # not a module of every torch
+    except ImportError:
+        return ()
+    found = OPDEFS.get(name)
+    return () if found is None else (found, found._backward_fn, found._setup_context_fn)

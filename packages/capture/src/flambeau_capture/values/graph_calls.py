@@ -20,6 +20,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.values.argument_names import without_odd_names
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.registered import guard_registrations
 from flambeau_capture.values.tensor import TensorValue
 
 # What depends on how many values a sparse tensor holds: fake ones do not know.
@@ -89,6 +90,7 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
         for value in values.values():
             if value.fake.layout is not torch.strided:
                 raise Break("FB0004", f"{plain_name} of a {value.fake.layout} tensor")
+    guard_registrations(tx, target)
     localize = tx.graph.localize
     node_args = fx.node.map_arg(tuple(graph_argument(arg) for arg in args), localize)
     node_kwargs = fx.node.map_arg(
