@@ -22,6 +22,10 @@ SCHEMAS = {
     "(Tensor(a!)? x, int[] n, Tensor(b!)? y, Tensor(c!)? z=None) -> ()": lambda a, b: (a, [1], b),
     "(Tensor(a!) x, Tensor(b!) y) -> Tensor": lambda a, b: (a, b),
     "(Tensor(a!) x, Tensor(b!) y) -> (Tensor, Tensor)": lambda a, b: (a, b),
+    "(Tensor(a!) x, Tensor(b!) y) -> Tensor[]": lambda a, b: (a, b),
+    "(Tensor(a!) x, Tensor(b!)[] ys) -> Tensor[]": lambda a, b: (a, [b]),
+    "(Tensor(a!) x, Tensor(b!) y) -> (Tensor, Tensor[])": lambda a, b: (a, b),
+    "(Tensor(a!) x, Tensor(b!) y) -> (Tensor[], Tensor, Tensor)": lambda a, b: (a, b),
     "(Tensor(a!) x, Tensor(b!) y) -> Tensor(a!)": lambda a, b: (a, b),
     "(Tensor(a!) x, Tensor(b!) y) -> (Tensor(b!), Tensor)": lambda a, b: (a, b),
 }
@@ -54,6 +58,9 @@ def kernel(schema):
         return {
             "Tensor": own[0],
             "(Tensor, Tensor)": own,
+            "Tensor[]": list(own),
+            "(Tensor, Tensor[])": (own[0], [own[1], own[0] + 1]),
+            "(Tensor[], Tensor, Tensor)": ([own[1], own[0] + 1], *own),
             "Tensor(a!)": first,
             "(Tensor(b!), Tensor)": (second, own[0]),
         }.get(result)
@@ -167,3 +174,14 @@ def test_a_write_to_elements_that_share_memory_is_refused() -> None:
 
     with registered("(Tensor(a!) x) -> ()"), pytest.raises(aot.Unsupported, match="share memory"):
         aot.aot_function(fn, aot.run_as_is)(torch.ones(6))
+
+
+@pytest.mark.parametrize("result", ["int", "(Tensor, int)", "(Tensor[], Tensor[])", "Tensor?"])
+def test_results_that_are_no_tensors_are_refused_by_name(result) -> None:
+    answers = {"int": 3, "(Tensor, int)": (ROWS, 3), "(Tensor[], Tensor[])": ([ROWS], [ROWS])}
+    with torch.library._scoped_library("flambeau_written", "FRAGMENT") as library:
+        library.define(f"op(Tensor(a!) x) -> {result}")
+        library.impl("op", lambda x: answers.get(result), "CompositeExplicitAutograd")
+        compiled = aot.aot_function(lambda x: torch.ops.flambeau_written.op(x), aot.run_as_is)
+        with pytest.raises(aot.Unsupported, match="one list of them"):
+            compiled(ROWS.clone())

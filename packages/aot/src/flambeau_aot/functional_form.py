@@ -4,7 +4,8 @@ What comes in: an operator whose schema marks arguments as written to: tensors, 
 optional ones. What goes out: an operator that takes the same arguments and returns, after the
 operator's own results, the new value of every tensor that it would have written to.
 Invariant: the new operator runs the old one, as it is registered at that call, on clones; tensors
-that share memory with one that is written to are views of one clone.
+that share memory with one that is written to are views of one clone. Its results are tensors, one
+after the other, also where the old one returns a list among them: a graph has no lists in tuples.
 
 The new operator's name tells the old one's name and schema: one that is defined again with another
 schema has a form of its own, and the form of before is never called with what the new one takes.
@@ -69,10 +70,10 @@ def call_without_writing(
         else:
             results = form(**given)
         results = results if isinstance(results, (tuple, list)) else (results,)
-        own = results[: len(results) - len(written)]
-        for target, value in zip(written, results[len(own) :], strict=True):
+        count = len(results) - len(written)
+        for target, value in zip(written, results[count:], strict=True):
             target.copy_(value)
-    return signature.answer(given, own)
+    return signature.answer(given, signature.own(results[:count]))
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,27 @@ class _Signature:
         sources = [self.source(result) for result in self.results]
         found = [next(rest) if name is None else given[name] for name in sources]
         return found[0] if len(found) == 1 else (tuple(found) if found else None)
+
+    @property
+    def lists(self) -> list[int]:
+        """Which of the results that are no arguments are lists of tensors."""
+        own = [result for result in self.results if self.source(result) is None]
+        found = [at for at, result in enumerate(own) if str(result.type) != "Tensor"]
+        if found and (len(found) > 1 or str(own[found[0]].type) != "List[Tensor]"):
+            raise Unsupported(
+                f"{self.schema.name} writes to an argument and returns more than tensors and one "
+                "list of them; let one operator write and another one return them"
+            )
+        return found
+
+    def own(self, flat: Sequence[Any]) -> list[Any]:
+        """The results that are no arguments, which were returned one after the other."""
+        found = list(flat)
+        for at in self.lists:
+            single = sum(self.source(result) is None for result in self.results) - 1
+            end = len(found) - (single - at)
+            found = [*found[:at], found[at:end], *found[end:]]
+        return found
 
     @property
     def results(self) -> list[Any]:
@@ -269,6 +291,8 @@ def functional_form(func: Any, count: int, in_memories: bool = False) -> Any:
         pairs = zip(results, signature.results, strict=True)
         own = [value for value, result in pairs if signature.source(result) is None]
         new = [copied(x) if id(x) in views else x for x in signature.written(given)]
+        if signature.lists:
+            return [*tensors_in(own), *new]
         values = (*own, *new)
         return values[0] if len(values) == 1 else values
 
@@ -287,6 +311,8 @@ def _form_schema(signature: _Signature, text: str, count: int, in_memories: bool
     if in_memories:
         arguments = re.sub(r"\bTensor\b(?!\?)", "Tensor?", arguments)
         arguments = ", ".join(["Tensor[] memories", "SymInt[] places", *filter(None, [arguments])])
+    if signature.lists:  # how many it has, no schema tells
+        return f"({arguments}) -> Tensor[]"
     types = [_ALIAS.sub("", part) for part in _result_types(plain[end + len(") -> ") :])]
     kept = [kind for kind, result in zip(types, signature.results) if not signature.source(result)]
     return f"({arguments}) -> ({', '.join([*kept, *['Tensor'] * count])})"

@@ -1,5 +1,6 @@
 """Tensors: writes, views, indices, results in given tensors, numbers of all kinds."""
 
+import pytest
 import torch
 import torch.nn.functional as F
 
@@ -170,6 +171,26 @@ def twice(value: torch.Tensor, k: int) -> torch.Tensor:
 @twice.register_fake
 def _(value, k):
     return torch.empty_like(value)
+
+
+@pytest.mark.parametrize("kind", [int, float, bool])
+def test_a_write_that_answers_with_a_number_is_done(kind, capture):
+    name = f"flambeau_capture_tests::writes_{kind.__name__}"
+
+    def kernel(x: torch.Tensor):
+        x.add_(1)
+        return kind(1)
+
+    kernel.__annotations__["return"] = kind
+    writes = torch.library.custom_op(name, kernel, mutates_args=("x",))
+    writes.register_fake(lambda x: kind(1))
+
+    def fn(x):
+        y = x * 2
+        return y, writes(y), y + 1
+
+    x = torch.ones(3)
+    assert str(capture(fn)(x)) == str(fn(x))
 
 
 class Logged(torch.Tensor):

@@ -117,6 +117,8 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, _PLAIN):
+        if _says_it_writes(target):  # no node would hold the call
+            raise Break("FB0019", f"{operator_name(target)} writes and returns a number")
         return tx.wrap_new(result)
     if [(f.shape, f.stride()) for f, _ in versions] != shapes:
         tx.heap.changed()  # so that capture starts again, with fake tensors as they were

@@ -125,7 +125,7 @@ def index(x: Tensor, indices: Indices) -> Any:
         return e.copy_in_format(x, torch.contiguous_format)
     found = p.index(x, places)
     given = [place for place in places if place is not None]
-    if all(map(e.contiguous, (x, *given))) or any(map(e.is_symbolic, found.shape)):
+    if all(map(e.contiguous, (x, *given))):
         return found
     return e.with_strides(found, _strides_found(x, places, found))
 
