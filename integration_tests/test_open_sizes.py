@@ -251,3 +251,25 @@ def test_random_programs(seed: int) -> None:
             found.append((*results, *torch.autograd.grad(total, (x, w), allow_unused=True)))
         same(found[1], found[0])
     assert flambeau.report(compiled).graphs <= 2, names
+
+
+LAYOUTS = [(2, 1, 0), (0, 2, 1), (1, 0, 2)]
+INDEXED: dict[str, Callable[[Tensor], Tensor]] = {
+    "last": lambda x: x[:, :, [0, 3]],
+    "middle": lambda x: x[:, [0, 3]],
+    "first": lambda x: x[[0, 3]],
+    "apart": lambda x: x[[0, 1], :, [0, 3]],
+    "turned": lambda x: x[:, torch.tensor([[0, 1], [1, 0]]).t()],
+}
+
+
+@pytest.mark.parametrize("order", LAYOUTS)
+@pytest.mark.parametrize("name", INDEXED)
+def test_what_is_indexed_is_laid_out_as_in_eager(name: str, order: tuple[int, ...]) -> None:
+    fn = INDEXED[name]
+    compiled = flambeau.compile(fn, backend="aot_eager_prims")
+    back = [order.index(dim) for dim in range(3)]
+    for size in (5, 6, 8):
+        x = torch.randn(size, size + 1, size + 2).permute(order).contiguous().permute(back)
+        expected, got = fn(x), compiled(x)
+        assert torch.equal(got, expected) and got.stride() == expected.stride()
