@@ -38,7 +38,7 @@ from flambeau_aot.norms import (
     functional_instance_norm,
     instance_norm,
 )
-from flambeau_aot.out_arguments import keeping_size
+from flambeau_aot.out_arguments import keeping_size, keeping_strides
 from flambeau_aot.overlap import Layouts
 from flambeau_aot.recurrent import RECURRENT
 from flambeau_aot.refused_writes import RefusedWrites
@@ -267,6 +267,8 @@ class RewriteCalls(TorchFunctionMode):
         out = kwargs.get("out")
         if isinstance(out, torch.Tensor):
             return keeping_size(out, func, args, kwargs, self.layouts)
+        if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
+            return keeping_strides(out, func, args, kwargs)
         target = args[0] if args else None
         refuse_memory(func, target)
         if func in MADE_BY_STRIDES:

@@ -1,12 +1,13 @@
 """Calls that write their result to `out`.
 
 What comes in: the tensor, the function and its other arguments. What goes out: what the call gives.
-Invariant: functionalization loses views of a tensor that is resized, so one that would be is
-refused; so is what eager refuses.
+Invariant: `out` keeps its strides. Functionalization loses views of a tensor that is resized, so
+one that would be is refused; so is what eager refuses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import torch
 from flambeau_aot._torch_compat import base_of, has_metadata_mutation, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.overlap import Layouts
-from flambeau_aot.writes import write_apart
+from flambeau_aot.writes import lay_out_as, write_apart
 
 
 def keeping_size(
@@ -54,4 +55,16 @@ def keeping_size(
         ) from failure
     if failure is not None:
         raise failure
+    return result
+
+
+def keeping_strides(
+    outs: Sequence[torch.Tensor], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A call that writes its results to several tensors."""
+    before = [(tuple(out.shape), tuple(out.stride())) for out in outs]
+    result = func(*args, **kwargs)
+    for out, (shape, strides) in zip(outs, before, strict=True):
+        if is_functional(out) and base_of(out) is out:
+            lay_out_as(out, shape, strides)
     return result

@@ -115,7 +115,8 @@ def write_apart(
     if not is_functional(target):
         return func(*args, **kwargs)
     before = version(target)
-    if not target.is_contiguous() or base_of(target) is not target:
+    dense = target.is_contiguous() and base_of(target) is target
+    if not dense or "out" in kwargs:  # what goes to `out` is laid out as its operands are
         result = write_keeping_strides(target, func, args, kwargs, layouts)
     else:
         result = func(*args, **kwargs)
@@ -165,7 +166,8 @@ def write_keeping_strides(
     kwargs: dict[str, Any],
     layouts: Layouts,
 ) -> Any:
-    """A call on a tensor that is not contiguous, and that it may write to."""
+    """A call that may write to a tensor, whose strides are not those of the functional result:
+    one that is not contiguous, or that is an `out`."""
     if not is_functional(target) or getattr(func, "__name__", "") in RESHAPE_IN_PLACE:
         return func(*args, **kwargs)
     before = version(target)
@@ -180,11 +182,19 @@ def write_keeping_strides(
             "a write to an expanded tensor, or to another whose elements share memory; write to a "
             "clone, or to the tensor that was expanded"
         )
-    current_value(base)
-    if tuple(base.shape) == shape and tuple(base.stride()) != strides:
-        _restride(base, strides)
+    if lay_out_as(base, shape, strides):
         current_value(target)
     return result
+
+
+def lay_out_as(base: torch.Tensor, shape: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Lay out what was written to memory as before, if it has the size of before; whether it was
+    laid out otherwise."""
+    current_value(base)
+    other = tuple(base.shape) == tuple(shape) and tuple(base.stride()) != tuple(strides)
+    if other:
+        _restride(base, tuple(strides))
+    return other
 
 
 def has_gaps(tensor: torch.Tensor) -> bool:
