@@ -76,6 +76,17 @@ def bernoulli(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return torch.bernoulli(x.contiguous(), *args, **kwargs)
 
 
+def rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`torch.rrelu` gives a contiguous tensor of any other, its functional form one like it."""
+    return torch.rrelu(x.contiguous(), *args, **kwargs)
+
+
+def functional_rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The same of `torch.nn.functional.rrelu`, which may write to its argument instead."""
+    in_place = kwargs.get("inplace", len(args) > 3 and args[3])
+    return functional.rrelu(x if in_place else x.contiguous(), *args, **kwargs)
+
+
 def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """`one_hot` of a known number of classes asks for the extremes of its indices: an assertion
     here, of eager's words, which a GPU leaves to the device."""
@@ -152,6 +163,8 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     functional.one_hot: one_hot,
     torch.ops.aten.one_hot.default: one_hot,
     torch.ops.aten.one_hot: one_hot,
+    torch.rrelu: rrelu,
+    functional.rrelu: functional_rrelu,
     torch.bernoulli: bernoulli,
     torch.Tensor.bernoulli: bernoulli,
     torch.conj: conj,

@@ -1,9 +1,10 @@
-"""Reduced precision in normalisation, as the CPU's kernels keep it."""
+"""Metadata of results, as the CPU's kernels make them."""
 
 import flambeau_aot as aot
 import pytest
 import torch
 from flambeau_aot.joint.corrections import CORRECTIONS
+from torch.nn import functional as F
 
 
 def linear(norm: torch.nn.Module) -> torch.nn.Module:
@@ -29,7 +30,10 @@ def test_batch_norm_under_autocast(options: dict, training: bool) -> None:
         torch.testing.assert_close(given, expected)
 
 
-@pytest.mark.parametrize("name", sorted(CORRECTIONS))
+NORMS = sorted(name for name in CORRECTIONS if "norm" in name)
+
+
+@pytest.mark.parametrize("name", NORMS)
 def test_a_correction_says_what_the_kernel_does(name: str) -> None:
     if name == "aten::native_batch_norm":
         op = torch.ops.aten.native_batch_norm.default
@@ -39,8 +43,43 @@ def test_a_correction_says_what_the_kernel_does(name: str) -> None:
     args = (x, one, one.clone(), torch.zeros(4), one.clone(), True, 0.1, 1e-5)
     real = op(*args)
     told = CORRECTIONS[name](args, x.device)
-    assert {place: real[place].dtype for place in told} == dict(told)
+    assert {place: real[place].dtype for place in told} == {p: t.dtype for p, t in told.items()}
     assert not CORRECTIONS[name]((x.float(), *args[1:]), x.device)
+
+
+def losses() -> list[tuple[str, object]]:
+    found = []
+    for reduction in ("none", "mean", "sum"):
+        for target in (torch.tensor(1), torch.tensor([1])):
+            found.append((reduction, lambda x, r=reduction, t=target: F.multi_margin_loss(
+                x, t, reduction=r)))  # fmt: skip
+        for batch in (False, True):
+            target = torch.tensor([[0, 2, -1]] if batch else [0, 2, -1])
+            found.append((reduction, lambda x, r=reduction, t=target: F.multilabel_margin_loss(
+                x.view(t.shape), t, reduction=r)))  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize(("reduction", "fn"), losses())
+def test_losses_of_one_sample_have_the_kernels_shape(reduction, fn) -> None:
+    x = torch.randn(3)
+    expected, got = fn(x), aot.aot_function(fn, aot.run_as_is)(x)
+    torch.testing.assert_close(got, expected)
+    assert got.shape == expected.shape
+
+
+@pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (0, 2, 1)])
+@pytest.mark.parametrize("training", [True, False])
+def test_rrelu_has_the_kernels_strides(order, training) -> None:
+    def fn(x):
+        return F.rrelu(x - 0.5, training=training)
+
+    x, seen = torch.rand(tuple(range(3, 3 + len(order)))).permute(order), []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        torch.manual_seed(0)
+        seen.append(call(x))
+    torch.testing.assert_close(seen[1], seen[0])
+    assert seen[0].stride() == seen[1].stride()
 
 
 @pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (0, 2, 3, 1), (3, 0, 2, 1)])

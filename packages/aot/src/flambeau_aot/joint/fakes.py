@@ -26,7 +26,7 @@ from flambeau_aot._torch_compat import (
     run_fake,
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
-from flambeau_aot.joint.corrections import CORRECTIONS
+from flambeau_aot.joint.corrections import CORRECTIONS, Told
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
@@ -153,19 +153,22 @@ class FakeValues:
             result = run_fake(self.mode, func, args, kwargs)
             correct = CORRECTIONS.get(func._schema.name)
             if correct is not None:
-                result = self._corrected(result, correct(args, result[0].fake_device))
+                several = isinstance(result, (list, tuple))
+                parts = list(result) if several else [result]
+                self._correct(parts, correct(args, parts[0].fake_device))
+                result = tuple(parts) if several else parts[0]
         if key is not None:
             described = self._describe(result)
             if described is not None:
                 self._memo[key] = described
         return result
 
-    def _corrected(self, results: Any, dtypes: Mapping[int, torch.dtype]) -> Any:
-        parts = list(results)
-        for place, dtype in dtypes.items():
-            shape, stride, offset, _, device = self.key_of(parts[place])
-            parts[place] = self._make((shape, stride, offset, dtype, device))
-        return tuple(parts)
+    def _correct(self, parts: list[Any], told: Mapping[int, Told]) -> None:
+        for place, said in told.items():
+            shape, stride, offset, dtype, device = self.key_of(parts[place])
+            shape = shape if said.shape is None else _keyed(tuple(said.shape))
+            stride = stride if said.stride is None else _keyed(tuple(said.stride))
+            parts[place] = self._make((shape, stride, offset, said.dtype or dtype, device))
 
     def _plain(self, func: Any) -> bool:
         known = self._same_on_meta.get(func)

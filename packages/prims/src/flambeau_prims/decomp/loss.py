@@ -215,7 +215,7 @@ def multi_margin_loss(
     each = e.p.mul(gap if p == 1 else e.p.mul(gap, gap), factor)
     losses = e.div(e.p.sum(each, [1]), float(classes))
     if x.ndim < 2:
-        losses = e.p.reshape(losses, [])
+        losses = e.p.reshape(losses, list(target.shape))  # the kernel keeps one element
     return e.cast(reduce_loss(losses, reduction), x.dtype)
 
 
