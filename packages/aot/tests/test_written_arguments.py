@@ -161,6 +161,7 @@ def test_custom_ops_that_write_to_lists_and_optional_tensors() -> None:
     def fn(x, o, s):
         lists(x, [o[0], o[1].t()])
         lists(x, [], s)
+        lists(x, [])
         lists(x, [o[1]], o[0, 0])
         return o + s.sum()
 

@@ -69,6 +69,7 @@ def call_without_writing(
             results = form(memories, places, **_without(signature, given, places))
         else:
             results = form(**given)
+        results = () if results is None else results  # it was given empty lists to write to
         results = results if isinstance(results, (tuple, list)) else (results,)
         count = len(results) - len(written)
         for target, value in zip(written, results[count:], strict=True):
@@ -294,7 +295,7 @@ def functional_form(func: Any, count: int, in_memories: bool = False) -> Any:
         if signature.lists:
             return [*tensors_in(own), *new]
         values = (*own, *new)
-        return values[0] if len(values) == 1 else values
+        return values if len(values) > 1 else next(iter(values), None)
 
     qualified = f"{NAMESPACE}::{name}"
     torch.library.define(qualified, _form_schema(signature, text, count, in_memories))

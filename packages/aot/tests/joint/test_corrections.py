@@ -68,6 +68,21 @@ def test_losses_of_one_sample_have_the_kernels_shape(reduction, fn) -> None:
     assert got.shape == expected.shape
 
 
+@pytest.mark.parametrize("asked", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("op", [torch._softmax_backward_data, torch._log_softmax_backward_data])
+def test_derivatives_of_softmax_have_the_kernels_dtype(op, given, asked) -> None:
+    x, seen = torch.ones(4, 5, dtype=given), []
+    for call in (op, aot.aot_function(op, aot.run_as_is)):
+        try:
+            seen.append(call(x, x, 1, asked))
+        except RuntimeError:
+            seen.append(None)
+    assert (seen[0] is None) == (seen[1] is None)
+    if seen[0] is not None:
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 @pytest.mark.parametrize("order", [(1, 0), (2, 0, 1), (0, 2, 1)])
 @pytest.mark.parametrize("training", [True, False])
 def test_rrelu_has_the_kernels_strides(order, training) -> None:

@@ -50,10 +50,17 @@ def _loss_of_one_sample(args: Sequence[Any], device: torch.device) -> Mapping[in
     return {0: Told(shape=(), stride=())}
 
 
+def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """The CPU's derivatives of softmax keep the dtype of the cotangent, whatever is asked for."""
+    return {0: Told(dtype=args[0].dtype)} if device.type == "cpu" else {}
+
+
 CORRECTIONS: dict[str, Correction] = {
     "aten::native_batch_norm": _batch_norm_statistics,
     "aten::_native_batch_norm_legit": _batch_norm_statistics,
     "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,
+    "aten::_softmax_backward_data": _softmax_slope,
+    "aten::_log_softmax_backward_data": _softmax_slope,
     "aten::multi_margin_loss": _loss_of_one_sample,
     "aten::multilabel_margin_loss_forward": _loss_of_one_sample,
 }

@@ -151,12 +151,12 @@ class FakeValues:
             result = self._run_on_meta(func, args, kwargs, next(iter(devices)))
         else:
             result = run_fake(self.mode, func, args, kwargs)
-            correct = CORRECTIONS.get(func._schema.name)
-            if correct is not None:
-                several = isinstance(result, (list, tuple))
-                parts = list(result) if several else [result]
-                self._correct(parts, correct(args, parts[0].fake_device))
-                result = tuple(parts) if several else parts[0]
+        correct = CORRECTIONS.get(func._schema.name)
+        if correct is not None:
+            several = isinstance(result, (list, tuple))
+            parts = list(result) if several else [result]
+            self._correct(parts, correct(args, parts[0].fake_device))
+            result = tuple(parts) if several else parts[0]
         if key is not None:
             described = self._describe(result)
             if described is not None:
