@@ -171,8 +171,8 @@ def _call(ctx: Context, node: fx.Node, env: dict[fx.Node, Any], fuel: int | None
     if prim is not None and "mutating" in prim.tags:
         raise LoweringError(f"{node.name}: {name} writes to its argument; graphs are functional")
     args = _with_sizes(ctx, fx.node.map_arg(node.args, env.__getitem__))
-    kwargs = _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__))
     ctx.metas = metas_of(node, ctx.sizes)
+    kwargs = _placed(ctx, _with_sizes(ctx, fx.node.map_arg(node.kwargs, env.__getitem__)))
     rule = RULES.get(name)
     reason = "no decomposition" if prim is None else "no lowering rule"
     if rule is not None and name not in VIEW_PRIMITIVES:
@@ -215,6 +215,18 @@ def _with_sizes(ctx: Context, value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _with_sizes(ctx, item) for key, item in value.items()}
     return value
+
+
+def _placed(ctx: Context, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with every device as the metadata name it: where devices enter, one without an
+    index, "cuda", is the one that was current when the graph was traced, "cuda:0"."""
+    known = {m.device.type: m.device for m in ctx.metas if m is not None}
+    return {
+        key: known.get(value.type, value)
+        if isinstance(value, torch.device) and value.index is None
+        else value
+        for key, value in kwargs.items()
+    }
 
 
 def _unheld(ctx: Context, node: fx.Node) -> str | None:
