@@ -274,12 +274,11 @@ class RewriteCalls(TorchFunctionMode):
             return embedding(self.sparse, self.known, args, kwargs)
         if func is functional.embedding_bag:
             return embedding_bag(self.sparse, self.known, args, kwargs)
-        rewrite = REWRITES.get(func)
+        rewrite, out = REWRITES.get(func), kwargs.get("out")
+        if isinstance(out, torch.Tensor):
+            return keeping_size(out, rewrite or func, args, kwargs, self.layouts)
         if rewrite is not None:
             return rewrite(*args, **kwargs)
-        out = kwargs.get("out")
-        if isinstance(out, torch.Tensor):
-            return keeping_size(out, func, args, kwargs, self.layouts)
         if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
             return keeping_strides(out, func, args, kwargs)
         target = args[0] if args else None

@@ -115,11 +115,7 @@ def write_apart(
     if not is_functional(target):
         return func(*args, **kwargs)
     before = version(target)
-    dense = target.is_contiguous() and base_of(target) is target
-    if not dense or "out" in kwargs:  # what goes to `out` is laid out as its operands are
-        result = write_keeping_strides(target, func, args, kwargs, layouts)
-    else:
-        result = func(*args, **kwargs)
+    result = write_keeping_strides(target, func, args, kwargs, layouts)
     name = getattr(func, "__name__", "").split(".")[0]
     if version(target) == before or name in RESHAPE_IN_PLACE:
         return result
@@ -166,8 +162,7 @@ def write_keeping_strides(
     kwargs: dict[str, Any],
     layouts: Layouts,
 ) -> Any:
-    """A call that may write to a tensor, whose strides are not those of the functional result:
-    one that is not contiguous, or that is an `out`."""
+    """A call on a tensor that it may write to: with `out=`, its operands order what it makes."""
     if not is_functional(target) or getattr(func, "__name__", "") in RESHAPE_IN_PLACE:
         return func(*args, **kwargs)
     before = version(target)
