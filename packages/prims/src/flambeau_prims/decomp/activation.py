@@ -142,7 +142,9 @@ def log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
         return p.sub(e.minimum(y, 0.0), p.log1p(p.exp(p.neg(p.abs(y)))))
 
     # The second result is eager's scratch space; the backward here does without it.
-    out = e.in_format(elementwise(activate, (x,)), torch.contiguous_format)
+    out = elementwise(activate, (x,))
+    if not e.on_gpu(x):
+        out = e.in_format(out, torch.contiguous_format)
     return out, p.full([0], 0, dtype=x.dtype, device=x.device)
 
 

@@ -62,8 +62,12 @@ def normalize(
     training: bool,
     momentum: float,
     eps: float,
+    native: bool = False,
 ) -> Normalized:
-    """One batch-norm forward; in training by the batch's statistics, else by the running ones."""
+    """One batch-norm forward; in training by the batch's statistics, else by the running ones.
+
+    The result is laid out as an image, but as `x` is by torch's own (`native`) kernels for a GPU.
+    """
     wide = e.widen(x)
     dims, shape = all_but_channel(x), wide.shape
     new_mean = new_var = None
@@ -79,7 +83,8 @@ def normalize(
         mean, variance = (e.cast(s, wide.dtype) for s in (running_mean, running_var))
     rstd = rstd_of(variance, eps)
     out = p.mul(p.sub(wide, spread(mean, shape, dims)), spread(rstd, shape, dims))
-    out = e.in_image_format(x, e.cast(affine(out, weight, bias, [1]), x.dtype))
+    out = e.cast(affine(out, weight, bias, [1]), x.dtype)
+    out = e.laid_out_as(x, out) if native and e.on_gpu(x) else e.in_image_format(x, out)
     return Normalized(out, mean, rstd, new_mean, new_var)
 
 
@@ -122,7 +127,8 @@ def _register_forward(op: OpOverload, training: bool | None, *, writes: bool, af
         mean, var = given.get("running_mean"), given.get("running_var")
         flag = given["training"] if training is None else training
         momentum, eps = given["momentum"], given["eps"]
-        done = normalize(x, weight, bias, mean, var, flag, momentum, eps)
+        native = "native_batch_norm" in str(op)
+        done = normalize(x, weight, bias, mean, var, flag, momentum, eps, native)
         results: list[Any] = [done.out, *_saved(x, weight, done, flag)]
         if writes:
             _write_back(mean, done.running_mean)

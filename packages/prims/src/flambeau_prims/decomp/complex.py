@@ -14,6 +14,7 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import elementwise, p
+from flambeau_prims.layout import TensorMeta, elementwise_strides
 from flambeau_prims.promotion import Promotion
 from flambeau_prims.table import decomposition
 
@@ -38,7 +39,8 @@ def polar(radius: Tensor, angle: Tensor) -> Any:
     if radius.dtype != angle.dtype:
         raise RuntimeError(f"polar: expected one dtype, got {radius.dtype} and {angle.dtype}")
     r, t = e.meet(radius, angle)
-    return _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
+    made = _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
+    return e.with_strides(made, elementwise_strides([TensorMeta.of(x) for x in (r, t)]))
 
 
 @decomposition(

@@ -84,6 +84,8 @@ def binary_cross_entropy(
     loss = p.sub(p.mul(e.sub(t, 1.0), no), p.mul(t, yes))
     if weight is not None:
         loss = e.mul(loss, e.widen(weight))
+    if reduction == NONE:
+        loss = e.laid_out_as(x, loss)
     return e.cast(reduce_loss(loss, reduction), x.dtype)
 
 
@@ -155,7 +157,8 @@ def nll_loss_forward(
     losses = e.where(kept, p.neg(p.mul(picked, weights)), 0.0)
     everything = list(range(losses.ndim))
     if reduction == NONE and x.ndim > 1:
-        return e.cast(losses, x.dtype), p.full([], 0, dtype=x.dtype, device=x.device)
+        losses = e.in_format(e.cast(losses, x.dtype), torch.contiguous_format)
+        return losses, p.full([], 0, dtype=x.dtype, device=x.device)
     total_weight = p.sum(weights, everything)
     total = p.sum(losses, everything)
     if reduction == MEAN:

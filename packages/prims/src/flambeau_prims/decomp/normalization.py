@@ -119,7 +119,8 @@ def rms_norm(
     rstd = rstd_of(square, small)
     out = affine(p.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
     kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    return e.cast(out, x.dtype), spread(rstd, kept, dims)
+    out = e.in_format(e.cast(out, x.dtype), torch.contiguous_format)
+    return out, spread(rstd, kept, dims)
 
 
 @decomposition(aten._fused_rms_norm_backward.default, keep="rms_norm")

@@ -180,7 +180,8 @@ def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
 def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
     _can_subtract(a, b)
     _alpha_fits(alpha, a, b)
-    return summed(lambda x, y: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), a, b)
+    # eager subtracts from the second, whose order of memory comes first then
+    return summed(lambda y, x: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), b, a)
 
 
 def _by_host_scalar(a: Operand, b: Operand) -> bool:

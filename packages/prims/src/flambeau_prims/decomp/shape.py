@@ -233,7 +233,8 @@ def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     split = p.reshape(x, [*batch, channels // (r * r), r, r, height, width])
     n = len(batch)
     moved = p.permute(split, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
-    return p.reshape(p.clone(moved), [*batch, channels // (r * r), height * r, width * r])
+    made = p.reshape(p.clone(moved), [*batch, channels // (r * r), height * r, width * r])
+    return made if e.on_gpu(x) else e.in_image_format(x, made)
 
 
 @decomposition(aten.rot90.default)

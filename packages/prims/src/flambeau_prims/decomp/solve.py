@@ -98,6 +98,7 @@ def solve_ex(a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = Fa
     x = _solved(factors, pivots, right, left, False)
     if is_vector:
         x = p.reshape(x, list(x.shape[:-1]))
+        x = as_columns(x) if x.ndim > 1 else x  # eager takes the batch of vectors for a matrix
     return x, factors, pivots, info
 
 

@@ -43,6 +43,25 @@ def _by_stride(a: TensorMeta, dims: Sequence[int]) -> list[int]:
     return sorted(dims, key=lambda d: -a.stride[d])
 
 
+_CUFFT_DIMS = 3
+"""So many dimensions at most are transformed by one plan of a GPU's library."""
+
+
+def _in_one_plan(dims: Sequence[int]) -> bool:
+    """Whether torch has a GPU transform real numbers along `dims` at once."""
+    return len(dims) <= _CUFFT_DIMS and tuple(dims[:2]) != (0, 1)
+
+
+def _planned(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> TensorMeta:
+    """Complex numbers after plans along `dims`, the innermost of them first."""
+    rest = list(dims)
+    while rest:
+        rest = _by_stride(a, rest)
+        a = a.like(shape, _strides(a, rest[-_CUFFT_DIMS:], shape))
+        del rest[-_CUFFT_DIMS:]
+    return a
+
+
 _LAYOUT = "; the transformed dimensions innermost, in the order of the operand's strides"
 
 
@@ -64,6 +83,8 @@ def _flops(args: tuple[Any, ...], result: MetaResult) -> Size:
 def _c2c_rule(a: TensorMeta, dims: Sequence[int], forward: bool) -> TensorMeta:
     del forward
     _check("fft_c2c", a, dims, _WIDE)
+    if a.device.type == "cuda":
+        return _planned(a, dims, a.shape)
     return a.like(a.shape, _strides(a, _by_stride(a, dims), a.shape))
 
 
@@ -92,6 +113,9 @@ def _r2c_rule(a: TensorMeta, dims: Sequence[int], onesided: bool) -> TensorMeta:
     if onesided:
         shape[dims[-1]] = shape[dims[-1]] // 2 + 1
     order = [*_by_stride(a, dims[:-1]), dims[-1]]
+    if a.device.type == "cuda" and not _in_one_plan(dims):
+        first = a.like(shape, _strides(a, dims[-1:], shape), COMPLEX_OF[a.dtype])
+        return _planned(first, dims[:-1], shape)
     return a.like(shape, _strides(a, order, shape), COMPLEX_OF[a.dtype])
 
 
@@ -123,6 +147,9 @@ def _c2r_rule(a: TensorMeta, dims: Sequence[int], last_size: Size) -> TensorMeta
     )
     shape = list(a.shape)
     shape[dims[-1]] = last_size
+    if a.device.type == "cuda" and (len(dims) == 1 or _in_one_plan(dims)):
+        a = a.like(a.shape)  # the library may overwrite what it reads, and is given a copy
+        return a.like(shape, _strides(a, dims, shape), REAL_OF[a.dtype])
     if len(dims) > 1:  # the others first, among complex numbers
         a = _c2c_rule(a, dims[:-1], False)
     return a.like(shape, _strides(a, dims[-1:], shape), REAL_OF[a.dtype])

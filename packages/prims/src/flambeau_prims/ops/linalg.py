@@ -124,7 +124,9 @@ def _svd_rule(a: TensorMeta, full: bool) -> tuple[TensorMeta, TensorMeta, Tensor
     batch = a.shape[:-2]
     values = a.like((*batch, k), dtype=REAL_OF.get(a.dtype, a.dtype))
     left, right = (m, n) if full else (k, k)
-    return columns(a, (*batch, m, left)), values, columns(a, (*batch, right, n))
+    # a GPU's library gives V by columns: V^H row by row
+    last = a.like((*batch, right, n)) if a.device.type == "cuda" else columns(a, (*batch, right, n))
+    return columns(a, (*batch, m, left)), values, last
 
 
 _SIGNS = {"note": "signs, and bases of equal values, are the library's choice"}
@@ -187,7 +189,10 @@ leaf(
 def _eig_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
     check_matrices("eig", a, square=True)
     dtype = COMPLEX_OF.get(a.dtype, a.dtype)
-    return a.like(a.shape[:-1], dtype=dtype), columns(a, a.shape, dtype)
+    values = a.like(a.shape[:-1], dtype=dtype)
+    if a.device.type == "cuda":
+        return values, a.like(a.shape, dtype=dtype)
+    return values, columns(a, a.shape, dtype)
 
 
 leaf(

@@ -185,7 +185,8 @@ def _define_avg(n: int) -> None:
         del count_include_pad
         require(divisor != 0, f"{name}: a divisor of 0")
         require(a.dtype in FLOATS | {torch.int64}, f"{name}: not defined on {a.dtype}")
-        return _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
+        made = _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
+        return made if n == 2 else made.like(made.shape)  # of volumes eager's is row-major
 
     def backward_rule(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
         _require_gradient(back, grad, a, rule(a, *geometry).shape)
@@ -234,7 +235,8 @@ def _windows(name: str, a: TensorMeta, output: Sequence[Size], kind: Any = FLOAT
     require(len(output) in (2, 3), f"{name}: {len(output)} spatial dimensions, not 2 or 3")
     _require_image(name, a, len(output), kind)
     require(all(n > 0 for n in output), f"{name}: {list(output)} windows")
-    return in_format_of(a, (*a.shape[: a.ndim - len(output)], *output))
+    shape = (*a.shape[: a.ndim - len(output)], *output)
+    return in_format_of(a, shape) if len(output) == 2 else a.like(shape)
 
 
 def _by_rank(two: str, three: str) -> Callable[[int], Any]:

@@ -1,8 +1,8 @@
 """Sampling of images at computed places, run by the library: grids, antialiased resizing.
 
 In: images [N, C, ...], a grid of places or an output size. Out: images of the grid's shape.
-Invariant: results are row-major or channels-last as `in_format_of` says; modes are numbers, whose
-meaning each primitive states.
+Invariant: what is sampled at a grid is row-major, what is resized as `in_format_of` says; modes are
+numbers, whose meaning each primitive states.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _grid_rule(
 ) -> TensorMeta:
     del align_corners
     _check_grid("grid_sample", a, grid, mode, padding)
-    return in_format_of(a, (*a.shape[:2], *grid.shape[1:-1]))
+    return a.like((*a.shape[:2], *grid.shape[1:-1]))
 
 
 def _grid(a: torch.Tensor, grid: torch.Tensor, *modes: Any) -> Any:

@@ -1,0 +1,97 @@
+"""Strides, shapes and dtypes of what decompositions give of inputs in several orders of memory:
+every operation of torch's database, against eager on a CPU, and against torch's own description
+of a GPU, where that is what its kernels do."""
+
+import pytest
+import torch
+from flambeau_prims.conformance import Decomposing
+from flambeau_prims.sweep import database
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
+
+FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+ORDERS = ("all turned", "first turned", "channels last")
+# By what differs: parts that share memory (they are aot's), sizes that depend on the data, copies
+# of memory that no two elements share, a layout that a library of a processor chooses.
+LEFT = {"unsafe_chunk", "unsafe_split", "unique", "nonzero", "argwhere", "_unsafe_masked_index"}
+LEFT |= {"stack", "nn.functional.conv_transpose3d"}
+ON_A_GPU = sorted(
+    name
+    for name in database.by_name()
+    if name.startswith(("fft.", "linalg.svd", "linalg.eig", "linalg.solve"))
+    or name in ("polar", "rsub", "nn.functional.batch_norm.without_cudnn", "grid_sampler_3d")
+)
+ON_A_CPU = sorted(set(database.by_name()) - LEFT)
+
+
+def laid(value, order, place):
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.ndim < 2:
+        return value
+    value = value.detach()
+    if order == "channels last":
+        own = FORMATS.get(value.ndim)
+        return value if own is None else value.contiguous(memory_format=own)
+    if order == "first turned" and place:
+        return value
+    turned = list(range(value.ndim))[::-1]
+    return value.permute(turned).contiguous().permute(turned)
+
+
+def in_order(tree, order):
+    leaves, spec = _pytree.tree_flatten(tree)
+    tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+    made = [
+        laid(x, order, next(k for k, t in enumerate(tensors) if t is x))
+        if isinstance(x, torch.Tensor)
+        else x
+        for x in leaves
+    ]
+    return _pytree.tree_unflatten(made, spec)
+
+
+def facts(tree):
+    """Strides of dimensions that are stepped along."""
+    return [
+        (tuple(x.shape), x.dtype, [s for n, s in zip(x.shape, x.stride()) if n > 1 and x.numel()])
+        for x in _pytree.tree_leaves(tree)
+        if isinstance(x, torch.Tensor) and x.layout == torch.strided
+    ]
+
+
+def compared(name, change):
+    """How many calls give the same; fails at one that does not."""
+    entry, count = database.by_name()[name], 0
+    if not database.takes(entry, torch.float32):
+        return 0
+    for call in database.calls(entry, torch.float32, 2, False):
+        for order in ORDERS:
+            args, kwargs = change(in_order((call.args, call.kwargs), order))
+            try:
+                torch.manual_seed(0)
+                expected = facts(entry(*args, **kwargs))
+            except Exception:  # noqa: BLE001 - what torch refuses or does not describe
+                continue
+            with Decomposing():
+                found = facts(entry(*args, **kwargs))
+            assert found == expected, (name, order, facts((args, kwargs)))
+            count += 1
+    return count
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_as_eager_on_a_cpu(part):
+    assert sum(compared(name, lambda tree: tree) for name in ON_A_CPU[part::8]) > 100
+
+
+def moved(tree):
+    def there(x):
+        if isinstance(x, torch.Tensor) and x.layout == torch.strided:
+            return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device="cuda")
+        return torch.device("cuda") if isinstance(x, torch.device) else x
+
+    return _pytree.tree_map(there, tree)
+
+
+def test_as_described_for_a_gpu():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        assert sum(compared(name, moved) for name in ON_A_GPU) > 100
