@@ -13,6 +13,8 @@ from typing import cast
 
 import torch
 
+from flambeau_aot._torch_compat import trained_by_library
+
 
 def batch_norm(
     x: torch.Tensor,
@@ -38,6 +40,10 @@ def batch_norm(
     if x.device.type == "cpu" and not _in_a_format(x):
         # The kernel lays its result out so, which torch's description of it does not say.
         x = x.contiguous()
+    if x.device.type == "cuda" and not _in_a_format(x):
+        # cuDNN, which eager calls for some, is given a batch in a format, and gives one
+        if cudnn_enabled and by_library(x, weight, bias, running_mean, running_var, eps):
+            x = x.contiguous()
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
         return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
@@ -60,6 +66,21 @@ def _refuse_mixed(x: torch.Tensor, *statistics: torch.Tensor | None) -> None:
             if given.dtype != torch.float32:
                 wanted = "expect parameter to have scalar type of Float"
             raise RuntimeError(f"mixed dtype (CPU): {wanted}")
+
+
+def by_library(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    variance: torch.Tensor | None,
+    eps: float,
+) -> bool:
+    """Whether eager hands the training of such a batch to a library of a GPU."""
+    if weight is None or bias is None:
+        return False
+    given = (weight, bias, mean if mean is not None else weight)
+    return trained_by_library(x, *given, variance if variance is not None else weight, eps)
 
 
 def _in_a_format(x: torch.Tensor) -> bool:

@@ -3,8 +3,10 @@
 import flambeau_aot as aot
 import pytest
 import torch
+from flambeau_aot import norms
 from flambeau_aot.joint.corrections import CORRECTIONS
 from torch.nn import functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 
 def linear(norm: torch.nn.Module) -> torch.nn.Module:
@@ -128,3 +130,54 @@ def test_mixed_dtypes_are_refused_though_nobody_reads_the_result(dtype, of_stati
         except RuntimeError as error:
             said.append(str(error))
     assert bool(said[0]) == bool(said[1]) and said[0] in said[1]
+
+
+LOSSES = [
+    getattr(torch.nn, name)
+    for name in ("MultiLabelMarginLoss", "MultiMarginLoss", "MultiLabelSoftMarginLoss")
+]
+LOSSES += [torch.nn.NLLLoss, torch.nn.CrossEntropyLoss]
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("make", LOSSES)
+def test_a_loss_of_one_sample_has_the_kernels_shape(make: type, reduction: str) -> None:
+    x = torch.randn(5)
+    target = torch.tensor([1, 0, -1, 2, 3]) if "Label" in make.__name__ else torch.tensor(2)
+    target = target.float() if "Soft" in make.__name__ else target
+    loss = make(reduction=reduction)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return loss(x, target).relu()
+
+    gradients = []
+    for call in (fn, aot.aot_function(fn, aot.run_as_is)):
+        leaf = x.clone().requires_grad_()
+        result = call(leaf)
+        result.sum().backward()
+        gradients.append((result.detach(), leaf.grad))
+    for one, other in zip(*gradients):
+        assert one.shape == other.shape
+        torch.testing.assert_close(other, one)
+
+
+@pytest.mark.parametrize("of_library", [True, False])
+@pytest.mark.parametrize("dims", [2, 3, 4, 5])
+def test_batch_norm_for_a_gpu_is_laid_out_by_who_computes_it(
+    dims: int, of_library: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a format by cuDNN, as the batch by torch's own kernels."""
+    chosen = torch._C._BatchNormBackend
+    monkeypatch.setattr(
+        torch._C,
+        "_select_batch_norm_backend",
+        lambda *given: chosen.Cudnn if of_library else chosen.Native,
+    )
+    shape = tuple(range(2, 2 + dims))
+    with FakeTensorMode():
+        turned = torch.empty(shape[::-1], device="cuda").permute(*range(dims)[::-1])
+        one = torch.empty(shape[1], device="cuda")
+        made = norms.batch_norm(turned, one, one, None, None, True, 0.1, 1e-5)
+        plain = norms.batch_norm(turned, None, None, None, None, True, 0.1, 1e-5)
+    assert made.is_contiguous() == of_library
+    assert (made if not of_library else plain).stride() == turned.stride()

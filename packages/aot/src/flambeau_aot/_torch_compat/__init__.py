@@ -67,6 +67,7 @@ from flambeau_aot._torch_compat.operators import (
     is_view_op,
     kernel_of,
     operator_named,
+    trained_by_library,
 )
 from flambeau_aot._torch_compat.saved_hooks import (
     checkpoint_hooks_on_top,
@@ -178,6 +179,7 @@ __all__ = [
     "symbolic_number",
     "top_hooks_are",
     "values_of",
+    "trained_by_library",
     "version",
     "versions",
     "watch_checkpoint_policy",
