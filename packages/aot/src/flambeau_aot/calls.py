@@ -184,6 +184,21 @@ _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 
 
+RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
+
+
+def refuse_recurrent(func: Any, target: Any) -> None:
+    """Recurrent layers that cuDNN computes: it is asked how it wants the weights to lie, which
+    tensors without memory cannot be."""
+    if func not in RECURRENT or not isinstance(target, torch.Tensor):
+        return
+    if target.device.type == "cuda" and torch.backends.cudnn.is_acceptable(target):
+        raise Unsupported(
+            f"{func.__name__} on a GPU, which cuDNN computes whole; keep the layer out of the "
+            "compiled region, or turn cuDNN off (torch.backends.cudnn.flags(enabled=False))"
+        )
+
+
 class RewriteCalls(TorchFunctionMode):
     """Applies `REWRITES` to every call the program makes.
 
@@ -283,6 +298,7 @@ class RewriteCalls(TorchFunctionMode):
             return keeping_strides(out, func, args, kwargs)
         target = args[0] if args else None
         refuse_memory(func, target)
+        refuse_recurrent(func, target)
         if func in MADE_BY_STRIDES:
             return made_by_strides(func, args, kwargs)
         if not isinstance(target, torch.Tensor):

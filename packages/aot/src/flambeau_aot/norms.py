@@ -43,7 +43,7 @@ def batch_norm(
     if x.device.type == "cuda" and not _in_a_format(x):
         # cuDNN, which eager calls for some, is given a batch in a format, and gives one
         if cudnn_enabled and by_library(x, weight, bias, running_mean, running_var, eps):
-            x = x.contiguous()
+            x = x.clone(memory_format=torch.contiguous_format)
     legit = torch.ops.aten._native_batch_norm_legit
     if running_mean is None or running_var is None:
         return cast(torch.Tensor, legit.no_stats(x, weight, bias, training, momentum, eps)[0])
