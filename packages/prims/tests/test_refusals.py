@@ -4,7 +4,12 @@ import itertools
 
 import pytest
 import torch
+from flambeau_prims.conformance import Decomposing
+from flambeau_prims.cuda_dtypes import NOT_ON_CUDA
 from flambeau_prims.decomp import creation, pointwise
+from flambeau_prims.sweep import database
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree
 
 KINDS = (torch.bool, torch.uint8, torch.int64, torch.float32, torch.complex64)
 OPERANDS = (*(torch.tensor([1, 0, 1]).to(kind) for kind in KINDS), True, 2, 1.5)
@@ -43,3 +48,59 @@ def test_a_range_goes_the_way_of_its_step():
         if not isinstance(expected, str):
             answer = creation.arange_from(start, end, step)
             assert torch.equal(answer, torch.arange(start, end, step))
+
+
+# Of the database's own: products of bfloat16 need a generation of devices; no decomposition.
+GENERATION = {torch.bfloat16}
+HALVES = {torch.float16, torch.bfloat16}
+WITHOUT = {"histogram", "histogramdd", "linalg.multi_dot", "scatter_reduce.prod"}
+WITHOUT |= {"scatter_reduce.amin", "scatter_reduce.amax"}  # of booleans: by the kernel's own words
+WITHOUT |= {"nn.functional.local_response_norm"}  # pads an image of integers first
+
+
+def only_on_a_cpu():
+    for name, entry in database.by_name().items():
+        missing = entry.supported_dtypes("cpu") - entry.supported_dtypes("cuda")
+        if "scaled_mm" in name or name in WITHOUT:
+            continue
+        own = missing - {torch.complex32}
+        if not own <= GENERATION:
+            yield name, own if own <= HALVES else own - GENERATION
+
+
+@pytest.mark.parametrize(("name", "dtypes"), only_on_a_cpu())
+def test_a_gpu_refuses_what_its_kernels_do_not_take(name, dtypes):
+    """By the database: what only a CPU takes is refused for CUDA, and nothing else is."""
+    entry = database.by_name()[name]
+    for dtype in sorted(dtypes | ({torch.float32} & entry.supported_dtypes("cpu")), key=str):
+        for call in database.calls(entry, dtype, 1, False):
+            with FakeTensorMode():
+                args, kwargs = _pytree.tree_map(on_cuda, (call.args, call.kwargs))
+                refused = None
+                try:
+                    with Decomposing() as seen:
+                        entry(*args, **kwargs)
+                except NotImplementedError as error:
+                    refused = str(error)
+                except Exception as error:
+                    # what only memory or a library could answer
+                    assert "is not implemented on CUDA" not in str(error)
+                    continue
+            if refused is None and not {str(op) for op in seen.decomposed} & decided():
+                continue
+            assert (refused is not None) == (dtype in dtypes), (dtype, refused)
+
+
+def decided():
+    """The overloads that the table speaks of."""
+    return {
+        f"aten.{name}.{overload}"
+        for name in NOT_ON_CUDA
+        for overload in getattr(torch.ops.aten, name).overloads()
+    }
+
+
+def on_cuda(value):
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+    return value
