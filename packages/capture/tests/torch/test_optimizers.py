@@ -26,7 +26,16 @@ OPTIMIZERS = {
     "rprop": (torch.optim.Rprop, {}),
     "asgd": (torch.optim.ASGD, {}),
 }
-READS_ITS_STATE = ("radam", "asgd")  # numbers that they branch on: graph breaks
+OPTIMIZERS |= {
+    f"{name} foreach": (OPTIMIZERS[name][0], {"foreach": True})
+    for name in ("adadelta", "adamax", "nadam", "radam", "rprop", "asgd")
+}
+READS_ITS_STATE = (
+    "radam",
+    "asgd",
+    "radam foreach",
+    "asgd foreach",
+)  # numbers that they branch on: graph breaks
 
 
 def net():

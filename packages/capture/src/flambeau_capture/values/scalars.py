@@ -58,17 +58,23 @@ def _pointwise_pair(combine: str) -> Callable[..., Value | None]:
 
 
 def _foreach_pair(combine: str) -> Callable[..., Value | None]:
-    """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor, tensor by tensor."""
+    """`_foreach_addcdiv_(as, bs, cs, ts)`, with numbers in one tensor or in a list of tensors,
+    tensor by tensor."""
 
     def rewrite(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
-        if len(args) != 4 or kwargs or not isinstance(args[3], TensorValue):
+        if len(args) != 4 or kwargs:
             return None
         lists = [arg for arg in args[:3] if isinstance(arg, SequenceValue)]
         count = lists[0].length(tx) if lists else -1
-        if len(lists) != 3 or tuple(args[3].fake.shape) != (count,):
+        numbers: Value = args[3]
+        if len(lists) != 3 or any(one.length(tx) != count for one in lists):
             return None
-        numbers = graph_call(tx, "call_function", torch.unbind, [args[3]], {})
-        assert isinstance(numbers, SequenceValue)
+        if isinstance(numbers, TensorValue) and tuple(numbers.fake.shape) == (count,):
+            numbers = graph_call(tx, "call_function", torch.unbind, [numbers], {})
+        if not isinstance(numbers, SequenceValue) or numbers.length(tx) != count:
+            return None
+        if all(_number(number) is None for number in numbers.parts()):
+            return None  # the operator's own
         for a, b, c, number in zip(*(one.parts() for one in lists), numbers.parts()):
             _op(tx, "add_", a, _op(tx, "mul", _op(tx, combine, b, c), number))
         return Constant(None)

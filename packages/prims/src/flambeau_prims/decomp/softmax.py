@@ -77,6 +77,11 @@ def _gradient_dtype(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
     """A gradient keeps its dtype, whatever that of the input is told to be, but where a softmax of
     halves gave floats."""
     narrowed = grad.dtype == torch.float32 and input_dtype == torch.float16
+    if e.on_gpu(grad) and not narrowed and grad.dtype != input_dtype:
+        raise RuntimeError(
+            "expected input and grad types to match, or input to be at::Half and grad to be"
+            " at::Float"
+        )
     return input_dtype if narrowed else grad.dtype
 
 
