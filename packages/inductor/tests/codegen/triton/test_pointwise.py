@@ -131,3 +131,23 @@ def test_what_has_no_spelling_is_known_beforehand() -> None:
     assert supports("add", torch.float32)
     assert not supports("polygamma", torch.float32)
     assert not supports("div", torch.int64)
+
+
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_numbers_are_those_that_the_dtype_holds(dtype: torch.dtype, tmp_path: Path) -> None:
+    """As a fill of eager's has them, beside its limits and far beyond."""
+    info = torch.iinfo(dtype)
+    numbers = [-1, 0, 300, -(2**15) - 3, info.min, info.max]
+    if dtype != torch.int64:
+        numbers += [info.min - 1, info.max + 1]
+    made = {f"out{k}": poisoned(4, dtype=dtype) for k in range(len(numbers))}
+    body: list[Const | Store] = []
+    for k, number in enumerate(numbers):
+        body += [Const(number, dtype), Store(f"out{k}", loops.x(), 2 * k)]
+    loop = Loop("kernel", (Axis("x0", 4),), (), tuple(body))
+    run_loop(loop, made, tmp_path)
+    for out, number in zip(made.values(), numbers, strict=True):
+        assert out.tolist() == [int(torch.tensor([number]).to(dtype))] * 4

@@ -291,14 +291,15 @@ class Instructions:
             # Triton takes a denormal number for zero where it rounds one to bfloat16
             bits = int(torch.tensor(const.value, dtype=const.dtype).view(torch.int16))
             return f"tl.full({self._ones()}, {bits}, tl.int16).to({dtype}, bitcast=True)"
-        return f"tl.full({self._ones()}, {_literal(const.value)}, {dtype})"
+        value = _held(const.value, const.dtype)
+        return f"tl.full({self._ones()}, {_literal(value)}, {dtype})"
 
     def _other(self, load: Load) -> str:
         """What a load gives where its mask is false."""
         # of float64: Triton takes a number here for one of float32
         if _is_negative_zero(load.other) or load.dtype == torch.float64:
             return self._constant(Const(load.other, load.dtype))
-        return _literal(load.other)
+        return _literal(_held(load.other, load.dtype))
 
     def _ones(self) -> str:
         return f"[{', '.join('1' for _ in self.tiling.dimensions)}]"
@@ -382,6 +383,14 @@ class Instructions:
 
 
 SMALLEST = torch.finfo(torch.bfloat16).smallest_normal
+
+
+def _held(value: Scalar, dtype: torch.dtype) -> Scalar:
+    """A whole number as `dtype` holds it, -1 as 255 in a byte: Triton takes no other."""
+    if dtype.is_floating_point or dtype == torch.bool or not isinstance(value, int):
+        return value
+    info = torch.iinfo(dtype)
+    return (int(value) - info.min) % (info.max - info.min + 1) + info.min
 
 
 def _is_negative_zero(value: Scalar) -> bool:
