@@ -9,6 +9,7 @@ Batch normalisation updates its running statistics inside kernels whose schema d
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 import torch
@@ -144,7 +145,8 @@ def functional_batch_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """`torch.nn.functional.batch_norm`."""
-    if training and input.numel() == input.shape[1]:
+    # of each channel, whether there are channels or not: a vector has a channel an element
+    if training and math.prod((input.shape[0], *input.shape[2:])) == 1:
         raise ValueError(
             f"Expected more than 1 value per channel when training, got input size {input.shape}"
         )
@@ -162,7 +164,7 @@ def functional_instance_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """`torch.nn.functional.instance_norm`."""
-    if use_input_stats and input[0, 0].numel() == 1:
+    if use_input_stats and math.prod(input.shape[2:]) == 1:
         raise ValueError(
             f"Expected more than 1 spatial element when training, got input size {input.shape}"
         )

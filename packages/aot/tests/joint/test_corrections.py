@@ -181,3 +181,30 @@ def test_batch_norm_for_a_gpu_is_laid_out_by_who_computes_it(
         plain = norms.batch_norm(turned, None, None, None, None, True, 0.1, 1e-5)
     assert made.is_contiguous() == of_library
     assert (made if not of_library else plain).stride() == turned.stride()
+
+
+SHAPES = [(0,), (3,), (1,), (1, 0), (1, 3), (2, 3), (1, 0, 3), (0, 3, 1), (1, 3, 1), (2, 3, 1)]
+SHAPES += [(1, 3, 2), (0, 0, 2), (2, 3, 2, 2), (1, 3, 1, 1), (1, 0, 1, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
+def test_norms_of_every_size_answer_or_are_refused_as_in_eager(name: str, shape) -> None:
+    norm = getattr(torch.nn.functional, name)
+    chosen = {"training" if name == "batch_norm" else "use_input_stats": True}
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return norm(x, None, None, **chosen)
+
+    x = torch.rand(shape)
+    try:
+        expected = fn(x)
+    except (ValueError, RuntimeError, IndexError) as error:
+        with pytest.raises((ValueError, RuntimeError, IndexError)) as refused:
+            aot.aot_function(fn, aot.run_as_is)(x)
+        if isinstance(error, ValueError):
+            assert str(error) in str(refused.value)
+        return
+    found = aot.aot_function(fn, aot.run_as_is)(x)
+    torch.testing.assert_close(found, expected, equal_nan=True)
+    assert found.stride() == expected.stride()
