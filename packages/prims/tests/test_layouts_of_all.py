@@ -111,3 +111,27 @@ def moved(tree):
 def test_as_described_for_a_gpu():
     with FakeTensorMode(allow_non_fake_inputs=True):
         assert sum(compared(name, moved) for name in ON_A_GPU) > 80
+
+
+@pytest.mark.parametrize("second", [(), (3,)])
+@pytest.mark.parametrize("first", [(), (3,)])
+@pytest.mark.parametrize("places", [("cpu", "cuda"), ("cuda", "cpu"), ("cuda", "cuda")])
+def test_scalars_of_a_cpu_follow_other_operands(places, first, second):
+    """Every pointwise operator of two operands, as torch describes it, or refuses it."""
+    compared = 0
+    with FakeTensorMode():
+        x, y = (torch.empty(s, device=d) for s, d in zip((first, second), places))
+        for name in ("add", "mul", "atan2", "maximum", "eq", "where", "pow", "fmod", "lerp"):
+            call = {
+                "where": lambda: torch.where(x > 0, x, y),
+                "lerp": lambda: torch.lerp(x, y, 0.5),
+            }.get(name, lambda name=name: getattr(torch, name)(x, y))
+            try:
+                expected = call()
+            except RuntimeError:
+                continue
+            with Decomposing():
+                found = call()
+            assert (found.device, found.shape) == (expected.device, expected.shape), name
+            compared += 1
+    assert compared > 4 or {first, second} != {()}

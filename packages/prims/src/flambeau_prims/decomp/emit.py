@@ -162,6 +162,19 @@ def on_gpu(*operands: Any) -> bool:
     return any(not is_number(x) and x.device.type == "cuda" for x in operands)
 
 
+def home_of(tensors: Sequence[Tensor]) -> torch.device:
+    """The device of a result: that of the operands, of which scalars of the CPU's follow others."""
+    sized = [x.device for x in tensors if x.ndim]
+    scalars = [x.device for x in tensors if not x.ndim]
+    return next((d for d in (*sized, *scalars) if d.type != "cpu"), tensors[0].device)
+
+
+def brought(x: Tensor, home: torch.device) -> Tensor:
+    """A 0-d tensor on the device of the others; any other operand stays where it is."""
+    moved: Tensor = p.device_put(x, device=home) if x.device != home and x.ndim == 0 else x
+    return moved
+
+
 def is_host_scalar(x: Any, *others: Any) -> bool:
     """Whether eager hands an operand to a kernel for CUDA as a number: it is one, or a 0-d tensor
     of the CPU's."""
@@ -185,7 +198,7 @@ def elementwise(
     common = dtypes_of(operands, Promotion.SAME)[1]
     narrow = (narrow or promotion is Promotion.BOOL) and common != compute
     tensors = [x for x in operands if not is_number(x)]
-    home = next((x.device for x in tensors if x.ndim), tensors[0].device)
+    home = home_of(tensors)
     placed: list[Any] = []
     for x in operands:
         if is_number(x):
@@ -194,9 +207,7 @@ def elementwise(
                 rounded = p.full([], placed.pop(), dtype=common, device=home)
                 placed.append(cast(rounded, compute))
             continue
-        if x.device != home and x.ndim == 0:
-            x = p.device_put(x, device=home)
-        placed.append(cast(x, compute))
+        placed.append(cast(brought(x, home), compute))
     met = meet(*placed)
     value = cast(op(*met), result)
     if all(map(contiguous, met)):

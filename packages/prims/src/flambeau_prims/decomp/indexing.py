@@ -218,6 +218,8 @@ def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Indices, fill: Number)
 def unsafe_masked_index_put_accumulate(
     x: Tensor, mask: Tensor, indices: Indices, values: Tensor
 ) -> Tensor:
+    if any(isinstance(size, int) and size == 0 for size in x.shape):
+        return p.clone(x)  # without a look at the values
     return p.index_put(x, _clamped(x, indices), e.where(mask, values, 0), True)
 
 

@@ -361,7 +361,9 @@ def _bool(condition: Tensor) -> Tensor:
 @decomposition(aten.where.self)
 def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
     dtype = result_type((a, b))
-    a, b = (x if isinstance(x, NUMBERS) else e.cast(x, dtype) for x in (a, b))
+    home = e.home_of([x for x in (condition, a, b) if not isinstance(x, NUMBERS)])
+    a, b = (x if isinstance(x, NUMBERS) else e.brought(e.cast(x, dtype), home) for x in (a, b))
+    condition = e.brought(condition, home)
     if is_number(a) and is_number(b):
         a = p.full([], a, dtype=dtype, device=condition.device)
     return e.where(_bool(condition), a, b)
