@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from unittest import mock
 import pytest
 import torch
 
+from integration_tests.campaign import serving, verdicts
 from integration_tests.campaign.judging import Judge
 from integration_tests.campaign.observing import Setting, played
 from integration_tests.campaign.program import Call, Program, from_json, script
@@ -200,3 +202,24 @@ def test_a_script_stands_alone(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("call 0:") == 2
+
+
+@pytest.mark.parametrize(("fails_at", "verdict"), [(1, "raises"), (2, "crash")])
+def test_who_broke_the_device_is_told(
+    fails_at: int, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel asserts late: after the program as it is, or after it was compiled."""
+    calls: list[str] = []
+
+    def synchronized(device: str) -> None:
+        calls.append(device)
+        if len(calls) == fails_at:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(verdicts, "synchronized", synchronized)
+    rows = io.StringIO()
+    tasks = io.StringIO(json.dumps({"name": "operators:3", "backend": "eager"}) + "\n")
+    serving.serve(tasks, rows, serving.Conditions(limit=8.0))
+    row = json.loads(rows.getvalue().splitlines()[-1])
+    assert row["verdict"] == verdict and row["ends"]
+    assert any("synchronized" in frame for frame in row["frames"])

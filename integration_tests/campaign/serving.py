@@ -23,6 +23,8 @@ from typing import IO, Any
 
 Task = dict[str, Any]
 Row = dict[str, Any]
+FRAMES = 16
+"""So many of a crash's frames are kept."""
 TASKS_A_PROCESS = 400
 """After so many a process ends and another begins: what compiled programs leave is not measured."""
 
@@ -61,6 +63,8 @@ def answer(task: Task, conditions: Conditions, say: Callable[[Row], None]) -> Ro
 def serve(tasks: IO[str], rows: IO[str], conditions: Conditions) -> None:
     """Answer tasks until there are none."""
 
+    from integration_tests.campaign.verdicts import BrokenByEager  # after the fork, as above
+
     def say(row: Row) -> None:
         rows.write(json.dumps(row, default=str) + "\n")
         rows.flush()
@@ -73,13 +77,22 @@ def serve(tasks: IO[str], rows: IO[str], conditions: Conditions) -> None:
         except BaseException as error:  # of the campaign itself, or of a broken device
             text = traceback.format_exc()
             last = "CUDA error" in text or "CUDA driver" in text
+            verdict = "crash" if last else "not drawn"
+            if isinstance(error, BrokenByEager):
+                last, verdict = True, "raises"
             row = {
-                "program": task.get("name", "?"), "verdict": "crash" if last else "not drawn",
-                "where": str(error)[:100], "text": text[-600:],
+                "program": task.get("name", "?"), "verdict": verdict, "ends": last,
+                "where": str(error)[:100], "text": text[-600:], "frames": frames_of(error),
             }  # fmt: skip
         say(row)
         if last:
             return
+
+
+def frames_of(error: BaseException) -> list[str]:
+    """Where an error came from, the innermost frames last, in words."""
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)[-FRAMES:]
+    return [f"{f.filename}:{f.lineno} in {f.name}: {f.line}" for f in frames]
 
 
 class Worker:
@@ -128,7 +141,7 @@ class Worker:
             self.received = b""
             if "verdict" not in row:
                 return None
-            if self.served >= TASKS_A_PROCESS or row["verdict"] == "crash":
+            if self.served >= TASKS_A_PROCESS or row.pop("ends", False):
                 self.end()
             return self._done(row)
         if got:
@@ -146,7 +159,8 @@ class Worker:
         frames = [line.strip() for line in said.splitlines() if line.strip().startswith("File ")]
         where = frames[0].split(", line")[0].rpartition("/")[2].strip('"') if frames else ""
         inside = frames[0].rpartition(" in ")[2] if frames else said[-80:]
-        return {"verdict": "crash", "where": f"{name} in {where} {inside}", "text": said[-1500:]}
+        told = {"where": f"{name} in {where} {inside}", "text": said[-1500:]}
+        return {"verdict": "crash", **told, "frames": frames[:FRAMES]}
 
     def _tail(self) -> str:
         self.said.seek(0)

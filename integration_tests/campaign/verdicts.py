@@ -23,6 +23,10 @@ BAD = ("crash", "hang", "differs", "fault")
 Row = dict[str, Any]
 
 
+class BrokenByEager(Exception):
+    """The program left the device in an error without being compiled."""
+
+
 def row_of(
     program: Program, device: str = "cpu", options: Mapping[str, object] | None = None
 ) -> Row:
@@ -36,7 +40,11 @@ def row_of(
         warnings.simplefilter("ignore")
         try:
             eager = played(program, lambda f: f, setting)
+            _still_works(device)
+        except BrokenByEager:
+            raise
         except Exception as error:
+            _still_works(device)
             return row | {"verdict": "not drawn", "text": f"{type(error).__name__}: {error}"[:300]}
         compiled: list[Any] = []
 
@@ -158,6 +166,14 @@ def operation(statement: str) -> str:
     )
     kept = [n for n in plain if n not in inner]
     return (kept or plain or ["?"])[0]
+
+
+def _still_works(device: str) -> None:
+    """Kernels report later than they are called: what eager's assert is known before ours run."""
+    try:
+        synchronized(device)
+    except Exception as error:
+        raise BrokenByEager(f"{type(error).__name__}: {error}") from error
 
 
 def synchronized(device: str) -> None:
