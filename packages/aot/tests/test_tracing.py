@@ -170,3 +170,12 @@ def test_a_users_operator_writes_beside_autograd(same_as_eager) -> None:
         return y.exp(), part * 1
 
     same_as_eager(fn, LEAF)
+
+
+@pytest.mark.parametrize("call", [torch.Tensor.slice_inverse, torch.ops.aten.slice_inverse])
+def test_a_view_of_two_tensors_is_refused_by_name(call):
+    def fn(x):
+        return call(x * 1, torch.ones(3), 0)
+
+    with pytest.raises(aot.Unsupported, match="slice_inverse"):
+        aot.aot_function(fn, aot.run_as_is)(torch.ones(3))

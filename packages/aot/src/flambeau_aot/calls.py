@@ -299,6 +299,9 @@ class RewriteCalls(TorchFunctionMode):
         target = args[0] if args else None
         refuse_memory(func, target)
         refuse_recurrent(func, target)
+        if getattr(func, "__name__", "").split(".")[0] == "slice_inverse":
+            # a view of two tensors, which no functional form has
+            raise Unsupported("slice_inverse, torch's own inverse of a slice; index the tensor")
         if func in MADE_BY_STRIDES:
             return made_by_strides(func, args, kwargs)
         if not isinstance(target, torch.Tensor):
