@@ -103,4 +103,4 @@ def trained_by_library(
     Tried on torch 2.11 and 2.13.
     """
     chosen = torch._C._select_batch_norm_backend(x, weight, bias, mean, variance, True, eps)
-    return chosen is not torch._C._BatchNormBackend.Native
+    return bool(chosen.name != "Native")
