@@ -5,8 +5,8 @@ import pytest
 import torch
 from flambeau_aot import norms
 from flambeau_aot.joint.corrections import CORRECTIONS
-from torch.nn import functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
 
 
 def linear(norm: torch.nn.Module) -> torch.nn.Module:
