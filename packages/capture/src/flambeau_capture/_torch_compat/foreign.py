@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -72,9 +72,30 @@ def callback_setter() -> Callable[[Any], Any] | None:
 
 #: on a function: torch's own compiler does not look into it (as `torch.compiler.disable` marks one)
 UNSEEN = "_torchdynamo_disable"
+_CALL = "__call__"
 
 
 def is_foreign_break(fn: Any, caller: str) -> bool:
     """Whether a call asks another compiler for a break that torch's own code does not need here."""
     named = fn.__name__ == "graph_break" and (fn.__module__ or "").startswith("torch._dynamo")
     return named and caller.startswith(TORCH_FOLDER)
+
+
+def is_disabled(fn: FunctionType) -> bool:
+    """Whether a function is not to be compiled: what `torch.compiler.disable` answers, or one that
+    carries its mark. Our own functions carry it for torch's compiler."""
+    return fn.__dict__.get(UNSEEN) is True and not (fn.__module__ or "").startswith("flambeau")
+
+
+def disabled_alone(fn: FunctionType) -> CodeType | None:
+    """The code that `torch.compiler.disable(recursive=False)` keeps from being compiled, where
+    what it calls is; None where all below runs as it is."""
+    if fn.__dict__.get("_torchdynamo_disable_recursive", True):
+        return None
+    inner = fn.__dict__.get("__wrapped__")
+    if not isinstance(inner, FunctionType | MethodType):
+        inner = getattr(
+            type(inner), "forward" if isinstance(inner, torch.nn.Module) else _CALL, None
+        )
+    code = getattr(inner, "__code__", None)
+    return code if isinstance(code, CodeType) else fn.__code__

@@ -96,6 +96,8 @@ def before_inlining(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -
     hidden = compat.hidden_from_others(real)
     if hidden is not None:
         return tx.call(tx.wrap(hidden, Held(hidden, hidden.__name__)), args, kwargs)
+    if compat.is_disabled(real):
+        raise Break("FB0006", f"call_function {describe_call(real, args)}")
     made = transformed(tx, fn)
     if made is not None:
         return tx.call(made, args, kwargs)
