@@ -139,3 +139,32 @@ def test_stances_of_torch_within(capture, stance):
         compiled = capture(fn)
         for _ in range(3):
             assert torch.equal(compiled(torch.ones(2)), fn(torch.ones(2)))
+
+
+IMPORTS = {
+    "statement": "import {0} as made",
+    "from": "from {0} import double; import sys; made = sys.modules['{0}']",
+    "importlib": "import importlib; made = importlib.import_module('{0}')",
+    "inside a comprehension": "made = [__import__('{0}') for _ in range(1)][0]",
+    "below a frame that runs as it is": "made = max(['{0}'], key=lambda n: made.append("
+    "__import__(n)) or 0) and made[0]",
+}
+
+
+@pytest.mark.parametrize("way", IMPORTS)
+def test_what_a_module_runs_while_it_is_imported(capture, backend, tmp_path, monkeypatch, way):
+    name = f"imported_{'_'.join(way.split())}"
+    (tmp_path / f"{name}.py").write_text(
+        "import torch\n\ndef double(x):\n    return x.tan() * 2\n\n"
+        "made = [double(torch.ones(2)) + n for n in range(2)]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = {"torch": torch}
+    exec(f"def f(x):\n    made = []\n    {IMPORTS[way].format(name)}\n    "
+         "return made.double(x) + made.made[1]\n", names)  # fmt: skip
+    fn = capture(names["f"])
+    x = torch.ones(2)
+    for _ in range(3):
+        assert torch.equal(fn(x), x.tan() * 2 + (x.tan() * 2 + 1))
+    nodes = [node for graph in backend.graphs for node in graph.graph.nodes]
+    assert sum("tan" in str(node.target) for node in nodes) == 1
