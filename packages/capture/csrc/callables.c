@@ -122,8 +122,51 @@ static PyMemberDef disabled_members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
+/* Asked whether the program is being traced symbolically. Who does that looks for a function. */
+static PyObject *tracing_question;
+
+PyObject *
+set_tracing(PyObject *Py_UNUSED(module), PyObject *question)
+{
+    if (!PyCallable_Check(question)) {
+        PyErr_Format(PyExc_TypeError, "a callable is wanted, not %.100s",
+                     Py_TYPE(question)->tp_name);
+        return NULL;
+    }
+    Py_XSETREF(tracing_question, Py_NewRef(question));
+    Py_RETURN_NONE;
+}
+
+/* An attribute of a function: the wrapped one's while it is traced, none of this object's else. */
+static PyObject *
+scoped_function_part(ScopedCall *self, void *name)
+{
+    PyObject *answer = tracing_question == NULL ? Py_NewRef(Py_False)
+                                                : PyObject_CallNoArgs(tracing_question);
+    int traced = answer == NULL ? -1 : PyObject_IsTrue(answer);
+    Py_XDECREF(answer);
+    if (traced > 0) {
+        return PyObject_GetAttrString(self->fn, name);
+    }
+    if (traced == 0 && strcmp(name, "__class__") == 0) {
+        return Py_NewRef(Py_TYPE(self));
+    }
+    if (traced == 0) {
+        PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%s'",
+                     Py_TYPE(self)->tp_name, name);
+    }
+    return NULL;
+}
+
+#define FUNCTION_PART(name) {name, (getter)scoped_function_part, NULL, NULL, name}
+
 static PyGetSetDef scoped_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    FUNCTION_PART("__class__"),
+    FUNCTION_PART("__code__"),
+    FUNCTION_PART("__globals__"),
+    FUNCTION_PART("__defaults__"),
+    FUNCTION_PART("__closure__"),
     {NULL, NULL, NULL, NULL, NULL},
 };
 

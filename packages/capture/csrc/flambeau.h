@@ -120,6 +120,7 @@ FrameCacheObject *active_cache(void);
 PyObject *silence_foreign(void);
 void restore_foreign(PyObject *before);
 void set_foreign_callback(PyObject *setter);
+PyObject *set_tracing(PyObject *module, PyObject *question);
 
 /* The mode that holds for every cache while it is not the default. */
 extern enum cache_mode stance;

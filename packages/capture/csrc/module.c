@@ -84,6 +84,8 @@ static PyMethodDef module_methods[] = {
     {"set_foreign", module_set_foreign, METH_O,
      "set_foreign(setter): what sets the callback of torch's own hook on this thread; it answers "
      "the one before."},
+    {"set_tracing", set_tracing, METH_O,
+     "set_tracing(question): whether the program is traced symbolically at this moment."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

@@ -20,7 +20,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture import backends, logs
-from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign
+from flambeau_capture._native import FrameCache, compiled, disabled, set_foreign, set_tracing
 from flambeau_capture.breaks import REASONS, BreakReport, Unsupported
 from flambeau_capture.converter import Converter, first_line
 from flambeau_capture.errors import CaptureFault
@@ -35,6 +35,7 @@ NOTES = "__flambeau_notes__"  # of a compiled module: what those who wrap it rem
 _SETTER = compat.callback_setter()
 if _SETTER is not None:  # a call of ours may be within a program that torch compiles
     set_foreign(_SETTER)
+set_tracing(compat.symbolically_traced)
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -99,6 +99,7 @@ from flambeau_capture._torch_compat.state import (
     same_memory,
     set_grad_enabled,
     share_memory,
+    symbolically_traced,
     torch_function_modes,
     torch_function_set,
     torch_function_state,
@@ -154,6 +155,7 @@ __all__ = [
     "registered_kernels", "reopen_environment", "results_left_plain", "same", "same_memory",
     "schemas_of", "scripted_from", "set_grad_enabled", "shape_conditions", "share_memory",
     "stand_ins", "switch_questions", "symbolic_integer", "symbolic_kernels", "symbolic_number",
-    "to_fake", "to_symbolic_fake", "torch_function_modes", "torch_function_set",
-    "torch_function_state", "unsupported_fake_errors", "wait_for_devices", "zero_under_capture",
+    "symbolically_traced", "to_fake", "to_symbolic_fake", "torch_function_modes",
+    "torch_function_set", "torch_function_state", "unsupported_fake_errors", "wait_for_devices",
+    "zero_under_capture",
 ]  # fmt: skip

@@ -166,6 +166,11 @@ STATE_SYMBOLS: dict[str, tuple[str, str]] = {
 KEY_SETS_VARIABLE = ("c10", "_ZN3c104impl26raw_local_dispatch_key_setE")
 
 
+def symbolically_traced() -> bool:
+    """Whether torch.fx traces the program: its values stand for what it will be called with."""
+    return torch.fx._symbolic_trace._is_fx_tracing_flag
+
+
 # The variables of modules of torch that a state is: the module's dict and the name.
 STATE_VARIABLES: dict[str, tuple[dict[str, Any], str]] = {
     "forward_ad": (vars(forward_ad), "_current_level"),
@@ -179,13 +184,16 @@ def forward_ad_level() -> int:
 
 def foreign_modes() -> bool:
     """Whether a transform of functorch, forward-mode differentiation, a dispatch mode, a function
-    mode or torch.jit.trace is at work."""
+    mode, torch.jit.trace or torch.fx is at work."""
     if forward_ad_level() >= 0:  # a tensor's tangent is seen by torch's operators alone
         return True
     functorch = torch._C._functorch.maybe_current_level() is not None
     functorch = functorch or torch._C._get_tracing_state() is not None
     return bool(
-        functorch or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+        functorch
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or symbolically_traced()
     )
 
 
