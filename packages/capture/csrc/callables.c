@@ -137,7 +137,7 @@ set_tracing(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
-/* An attribute of a function: the wrapped one's while it is traced, none of this object's else. */
+/* An attribute of a function: the original's while that is traced, none of this object's else. */
 static PyObject *
 scoped_function_part(ScopedCall *self, void *name)
 {
@@ -146,7 +146,9 @@ scoped_function_part(ScopedCall *self, void *name)
     int traced = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     if (traced > 0) {
-        return PyObject_GetAttrString(self->fn, name);
+        PyObject *original = self->dict == NULL ? NULL
+                                                : PyDict_GetItemString(self->dict, "__wrapped__");
+        return PyObject_GetAttrString(original == NULL ? self->fn : original, name);
     }
     if (traced == 0 && strcmp(name, "__class__") == 0) {
         return Py_NewRef(Py_TYPE(self));
