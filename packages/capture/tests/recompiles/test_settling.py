@@ -53,6 +53,7 @@ USES = {
     "return x + 1 if v else x - 1": set(VALUES) - {"tensor", "partial", "module"},
     "return x * v": NUMBERS | {"complex"},
     "return x + 1, v * 2 + 1, v // 2, v % 3": NUMBERS - {"bool"},
+    "return (x.sum() > v) * x": NUMBERS - {"bool"},
     "return x[v % 2] + 1": NUMBERS - {"float", "numpy float"},
     "return x * len(v)": SIZED,
     "for each in v: x = x + each\n    return x": {"tuple", "list", "set", "range", "size"},
@@ -167,6 +168,9 @@ OPEN = {
     ("float", "return x + 1, v * 2 + 1, v // 2, v % 3"),
     ("int", "print(end='')\n    return x + 1, v"),
     ("tensor", "return x.sum() + v.sum(), v.shape[0] * 2"),
+    ("int", "return (x.sum() > v) * x"), ("float", "return (x.sum() > v) * x"),
+    ("numpy int", "return x * v"), ("numpy float", "return x * v"),
+    ("numpy int", "return x + 1, v"), ("numpy float", "return (x.sum() > v) * x"),
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""`torch.tensor`, `as_tensor` and `new_tensor` of nested lists that hold tensors among numbers.
+"""`torch.tensor`, `as_tensor` and `new_tensor` of nested lists that hold tensors among numbers,
+and of data that hold NumPy's scalars.
 
 In: such a list. Out: the same by operators of the graph: each element a tensor of its own, lists
 stacked. Invariant: the dtype is the one that torch finds (numbers of Python promote with the
@@ -13,8 +14,10 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.builtins.sizes import tensor_of_open
+from flambeau_capture.values.arrays import NumpyScalar
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate, is_none
 from flambeau_capture.values.graph_calls import graph_call, rewrite_as
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sequences import SequenceValue
@@ -117,5 +120,46 @@ def _shape_as_tensor(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value
     return tx.call_python(torch.tensor, [sizes], named)
 
 
+def _of_scalars(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """NumPy's scalars among the data: torch asks each for its dtype, as of no number of Python."""
+    if len(args) != 1 or not _holds_scalar(args[0]):
+        return None
+    named = dict(kwargs)
+    if "dtype" not in named or is_none(named["dtype"]):
+        sample = _sample(args[0])
+        if sample is None:
+            return None
+        named["dtype"] = Constant(evaluate(tx, torch.tensor, sample).dtype)
+    data = _numbers(args[0])
+    opened = tensor_of_open(tx, data, named)
+    if opened is not None:
+        return opened
+    return graph_call(tx, "call_function", torch.tensor, [data], named)
+
+
+def _holds_scalar(value: Value) -> bool:
+    if isinstance(value, SequenceValue):
+        return any(map(_holds_scalar, value.parts()))
+    return isinstance(value, NumpyScalar)
+
+
+def _sample(value: Value) -> Any:
+    """Data of the same classes; None where anything else is among them."""
+    if isinstance(value, SequenceValue):
+        parts = [_sample(part) for part in value.parts()]
+        return None if any(part is None for part in parts) else parts
+    if isinstance(value, NumpyScalar):
+        return value.sample()
+    known = isinstance(value, SymbolValue | Constant) and value.cls in _DTYPES
+    return value.cls(1) if known else None
+
+
+def _numbers(value: Value) -> Value:
+    if isinstance(value, SequenceValue):
+        return ListValue([_numbers(part) for part in value.parts()])
+    return value.as_number() if isinstance(value, NumpyScalar) else value
+
+
 rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
+rewrite_as(_of_scalars, "tensor", "as_tensor")
 rewrite_as(_shape_as_tensor, "_shape_as_tensor")

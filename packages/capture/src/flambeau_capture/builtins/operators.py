@@ -22,6 +22,7 @@ from flambeau_capture.builtins.identities import (
 from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.tensor_operators import by_tensors, tensor_operator
 from flambeau_capture.values import arrays
+from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
 from flambeau_capture.values.arrays import ArrayValue
 from flambeau_capture.values.attributes import class_attribute, find_in_class, name_in_errors
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
@@ -65,7 +66,11 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
             # two accesses give two wrappers of one method, which are equal
             return Constant((left.fn == right.fn) == (symbol == "=="))
         return Constant(identical(tx, left, right) == (symbol == "=="))
-    if isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
+    if isinstance(left, ArrayNumber) or isinstance(right, ArrayNumber):
+        computed = scalar_operator(tx, symbol, left, right)
+        if computed is not None:
+            return computed
+    elif isinstance(left, SymbolValue) or isinstance(right, SymbolValue):
         computed = symbol_operator(tx, symbol, left, right)
         if computed is not None:
             return computed
@@ -280,7 +285,7 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
         return computed
     if isinstance(value, TensorValue):
         return graph_call(tx, "call_function", fn, [value], {})
-    if isinstance(value, SymbolValue) and symbol == "-":
+    if isinstance(value, SymbolValue | ArrayNumber) and symbol == "-":
         return binary(tx, "*", value, Constant(-1))
     if isinstance(value, SymbolValue) and symbol == "abs" and value.cls is int:
         positive = binary(tx, ">=", value, Constant(0)).truth(tx)

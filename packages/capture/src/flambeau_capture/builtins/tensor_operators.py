@@ -48,7 +48,7 @@ def tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Valu
         if left.special(name):
             return left.call_method(tx, name, [right], {})
     found = graph_call(tx, "call_function", fn, [left, right], {})
-    if isinstance(left, TensorValue) and isinstance(right, Constant) and fn in _ORDER:
+    if isinstance(left, TensorValue) and type(right) is Constant and fn in _ORDER:
         if isinstance(found, TensorValue) and found.fake.numel() == 1:
             found.truth_known = _certain(fn, left, right.value)
     return found

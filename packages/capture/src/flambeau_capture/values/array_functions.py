@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.array_numbers import ArrayNumber, scalar_call
 from flambeau_capture.values.array_tables import (
     BY_ELEMENT,
     MADE_KNOWN,
@@ -43,6 +44,9 @@ DTYPES: dict[torch.dtype, Any] = {
     torch.int32: np.int32, torch.int64: np.int64, torch.float32: np.float32,
     torch.float64: np.float64,
 }  # fmt: skip
+OPEN_KINDS = frozenset(
+    {np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8}
+)
 TORCH_DTYPES = {np.dtype(kind): dtype for dtype, kind in DTYPES.items()}
 
 
@@ -82,6 +86,8 @@ def _plain(value: Value) -> Any:
         return stand_in(value)
     if isinstance(value, TensorValue):
         return stand_in(ArrayValue(value))
+    if isinstance(value, ArrayNumber):
+        return value.sample()
     if isinstance(value, SequenceValue):
         return value.cls([_plain(part) for part in value.parts()])
     if isinstance(value, SliceValue):
@@ -112,7 +118,7 @@ def _all_known(values: Args) -> bool:
         if isinstance(value, ArrayValue):
             if value.known is None:
                 return False
-        elif isinstance(value, TensorValue):
+        elif isinstance(value, TensorValue | ArrayNumber):
             return False
         elif isinstance(value, SequenceValue):
             if not _all_known(value.parts()):
@@ -195,6 +201,9 @@ def _shares(result: Any, given: Any) -> bool:
 def _by_element(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     if _all_known(args) and not kwargs:
         return _evaluated(tx, fn, args, kwargs)
+    computed = scalar_call(tx, fn, args) if not kwargs else None
+    if computed is not None:
+        return computed
     name = fn.__name__
     target = BY_ELEMENT.get(name)
     if target is None or kwargs:
@@ -215,12 +224,13 @@ def _element(tx: Tracer, value: Value, dtype: torch.dtype) -> Value:
     if isinstance(value, ArrayValue | TensorValue):
         tensor = value.tensor(tx) if isinstance(value, ArrayValue) else value
         return tensor if tensor.fake.dtype is dtype else _cast(tx, tensor, dtype)
-    plain = value.as_python()
-    if isinstance(plain, list | tuple):
-        return _element(tx, ArrayValue(known=np.array(plain)), dtype)
-    number = plain.item() if isinstance(plain, np.generic) else plain
+    number = value.as_number() if isinstance(value, NumpyScalar) else value
+    if not isinstance(value, ArrayNumber):
+        plain = value.as_python()
+        if isinstance(plain, list | tuple):
+            return _element(tx, ArrayValue(known=np.array(plain)), dtype)
     return graph_call(
-        tx, "call_function", torch.scalar_tensor, [Constant(number)], {"dtype": Constant(dtype)}
+        tx, "call_function", torch.scalar_tensor, [number], {"dtype": Constant(dtype)}
     )
 
 
@@ -245,7 +255,7 @@ class _Torch:
             if any(isinstance(part, TensorValue) for part in parts):
                 return TupleValue(parts)
         if isinstance(value, NumpyScalar):
-            return Constant(value.graph_argument())
+            return value.as_number()
         return value
 
     def common(self, values: Args) -> list[Value]:
@@ -389,7 +399,7 @@ def _key(tx: Tracer, key: Value) -> Value:
         if step is not None and step < 0:
             raise Break("FB0003", "a subscript of NumPy that steps backwards")
     if isinstance(key, NumpyScalar):
-        return Constant(key.graph_argument())
+        return key.as_number()
     return key
 
 
@@ -409,5 +419,5 @@ def set_item(tx: Tracer, array: ArrayValue, key: Value, value: Value) -> None:
     if isinstance(given, SequenceValue):
         given = ArrayValue(known=np.array(_plain(given))).tensor(tx)
     if isinstance(given, NumpyScalar):
-        given = Constant(given.graph_argument())
+        given = given.as_number()
     graph_call(tx, "call_function", operator.setitem, [target, _key(tx, key), given], {})

@@ -153,7 +153,17 @@ class NumpyScalar(Constant):
     """One of NumPy's scalars, whose number is known."""
 
     def graph_argument(self) -> Any:
-        return self.value.item()
+        """The number that torch takes it for: a boolean of NumPy's is a float to torch."""
+        number = self.value.item()
+        return float(number) if isinstance(number, bool) else number
+
+    def as_number(self) -> Constant:
+        """The Python number that it holds."""
+        return Constant(self.value.item())
+
+    def sample(self) -> Any:
+        """One of its class."""
+        return self.value
 
 
 class NumpyFunction(OpaqueValue):
@@ -190,8 +200,11 @@ def wrap_numpy(tx: Tracer, obj: Any, source: Source) -> Value:
     np = rules().np
     if isinstance(obj, np.generic):
         tx.guard(source, "TYPE_MATCH", type(obj))
-        tx.guard_equal(source, obj)
-        return NumpyScalar(obj)
+        from flambeau_capture.values.array_numbers import open_scalar  # which has scalars itself
+
+        return open_scalar(tx, obj, source) or NumpyScalar(
+            obj, source, lambda: tx.guard_equal(source, obj)
+        )
     if type(obj) is np.ndarray:
         return _wrap_array(tx, obj, source)
     if isinstance(obj, np.dtype):

@@ -20,6 +20,7 @@ from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.argument_names import by_place
 from flambeau_capture.values.arguments import check_call, check_method
+from flambeau_capture.values.array_numbers import in_python
 from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
@@ -228,10 +229,12 @@ def describe_call(fn: Any, args: Args) -> str:
 
 def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
     """Run a pure callable now, on arguments that are all known."""
-    if not kwargs and any(isinstance(arg, SymbolValue) for arg in args):
-        computed = symbol_call(tx, fn, args)
-        if computed is not None:
-            return computed
+    if not kwargs:
+        numbers = in_python(fn, args)
+        if any(isinstance(arg, SymbolValue) for arg in numbers):
+            computed = symbol_call(tx, fn, numbers)
+            if computed is not None:
+                return computed
     try:
         plain = [arg.as_python() for arg in args]
         named = {key: arg.as_python() for key, arg in kwargs.items()}
