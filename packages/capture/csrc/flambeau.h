@@ -39,6 +39,7 @@ int state_pattern_check(PyObject *pattern);
 PyObject *state_probe_call(PyObject *module, PyObject *args);
 PyObject *state_symbol(PyObject *module, PyObject *args);
 PyObject *read_bytes(PyObject *module, PyObject *args);
+PyObject *set_functions(PyObject *module, PyObject *given);
 
 /* --- entries and caches ---------------------------------------------------------------------- */
 

@@ -31,20 +31,32 @@ typedef struct {
     X(MAX, 0) X(MIN, 0) X(EQ, 0) X(NE, 0) X(LT, 0) X(LE, 0) X(AND, 0) X(OR, 0) X(NOT, 0)          \
     X(FLOAT, 1) X(TOF, 0) X(FADD, 0) X(FSUB, 0) X(FMUL, 0) X(FDIV, 0)                             \
     X(FEQ, 0) X(FNE, 0) X(FLT, 0) X(FLE, 0) X(SQRT, 0) X(FLOOR, 0) X(CEIL, 0) X(TRUNC, 0)    \
-    X(ROUND, 0)
+    X(ROUND, 0) X(CALL1, 1) X(CALL2, 1)
 #define OP_NAME(name, operands) OP_##name,
 enum size_op { SIZE_OPS(OP_NAME) OP_COUNT };
 
 static inline int
 size_op_operands(int64_t op)
 {
-    return op == OP_CONST || op == OP_VALUE || op == OP_FLOAT ? 1 : op == OP_SIZE || op == OP_STRIDE ? 2 : 0;
+    switch (op) {
+    case OP_CONST:
+    case OP_VALUE:
+    case OP_FLOAT:
+    case OP_CALL1:
+    case OP_CALL2:
+        return 1;
+    case OP_SIZE:
+    case OP_STRIDE:
+        return 2;
+    default:
+        return 0;
+    }
 }
 
 static inline int
 size_op_pushes(enum size_op op)
 {
-    return size_op_operands(op) > 0;
+    return size_op_operands(op) > 0 && op != OP_CALL1 && op != OP_CALL2;
 }
 
 typedef struct {

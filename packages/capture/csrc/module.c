@@ -86,6 +86,8 @@ static PyMethodDef module_methods[] = {
      "the one before."},
     {"set_tracing", set_tracing, METH_O,
      "set_tracing(question): whether the program is traced symbolically at this moment."},
+    {"set_functions", set_functions, METH_O,
+     "set_functions(functions): what CALL1 and CALL2 of size programs call, by place."},
     {"same", module_same, METH_VARARGS, "same(a, b): type-exact equality of constants."},
     {"state_probe_call", state_probe_call, METH_VARARGS, NULL},
     {"state_symbol", state_symbol, METH_VARARGS, NULL},

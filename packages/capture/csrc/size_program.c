@@ -189,6 +189,43 @@ two_operands(enum size_op op, int64_t a, int64_t b, int64_t *out)
     }
 }
 
+/* Functions of floats that Python computes, for `CALL1` and `CALL2`. */
+static PyObject *functions;
+
+PyObject *
+set_functions(PyObject *Py_UNUSED(module), PyObject *given)
+{
+    if (!PyTuple_CheckExact(given)) {
+        PyErr_SetString(PyExc_TypeError, "set_functions takes a tuple");
+        return NULL;
+    }
+    Py_XSETREF(functions, Py_NewRef(given));
+    Py_RETURN_NONE;
+}
+
+/* What a function answers for the floats at `top`, written there; -1: no float. */
+static int
+called(int64_t index, int64_t *top, Py_ssize_t count)
+{
+    PyObject *arguments[2] = {NULL, NULL}, *answer = NULL;
+    int status = 0;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        arguments[i] = PyFloat_FromDouble(as_double(top[i]));
+        status = arguments[i] == NULL ? -1 : status;
+    }
+    if (status == 0) {
+        answer = PyObject_Vectorcall(PyTuple_GET_ITEM(functions, index), arguments,
+                                     (size_t)count, NULL);
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Py_XDECREF(arguments[i]);
+    }
+    status = answer == NULL ? -1 : load_float(answer, top);
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return status;
+}
+
 int
 size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slots)
 {
@@ -221,6 +258,12 @@ size_program_holds(const SizeProgram *program, PyObject *layout, PyObject **slot
             }
             at += size_op_operands(op);
             top++;
+        }
+        else if (op == OP_CALL1 || op == OP_CALL2) {
+            Py_ssize_t count = op == OP_CALL1 ? 1 : 2;
+            status = top >= count ? called(program->code[at], &stack[top - count], count) : -1;
+            top -= count - 1;
+            at++;
         }
         else if (is_unary(op)) {
             status = top >= 1 ? one_operand(op, &stack[top - 1]) : -1;
@@ -256,7 +299,10 @@ size_program_fill(SizeProgram *program, PyObject *numbers, Py_ssize_t slot_count
         int64_t op = program->code[at++];
         Py_ssize_t operands = op >= 0 && op < OP_COUNT ? size_op_operands(op) : count;
         int reads_slot = op == OP_SIZE || op == OP_STRIDE || op == OP_VALUE || op == OP_FLOAT;
+        int calls = op == OP_CALL1 || op == OP_CALL2;
+        Py_ssize_t known = functions == NULL ? 0 : PyTuple_GET_SIZE(functions);
         if (at + operands > count ||
+            (calls && (program->code[at] < 0 || program->code[at] >= known)) ||
             (reads_slot && (program->code[at] < 0 || program->code[at] >= slot_count))) {
             PyErr_SetString(PyExc_ValueError, "this is no size program");
             return -1;

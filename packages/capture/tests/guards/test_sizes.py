@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from types import FunctionType
 from typing import Any
 
 import pytest
-from flambeau_capture._native import SIZE_OP, GuardTree
+from flambeau_capture._native import SIZE_OP, GuardTree, set_functions
 from flambeau_capture.guards import GuardSet, Place, SizeProgram, Term
+from flambeau_capture.guards.sizes import FUNCTIONS, Calling
 from flambeau_capture.source import Local, Scope
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,14 +33,16 @@ def frame(x: Any, y: Any) -> None:
 
 
 assert isinstance(frame, FunctionType)
+set_functions(FUNCTIONS)
 X, Y = Local("x"), Local("y")
 PLACES = [Place(X, "SIZE", 0), Place(X, "SIZE", 1), Place(X, "STRIDE", 0), Place(Y, "VALUE")]
 FLOATS = ("FADD", "FSUB", "FMUL", "FDIV")
 COMPARED = ("FEQ", "FNE", "FLT", "FLE")
 TO_INTEGER = ("FLOOR", "CEIL", "TRUNC", "ROUND")
 UNARY = {"NOT", "TOF", "SQRT", *TO_INTEGER}
+CALLS = ("CALL1", "CALL2")
 BINARY = sorted(
-    set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "FLOAT", *UNARY, *FLOATS, *COMPARED}
+    set(SIZE_OP) - {"CONST", "SIZE", "STRIDE", "VALUE", "FLOAT", *UNARY, *FLOATS, *COMPARED, *CALLS}
 )
 FLOAT = Place(Y, "FLOAT")
 
@@ -94,7 +98,7 @@ def test_native_and_python_agree(program, sizes, stride, y):
 @st.composite
 def conditions_on_floats(draw: Any) -> SizeProgram:
     def term(depth: int) -> Term:
-        kind = draw(st.integers(0, 5 if depth < 4 else 2))
+        kind = draw(st.integers(0, 6 if depth < 4 else 2))
         if kind == 0:
             return Term.of_float(FLOAT, 1.0)
         if kind == 1:
@@ -106,6 +110,11 @@ def conditions_on_floats(draw: Any) -> SizeProgram:
             return Term((*term(depth + 1).code, draw(st.sampled_from(TO_INTEGER)), "TOF"), "", 1.0)
         if kind == 5:
             return Term((*term(depth + 1).code, "SQRT"), "", 1.0)
+        if kind == 6:
+            place = draw(st.integers(0, len(FUNCTIONS) - 1))
+            count = 1 if place >= FUNCTIONS.index(math.log) else 2
+            parts = [item for _ in range(count) for item in term(depth + 1).code]
+            return Term((*parts, Calling(place, count)), "", 1.0)
         op = draw(st.sampled_from(FLOATS))
         one, other = term(depth + 1), term(depth + 1)
         return Term((*one.code, *other.code, op), "drawn", 1.0)

@@ -160,6 +160,23 @@ def _numbers(value: Value) -> Value:
     return value.as_number() if isinstance(value, NumpyScalar) else value
 
 
+def _scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value | None:
+    """Numbers, one for each tensor of a list, that are tensors themselves: code that knows that it
+    is compiled reads none. Torch takes them as one tensor."""
+    given, named = list(args), dict(kwargs)
+    scalars = given[3] if len(given) > 3 else named.get("scalars")
+    parts = scalars.parts() if isinstance(scalars, SequenceValue) else []
+    tensors = [part for part in parts if isinstance(part, TensorValue)]
+    if not parts or len(tensors) < len(parts) or any(part.fake.dim() for part in tensors):
+        return None
+    one = graph_call(tx, "call_function", torch.stack, [ListValue([*parts])], {})
+    target = getattr(torch, name)
+    return graph_call(tx, "call_function", target, [*given[:3], one], {})
+
+
+rewrite_as(
+    _scalars_as_one, *(f"_foreach_{op}{end}" for op in ("addcdiv", "addcmul") for end in ("", "_"))
+)
 rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
 rewrite_as(_of_scalars, "tensor", "as_tensor")
 rewrite_as(_shape_as_tensor, "_shape_as_tensor")

@@ -6,6 +6,7 @@ graph; on constants it is computed; on objects it is the program's own method.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 import types
@@ -37,7 +38,7 @@ from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.symbols import SymbolValue, symbol_operator
+from flambeau_capture.values.symbols import SymbolValue, symbol_call, symbol_operator
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -290,6 +291,10 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     if isinstance(value, SymbolValue) and symbol == "abs" and value.cls is int:
         positive = binary(tx, ">=", value, Constant(0)).truth(tx)
         return value if positive else binary(tx, "*", value, Constant(-1))
+    if isinstance(value, SymbolValue) and symbol == "abs":
+        found = symbol_call(tx, math.fabs, [value])
+        if found is not None:
+            return found
     if isinstance(value, Constant):
         return tx.wrap_new(evaluate(tx, fn, value.value))
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:

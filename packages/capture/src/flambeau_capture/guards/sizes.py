@@ -131,6 +131,32 @@ _BINARY: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "FLE": (_of_floats(lambda a, b: int(a <= b)), "<="),
 }
 
+#: what Python itself computes of floats, for conditions on what comes out
+FUNCTIONS: tuple[Callable[..., float], ...] = (
+    operator.pow, operator.floordiv, operator.mod, math.pow, math.log, math.log2, math.log10,
+    math.log1p, math.exp, math.expm1, math.sinh, math.cosh, math.tanh, math.asinh, math.sin,
+    math.cos, math.tan, math.asin, math.acos, math.atan, math.erf, math.erfc, math.fabs,
+    math.degrees, math.radians,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Calling:
+    """One of `FUNCTIONS` of the last one or two floats."""
+
+    place: int
+    count: int
+
+    def apply(self, stack: list[Any]) -> float:
+        given = [stack.pop() for _ in range(self.count)][::-1]
+        if any(type(value) is not float for value in given):
+            raise TypeError(f"{given} are not floats")
+        found = FUNCTIONS[self.place](*given)
+        if type(found) is not float:
+            raise TypeError(f"{found!r} is no float")
+        return found
+
+
 #: classes of symbolic expressions by name: the operation, and whether its operands are swapped
 _OPERATIONS: dict[str, tuple[str, bool]] = {
     "Add": ("ADD", False),
@@ -173,6 +199,8 @@ class SizeProgram:
                 stack.append(item.read(where[item.source]))
             elif isinstance(item, int | float):
                 stack.append(item)
+            elif isinstance(item, Calling):
+                stack.append(item.apply(stack))
             elif item in _UNARY:
                 stack.append(_UNARY[item](stack.pop()))
             else:
@@ -190,6 +218,8 @@ class SizeProgram:
                 found += [ops[item.what], slots[item.source]]
                 if item.what in ("SIZE", "STRIDE"):
                     found.append(item.dim)
+            elif isinstance(item, Calling):
+                found += [ops[f"CALL{item.count}"], item.place]
             elif isinstance(item, float):
                 found += [ops["CONST"], *struct.unpack("=q", struct.pack("=d", item))]
             elif isinstance(item, int):
@@ -230,6 +260,14 @@ class Term:
         fn, sign = _BINARY[op]
         text = f"({self.text} {sign} {other.text})"
         return Term((*self.code, *other.code, op), text, fn(self.value, other.value))
+
+    @classmethod
+    def called(cls, function: Callable[..., float], terms: Sequence[Term]) -> Term:
+        """One of `FUNCTIONS` of one or two floats."""
+        code = [item for term in terms for item in term.code]
+        text = f"{function.__name__}({', '.join(term.text for term in terms)})"
+        value = function(*(term.value for term in terms))
+        return cls((*code, Calling(FUNCTIONS.index(function), len(terms))), text, value)
 
     def compare(self, op: str, other: Term) -> tuple[bool, SizeProgram]:
         """What a comparison (`FEQ`, `FNE`, `FLT`, `FLE`) comes to, and the condition for it."""

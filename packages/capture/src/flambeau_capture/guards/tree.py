@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture import source as sources
 from flambeau_capture.guards.guard import Guard
 from flambeau_capture.guards.kinds import EXISTS
+from flambeau_capture.guards.sizes import FUNCTIONS
 from flambeau_capture.guards.tensor import TENSOR_MATCH
 from flambeau_capture.lookahead import looking_ahead
 from flambeau_capture.source import Source
@@ -37,8 +38,9 @@ class _Node:
 
 def build_tree(guards: Iterable[Guard], code: CodeType) -> GuardTree:
     # the native module is not needed to make and print guards
-    from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree
+    from flambeau_capture._native import ACCESS, CHECK, SIZE_OP, GuardTree, set_functions
 
+    set_functions(FUNCTIONS)
     root = _Node(("ROOT", None))
     same: list[int] = []
     distinct: list[int] = []

@@ -285,8 +285,10 @@ def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
 
 def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | None:
     known = [term for term in terms if term is not None]
-    if op is None or len(known) < len(terms):
+    if len(known) < len(terms):
         return None
+    if op is None:
+        return Term.called(fn, known)
     if len(known) == 2:
         return known[0].combine(op, known[1])
     return known[0] if op == "TOF" else known[0].apply(op, fn.__name__)
