@@ -28,7 +28,7 @@ from typing import Any
 from flambeau_capture.breaks import Break
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import Held
-from flambeau_capture.unguarded import name_of, unguarded
+from flambeau_capture.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
 from flambeau_capture.values.classes import ClassValue
@@ -218,6 +218,10 @@ def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     return tx.call_python(replacing, [], given)
 
 
+of_arguments(inspect.isclass, inspect.isfunction, inspect.ismethod, sys.intern)
+for _fn in (dataclasses.fields, dataclasses.is_dataclass):
+    unguarded(name_of(_fn), "a class is made a dataclass where it is made, and stays one")
+unguarded(name_of(sys.exc_info), "what is handled is captured code's own, and known")
 unguarded(name_of(importlib.util.find_spec), "what is installed is a fact of the process")
 unguarded(
     name_of(collections.namedtuple),

@@ -19,7 +19,7 @@ from flambeau_capture.graph_checks import ERRORS, require, require_all
 from flambeau_capture.marks import is_compiling
 from flambeau_capture.polyfills import sizes
 from flambeau_capture.source import Held
-from flambeau_capture.unguarded import name_of, unguarded
+from flambeau_capture.unguarded import name_of, of_arguments, unguarded
 from flambeau_capture.values.arrays import ArrayValue, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import (
@@ -318,6 +318,15 @@ breaks("FB0003", torch.save, torch.load)
 _HOOK = torch.utils.hooks.BackwardHook  # looks for its own node in the graph of autograd
 breaks("FB0007", _HOOK, _HOOK.setup_input_hook, _HOOK.setup_output_hook)
 pure(torch.promote_types, torch.can_cast)
+of_arguments(
+    torch.promote_types, torch.can_cast, torch.is_tensor, torch.is_storage, torch.numel,
+    torch.overrides.is_tensor_like, torch.overrides.is_tensor_method_or_property, torch.sym_float,
+    torch.broadcast_shapes, torch.jit.annotate, torch._check_is_size, compat.GROUP_TENSORS,
+)  # fmt: skip
+unguarded(
+    name_of(torch.get_default_device),
+    "where a program sets one, torch's functions are overridden, and nothing is captured",
+)
 
 
 @handles(torch.broadcast_shapes)
