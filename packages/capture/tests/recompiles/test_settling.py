@@ -54,6 +54,8 @@ USES = {
     "return x * v": NUMBERS | {"complex"},
     "return x + 1, v * 2 + 1, v // 2, v % 3": NUMBERS - {"bool"},
     "return (x.sum() > v) * x": NUMBERS - {"bool"},
+    "return x + (v in {3, 9, 's'}), {2: 1, 7.0: 4}.get(v, 0), v in {6: 1}.keys()": NUMBERS,
+    "return x * 0.9 ** v, 1.5 ** -v": NUMBERS - {"bool", "large int", "negative int"},
     "return x[v % 2] + 1": NUMBERS - {"float", "numpy float"},
     "return x * len(v)": SIZED,
     "for each in v: x = x + each\n    return x": {"tuple", "list", "set", "range", "size"},

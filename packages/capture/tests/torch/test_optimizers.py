@@ -182,3 +182,57 @@ def test_every_optimizer_comes_to_rest(capture, backend, kind, foreach):
 
 
 SEED, MOST = 0, 24
+
+
+SCHEDULERS = {
+    "LambdaLR": lambda o: lr_scheduler.LambdaLR(o, lambda epoch: 0.9**epoch),
+    "MultiplicativeLR": lambda o: lr_scheduler.MultiplicativeLR(o, lambda epoch: 0.9),
+    "StepLR": lambda o: lr_scheduler.StepLR(o, 3),
+    "MultiStepLR": lambda o: lr_scheduler.MultiStepLR(o, [2, 5]),
+    "ConstantLR": lambda o: lr_scheduler.ConstantLR(o, total_iters=4),
+    "LinearLR": lambda o: lr_scheduler.LinearLR(o, total_iters=6),
+    "ExponentialLR": lambda o: lr_scheduler.ExponentialLR(o, 0.9),
+    "CosineAnnealingLR": lambda o: lr_scheduler.CosineAnnealingLR(o, 10),
+    "PolynomialLR": lambda o: lr_scheduler.PolynomialLR(o, 10),
+    "CyclicLR": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, 4),
+    "OneCycleLR": lambda o: lr_scheduler.OneCycleLR(o, 0.5, total_steps=20),
+    "CosineAnnealingWarmRestarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, 4),
+    "SequentialLR": lambda o: lr_scheduler.SequentialLR(
+        o, [lr_scheduler.ConstantLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, 0.9)], [3]
+    ),
+    "ChainedScheduler": lambda o: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(o, total_iters=2), lr_scheduler.ExponentialLR(o, 0.9)]
+    ),
+}
+
+
+def test_every_scheduler_is_there():
+    named = [kind for kind in lr_scheduler.__all__ if kind not in ("LRScheduler", "SWALR")]
+    assert set(SCHEDULERS) == set(named) - {"ReduceLROnPlateau"}  # it reads the loss
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_in_the_step_comes_to_rest(capture, backend, name):
+    results = []
+    for wrap in (lambda step: step, lambda step: capture(step, never_slower=False)):
+        module = nn.Linear(3, 2, bias=False)
+        nn.init.ones_(module.weight)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.01, momentum=0.9)
+        scheduler = SCHEDULERS[name](optimizer)
+
+        def step(given, module=module, optimizer=optimizer, scheduler=scheduler):
+            optimizer.zero_grad()
+            module(given).square().sum().backward()
+            optimizer.step()
+            scheduler.step()
+            return optimizer.param_groups[0]["lr"]
+
+        compiled, rows = wrap(step), []
+        for number in range(14):
+            torch.manual_seed(number)
+            rate = compiled(torch.randn(4, 3))
+            momentum = optimizer.param_groups[0]["momentum"]
+            rows.append((type(rate), rate, type(momentum), momentum, module.weight.tolist()))
+        results.append(rows)
+    assert results[0] == results[1]
+    assert len(backend) <= 8 and compiler_of(compiled).cache.counters()["limit_reached"] == 0

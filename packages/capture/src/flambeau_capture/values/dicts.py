@@ -23,7 +23,7 @@ from flambeau_capture.values.base import (
 )
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.iterators import KeysIterator
-from flambeau_capture.values.keys import key_of, raise_key_error
+from flambeau_capture.values.keys import is_among, key_of, raise_key_error
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import Pending
 
@@ -103,8 +103,7 @@ class DictValue(Value):
         return value
 
     def lookup(self, tx: Tracer, key: Value) -> Value | None:
-        hashed = key_of(tx, key)
-        return self._read(hashed) if hashed in self._entries else None
+        return self._read(key_of(tx, key)) if is_among(tx, key, self._entries) else None
 
     def store(self, tx: Tracer, key: Value, value: Value) -> None:
         hashed = key_of(tx, key)
@@ -139,7 +138,7 @@ class DictValue(Value):
         return len(self._entries)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        return key_of(tx, item) in self._entries
+        return is_among(tx, item, self._entries)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         return KeysIterator(self, self.keys())

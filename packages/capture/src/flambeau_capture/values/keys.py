@@ -8,7 +8,7 @@ whose equality runs other code is a graph break.
 from __future__ import annotations
 
 import types
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from typing import Any, NoReturn
 
 from flambeau_capture.breaks import Break
@@ -16,6 +16,7 @@ from flambeau_capture.values.answers import ask
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.sequences import tx_equal
+from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -71,6 +72,22 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
             raise Break("FB0009", f"hash of {value.describe()}")
         return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
     return Identity(value)
+
+
+_PLAIN = (int, float, bool, str, bytes, type(None))
+_MOST = 32  # keys that a number is compared with, one after the other
+
+
+def is_among(tx: Tracer, value: Value, keys: Collection[Hashable]) -> bool:
+    """Whether a value is one of the keys. A number that is left open stays so where it is none:
+    it is compared with each."""
+    plain = len(keys) <= _MOST and all(type(key) in _PLAIN for key in keys)
+    if plain and isinstance(value, SymbolValue):
+        numbers = [key for key in keys if isinstance(key, int | float)]
+        equal = (tx.binary("==", value, Constant(number * 1)) for number in numbers)
+        if not any(one.truth(tx) for one in equal):
+            return False
+    return key_of(tx, value) in keys
 
 
 def _hashable(tx: Tracer, key: Any) -> Hashable:

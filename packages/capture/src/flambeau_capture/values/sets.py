@@ -15,8 +15,9 @@ from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Va
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.iterators import KeysIterator
-from flambeau_capture.values.keys import key_of, raise_key_error
+from flambeau_capture.values.keys import is_among, key_of, raise_key_error
 from flambeau_capture.values.methods import BoundMethod
+from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -83,6 +84,8 @@ class SetValue(Value):
         return len(self._items)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
+        if isinstance(item, SymbolValue):
+            return is_among(tx, item, self._items)
         return _member(tx, item) in self._items
 
     def iterate(self, tx: Tracer) -> IteratorValue:

@@ -64,10 +64,19 @@ _POSITIVE = (5e-324, 1e300)
 @dataclass(frozen=True)
 class Computation:
     """A function of numbers that Python computes before the graph runs. `within` says for each
-    argument from where to where it raises nothing; `op` what guards compute in its place."""
+    argument from where to where it raises nothing; `op` what guards compute in its place;
+    `or_within` where it raises nothing either: the first that the numbers are in is guarded."""
 
     within: tuple[tuple[float, float], ...]
     op: str | None = None
+    or_within: tuple[tuple[tuple[float, float], ...], ...] = ()
+
+    def domain(self, numbers: Sequence[int | float]) -> tuple[tuple[float, float], ...]:
+        """Where numbers are; the first domain where they are in none."""
+        for domain in (self.within, *self.or_within):
+            if all(low <= one <= high for one, (low, high) in zip(numbers, domain, strict=True)):
+                return domain
+        return self.within
 
 
 def _one(least: float, most: float, op: str | None = None) -> Computation:
@@ -75,6 +84,11 @@ def _one(least: float, most: float, op: str | None = None) -> Computation:
 
 
 _FINITE = (-1e300, 1e300)
+#: powers of which the largest is below 1e300
+_POWER = Computation(
+    ((1e-30, 1e30), (-8.0, 8.0)),
+    or_within=tuple(((1 / b, b), (-e, e)) for b, e in ((10.0, 299.0), (1.25, 3000.0))),
+)
 _WHOLE = (-float(LARGEST), float(LARGEST))
 COMPUTED: dict[Any, Computation] = {
     math.sqrt: _one(0.0, 1e300, "SQRT"),
@@ -91,8 +105,8 @@ COMPUTED: dict[Any, Computation] = {
     **dict.fromkeys((math.atan, math.tanh, math.asinh, math.erf, math.erfc), _one(*_FINITE)),
     **dict.fromkeys((math.fabs, math.degrees, math.radians), _one(-1e290, 1e290)),
     math.log1p: _one(-0.999, 1e300),
-    math.pow: Computation(((1e-30, 1e30), (-8.0, 8.0))),
-    operator.pow: Computation(((1e-30, 1e30), (-8.0, 8.0))),
+    math.pow: _POWER,
+    operator.pow: _POWER,
     operator.add: Computation((_ANY, _ANY), "FADD"),
     operator.sub: Computation((_ANY, _ANY), "FSUB"),
     operator.mul: Computation((_ANY, _ANY), "FMUL"),
@@ -251,7 +265,8 @@ def symbol_call(tx: Tracer, fn: Any, args: Sequence[Value]) -> Value | None:
     source = Computed(fn, tuple(origins))
     if source.count() > _LONGEST:
         return None
-    for one, (least, most) in zip(terms, computation.within, strict=True):
+    domain = computation.domain([tx.shapes.present(number) for number in numbers])
+    for one, (least, most) in zip(terms, domain, strict=True):
         if (least, most) != _ANY and (one is None or not _is_within(tx, one, least, most)):
             return None
     if fn is operator.truediv and not _is_divisor(tx, numbers[1], terms[1]):
