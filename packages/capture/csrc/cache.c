@@ -300,14 +300,20 @@ cache_remove(FrameCacheObject *cache, PyObject *args)
 }
 
 static PyObject *
-cache_skip(FrameCacheObject *cache, PyObject *code)
+set_kind(FrameCacheObject *cache, PyObject *code, enum code_kind kind)
 {
     CodeState *state = is_code(code) ? cache_state(cache, code) : NULL;
     if (state == NULL) {
         return NULL;
     }
-    state->kind = CODE_SKIP;
+    state->kind = kind;
     Py_RETURN_NONE;
+}
+
+static PyObject *
+cache_skip(FrameCacheObject *cache, PyObject *code)
+{
+    return set_kind(cache, code, CODE_SKIP);
 }
 
 static PyObject *
@@ -323,12 +329,7 @@ cache_is_skipped(FrameCacheObject *cache, PyObject *code)
 static PyObject *
 cache_run_plain(FrameCacheObject *cache, PyObject *code)
 {
-    CodeState *state = is_code(code) ? cache_state(cache, code) : NULL;
-    if (state == NULL) {
-        return NULL;
-    }
-    state->kind = CODE_PLAIN;
-    Py_RETURN_NONE;
+    return set_kind(cache, code, CODE_PLAIN);
 }
 
 static PyObject *
