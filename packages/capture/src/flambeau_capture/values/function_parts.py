@@ -46,6 +46,7 @@ def _dict_part(fn: FunctionValue, tx: Tracer) -> Value:
             (Constant(k), v) for k, v in fn.attributes.items() if k not in hidden
         ]
         return FunctionDict(shown, fn)
+    fn.guard_part("__dict__")
     items = [
         (Constant(key), tx.wrap(value, Attr(fn.base(), key)))
         for key, value in fn.real.__dict__.items()

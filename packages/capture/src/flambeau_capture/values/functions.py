@@ -18,6 +18,7 @@ from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.module_globals import GlobalsScope
+from flambeau_capture.values.trust import trusted_callable
 
 
 class FunctionValue(Value):
@@ -72,9 +73,23 @@ class FunctionValue(Value):
         assert self.real is not None and self.source is not None
         return Held(self.real, self.name) if self.pinned else self.source
 
+    def guard_part(self, name: str) -> None:
+        """How many items or which keys a part of an existing function has; what they hold is
+        guarded where it is read. Parts of what is trusted to stay are not looked at."""
+        if self.real is None or trusted_callable(self.real):
+            return
+        part, source = getattr(self.real, name), Attr(self.base(), name)
+        if part is None:
+            self._tx.guard(source, "NONE_MATCH")
+        elif isinstance(part, tuple):
+            self._tx.guard(source, "TUPLE_LENGTH", len(part))
+        else:
+            self._tx.guard(source, "DICT_KEYS", tuple(part), True)
+
     def defaults(self) -> list[Value]:
         if self._defaults is None:
             reals = () if self.real is None else (self.real.__defaults__ or ())
+            self.guard_part("__defaults__")
             self._defaults = [
                 self._tx.wrap(item, Default(self.base(), index)) for index, item in enumerate(reals)
             ]
@@ -83,6 +98,7 @@ class FunctionValue(Value):
     def kwdefaults(self) -> dict[str, Value]:
         if self._kwdefaults is None:
             reals = {} if self.real is None else (self.real.__kwdefaults__ or {})
+            self.guard_part("__kwdefaults__")
             self._kwdefaults = {
                 name: self._tx.wrap(item, KwDefault(self.base(), name))
                 for name, item in reals.items()
@@ -138,6 +154,9 @@ class FunctionValue(Value):
             "__code__": self.code,
         }
         if name in simple:
+            own = self.real is not None and getattr(self.real, name) == simple[name]
+            if own and name != "__code__" and not trusted_callable(self.real):
+                return tx.wrap(simple[name], Attr(self.base(), name))
             return tx.wrap_new(simple[name])
         handler = PARTS.get(name)
         if handler is not None:
