@@ -111,6 +111,16 @@ CHECKED_BY_GRAPH = str(Path("torch", "distributions", "distribution.py"))
 
 
 #: groups tensors by device and dtype; in C
+#: operators on lists that take a number for each tensor, or one tensor of numbers
+WITH_SCALARS: dict[str, Any] = {
+    fn.__name__: fn
+    for fn in (
+        torch._foreach_addcdiv,
+        torch._foreach_addcdiv_,
+        torch._foreach_addcmul,
+        torch._foreach_addcmul_,
+    )
+}
 GROUP_TENSORS: Any = torch._C._group_tensors_by_device_and_dtype  # type: ignore[attr-defined]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.sizes import tensor_of_open
 from flambeau_capture.values.arrays import NumpyScalar
@@ -170,13 +171,10 @@ def _scalars_as_one(tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value 
     if not parts or len(tensors) < len(parts) or any(part.fake.dim() for part in tensors):
         return None
     one = graph_call(tx, "call_function", torch.stack, [ListValue([*parts])], {})
-    target = getattr(torch, name)
-    return graph_call(tx, "call_function", target, [*given[:3], one], {})
+    return graph_call(tx, "call_function", compat.WITH_SCALARS[name], [*given[:3], one], {})
 
 
-rewrite_as(
-    _scalars_as_one, *(f"_foreach_{op}{end}" for op in ("addcdiv", "addcmul") for end in ("", "_"))
-)
+rewrite_as(_scalars_as_one, *compat.WITH_SCALARS)
 rewrite_as(_made, "tensor", "as_tensor", "new_tensor")
 rewrite_as(_of_scalars, "tensor", "as_tensor")
 rewrite_as(_shape_as_tensor, "_shape_as_tensor")
