@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import random
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -103,9 +104,9 @@ def _played(
                 space["out"] = target(*args.values())
                 _execute(program, "\n".join(call.after), space, f"after {number}")
             except Exception as error:
-                said = str(error).replace(space["WORLD"], "world")
+                said = _unplaced(str(error).replace(space["WORLD"], "world"))
                 seen.error = (type(error).__name__, said.splitlines()[0] if said else "")
-        seen.printed = told.getvalue()
+        seen.printed = _unplaced(told.getvalue())
         seen.leaves["grad mode"] = torch.is_grad_enabled()
         roots = {f"argument {name}": value for name, value in args.items()}
         roots |= {"result": space["out"]}
@@ -206,7 +207,7 @@ def _walk(
             yield f"{path}.grad", value.grad
         return
     if isinstance(value, PLAIN):
-        yield path, f"{type(value).__name__} {value!r}"
+        yield path, f"{type(value).__name__} {_unplaced(repr(value))}"
         return
     if id(value) in objects:
         yield path, f"is {objects[id(value)]}"
@@ -218,7 +219,7 @@ def _walk(
     kind = type(value).__name__
     inner: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
-        inner = [(f"[{key!r}]", item) for key, item in value.items() if _steady(key)]
+        inner = _items(value)
     elif isinstance(value, list | tuple):
         inner = [(f"[{number}]", item) for number, item in enumerate(value)]
         inner += [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
@@ -249,6 +250,18 @@ def _walk(
     yield f"{path} kind", kind
     for step, item in inner:
         yield from _walk(item, path + step, objects, alive, depth + 1)
+
+
+def _unplaced(text: str) -> str:
+    """The text without where in memory something is."""
+    return re.sub(r"\b0x[0-9a-f]{6,}", "0x", text)
+
+
+def _items(value: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    try:
+        return [(f"[{key!r}]", item) for key, item in value.items() if _steady(key)]
+    except Exception as error:  # a mapping of the program's own, or around what is none
+        return [(f".{type(error).__name__}", None)]
 
 
 def _steady(key: Any) -> bool:

@@ -21,9 +21,12 @@ FAMILIES: dict[str, dict[str, int]] = {
     "state": {"eager": 8, "aot_eager": 2},
     "language": {"eager": 7, "aot_eager": 2, "inductor": 1},
     "modules": {"aot_eager": 5, "inductor": 4, "eager": 1},
+    "library": {"eager": 9, "aot_eager": 1},
+    "classes": {"eager": 9, "aot_eager": 1},
+    "hooks": {"eager": 4, "aot_eager": 5, "inductor": 1},
 }
-LATER = 1_000_003
-"""Seeds of families are apart from each other."""
+APART, LATER = 7, 1_000_003
+"""Seeds of families are apart from each other; a family that is added moves no other's."""
 
 
 def drawn(name: str, backend: str = "mix", device: str = "cpu") -> Program:
@@ -33,7 +36,7 @@ def drawn(name: str, backend: str = "mix", device: str = "cpu") -> Program:
         raise ValueError(f"unknown family {family!r}; known: {', '.join(FAMILIES)}")
     seed = int(number)
     module = importlib.import_module(f"integration_tests.campaign.families.{family}")
-    chance = random.Random(seed * len(FAMILIES) + [*FAMILIES].index(family) * LATER)
+    chance = random.Random(seed * APART + [*FAMILIES].index(family) * LATER)
     shares = FAMILIES[family]
     chosen = chance.choices([*shares], weights=[*shares.values()])[0]
     program: Program = module.draw(chance)
