@@ -10,7 +10,6 @@ import math
 import operator
 import sys
 import types
-from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -20,13 +19,14 @@ from flambeau_capture.builtins.identities import (
     identical,
     same_method,
 )
+from flambeau_capture.builtins.operator_refusals import refuse
 from flambeau_capture.builtins.operator_tables import COMPARISONS, IN_PLACE, OPERATORS, UNARY
-from flambeau_capture.builtins.tensor_operators import by_tensors, tensor_operator
+from flambeau_capture.builtins.tensor_operators import by_tensors, refuses_tensors, tensor_operator
 from flambeau_capture.values import arrays
 from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
 from flambeau_capture.values.arrays import ArrayValue
 from flambeau_capture.values.attributes import class_attribute, find_in_class, name_in_errors
-from flambeau_capture.values.base import NotConcrete, Tracer, Value
+from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.class_dicts import behind_proxy
 from flambeau_capture.values.constant import Constant, evaluate
@@ -59,7 +59,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         if symbol == "getitem" and tx.indexing and by_tensors(right):
             keys = right if isinstance(right, TupleValue) else TupleValue([right])
             return graph_call(tx, "call_function", compat.index_operator(), [left, keys], {})
-        return tensor_operator(tx, OPERATORS[symbol][0], left, right)
+        return tensor_operator(tx, symbol, left, right, asked or symbol)
     if symbol == "getitem":
         return left.get_item(tx, right)
     if symbol in ("==", "!=") and by_identity(left) and by_identity(right):
@@ -79,7 +79,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         fn = OPERATORS[symbol][0] if asked is None else IN_PLACE[asked][0]
         return tx.wrap_new(evaluate(tx, fn, left.value, right.value))
     for attempt in (_objects, _sequences, _tables, _known):
-        found = attempt(tx, symbol, left, right)
+        found = attempt(tx, symbol, left, right, asked or symbol)
         if found is not None:
             return found
     if symbol in ("==", "!="):
@@ -90,7 +90,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         return Constant(identical(tx, left, right) == (symbol == "=="))
     by_text = symbol in ("%", "*") and (_is_text(left) or _is_text(right))
     if _is_plain(left) and _is_plain(right) and not by_text:
-        _refuse(tx, asked or symbol, left, right)
+        refuse(tx, asked or symbol, left, right)
     raise Break("FB0009", f"{left.describe()} {symbol} {right.describe()}")
 
 
@@ -103,22 +103,9 @@ def _is_text(value: Value) -> bool:
     return isinstance(value, Constant) and isinstance(value.value, str | bytes)
 
 
-def _refuse(tx: Tracer, symbol: str, left: Value, right: Value) -> None:
-    """Neither side knows the operator: Python's own words, about objects of the same names."""
-    fn = OPERATORS[symbol][0] if symbol in OPERATORS else IN_PLACE[symbol][0]
-    evaluate(tx, fn, _nameless(left), _nameless(right))
-
-
-def _nameless(value: Value) -> Any:
-    """A constant, or an object of a class of the same name that can do nothing."""
-    if isinstance(value, Constant):
-        return value.value
-    return type(name_in_errors(value.cls), (), {})()
-
-
 def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     fn, name = IN_PLACE[symbol]
-    if isinstance(left, TensorValue):
+    if isinstance(left, TensorValue) and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
     if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
         found = (
@@ -128,6 +115,11 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         )
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
+    reflected = OPERATORS[symbol[:-1]][2]
+    if isinstance(left, ListValue) and isinstance(right, ObjectValue) and right.special(reflected):
+        found_there = _objects(tx, symbol[:-1], left, right, symbol)  # numbers before sequences
+        if found_there is not None:
+            return found_there
     if isinstance(left, ListValue) and symbol == "+=":
         return left.call_method(tx, "__iadd__", [right], {})
     if isinstance(left, DictValue) and symbol == "|=":
@@ -141,7 +133,10 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
         left.call_method(tx, "update", [result], {})
         return left
     if isinstance(left, ListValue) and symbol == "*=":
-        copies = binary(tx, "*", left, right)
+        copies = _sequences(tx, "*", left, right, symbol)
+        if copies is None:
+            words = f"can't multiply sequence by non-int of type '{name_in_errors(right.cls)}'"
+            tx.raise_error(TypeError, words)
         assert isinstance(copies, ListValue)
         left.replace(tx, copies.parts())
         return left
@@ -159,7 +154,9 @@ def _namespaces(left: Value, right: Value, method: str) -> bool:
     return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own
 
 
-def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+def _objects(
+    tx: Tracer, symbol: str, left: Value, right: Value, asked: str
+) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
     if symbol == "%" and _is_text(left) and not issubclass(right.cls, left.cls):
@@ -182,14 +179,16 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None
                 return Constant(not found.truth(tx))  # as object.__ne__ does
             continue
         if isinstance(receiver, ObjectValue) and not receiver.special(method):
-            if receiver.payload is None:
+            if receiver.payload is None or find_in_class(receiver.cls, method) is None:
                 continue
             other = getattr(argument, "payload", None) or argument
-            found = (
-                binary(tx, symbol, receiver.payload, other)
-                if receiver is left
-                else binary(tx, symbol, other, receiver.payload)
-            )
+            sides = (receiver.payload, other) if receiver is left else (other, receiver.payload)
+            try:
+                found = binary(tx, symbol, *sides)
+            except UserError as error:
+                if issubclass(error.value.cls, TypeError):
+                    refuse(tx, asked, left, right)  # of the objects, not of what they are made of
+                raise
         else:
             found = tx.call(tx.get_attr(receiver, method), [argument], {})
         if not (isinstance(found, Constant) and found.value is NotImplemented):
@@ -213,7 +212,9 @@ def _has_python_method(value: Value, name: str) -> bool:
     )
 
 
-def _sequences(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+def _sequences(
+    tx: Tracer, symbol: str, left: Value, right: Value, asked: str
+) -> Value | None:
     if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
         same_kind = isinstance(left, TupleValue) == isinstance(right, TupleValue)
         if symbol == "+" and same_kind:
@@ -251,7 +252,7 @@ def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> 
     return Constant(OPERATORS[symbol][0](len(left), len(right)))
 
 
-def _tables(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     kinds = (DictValue, SetValue, DictView)
     if not isinstance(left, kinds):
         if symbol in ("==", "!=") and isinstance(right, kinds):
@@ -266,17 +267,20 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     if isinstance(found, Constant) and found.value is NotImplemented:
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
-        _refuse(tx, symbol, left, right)
+        refuse(tx, asked, left, right)
     return found
 
 
-def _known(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
+def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """Objects that are fully known, formatting with `%` included."""
     try:
         one, other = left.as_python(), right.as_python()
     except NotConcrete:
         return None
-    return tx.wrap_new(evaluate(tx, OPERATORS[symbol][0], one, other))
+    fn = OPERATORS[symbol][0]
+    if asked != symbol and not hasattr(type(one), IN_PLACE[asked][1]):
+        fn = IN_PLACE[asked][0]  # the same answer, and its own words where there is none
+    return tx.wrap_new(evaluate(tx, fn, one, other))
 
 
 def unary(tx: Tracer, symbol: str, value: Value) -> Value:

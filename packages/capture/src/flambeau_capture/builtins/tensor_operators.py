@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 
+from flambeau_capture.builtins.operator_refusals import refuse
 from flambeau_capture.builtins.operator_tables import OPERATORS
+from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.graph_calls import graph_call
@@ -28,9 +30,20 @@ def by_tensors(key: Value) -> bool:
     return all(isinstance(part, TensorValue) for part in parts)
 
 
-def tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value:
+def refuses_tensors(value: Value) -> bool:
+    """Whether an operator of a tensor leaves it to an object: to all but numbers."""
+    if not isinstance(value, ObjectValue) or find_in_class(value.cls, "__torch_function__"):
+        return False
+    payload = value.payload
+    number = isinstance(payload, Constant) and isinstance(payload.value, int | float | complex)
+    return not number and not isinstance(payload, TensorValue)
+
+
+def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value:
+    """`asked`: as what it stands in the program."""
+    fn = OPERATORS[symbol][0]
     other = right if isinstance(left, TensorValue) else left
-    own = _own_operator(tx, fn, left, right)
+    own = _own_operator(tx, symbol, left, right)
     if own is not None:
         return own
     if (
@@ -39,19 +52,34 @@ def tensor_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Valu
         and (other.is_none or issubclass(other.cls, str))
     ):
         return Constant(fn is operator.ne)
-    if isinstance(other, ObjectValue) and isinstance(right, ObjectValue):
-        name = next(row[2] for row in OPERATORS.values() if row[0] is fn)
-        if right.special(name):
-            return right.call_method(tx, name, [left], {})
-    if isinstance(other, ObjectValue) and isinstance(left, ObjectValue):
-        name = next(row[1] for row in OPERATORS.values() if row[0] is fn)
-        if left.special(name):
-            return left.call_method(tx, name, [right], {})
+    if isinstance(other, ObjectValue) and (other is left or refuses_tensors(other)):
+        answer = _by_object(tx, symbol, other, left, right)
+        if answer is not None:
+            return answer
+        asked_it = other.special(OPERATORS[symbol][1 if other is left else 2])
+        if refuses_tensors(other) and (asked_it or other.payload is None):  # else it has own words
+            if fn in (operator.eq, operator.ne):
+                return Constant(fn is operator.ne)
+            refuse(tx, asked, left, right)
     found = graph_call(tx, "call_function", fn, [left, right], {})
     if isinstance(left, TensorValue) and type(right) is Constant and fn in _ORDER:
         if isinstance(found, TensorValue) and found.fake.numel() == 1:
             found.truth_known = _certain(fn, left, right.value)
     return found
+
+
+def _by_object(
+    tx: Tracer, symbol: str, receiver: ObjectValue, left: Value, right: Value
+) -> Value | None:
+    """What the program's own method answers; None where it leaves it to the other side."""
+    name = OPERATORS[symbol][1 if receiver is left else 2]
+    if not receiver.special(name):
+        return None
+    argument = right if receiver is left else left
+    method = class_attribute(tx, receiver, receiver.cls, name)
+    answer = tx.call(method, [argument], {})
+    known = isinstance(answer, Constant) and answer.value is NotImplemented
+    return None if known else answer
 
 
 _ORDER = (operator.lt, operator.le, operator.gt, operator.ge)
@@ -70,9 +98,9 @@ def _certain(fn: Callable[..., Any], left: TensorValue, bound: Any) -> bool | No
     return None
 
 
-def _own_operator(tx: Tracer, fn: Callable[..., Any], left: Value, right: Value) -> Value | None:
+def _own_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value | None:
     """An operator that a tensor's subclass defines in Python."""
-    row = next(row for row in OPERATORS.values() if row[0] is fn)
+    row = OPERATORS[symbol]
     for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):
         if isinstance(receiver, SubclassTensor) and name and receiver.defines(name):
             found = tx.call(tx.get_attr(receiver, name), [argument], {})

@@ -7,17 +7,21 @@ construction on the stack is the container the program gets.
 from __future__ import annotations
 
 import collections.abc
+import itertools
+from collections.abc import Iterator
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
+from flambeau_capture.values.attributes import assume_entry, find_in_class, name_in_errors
 from flambeau_capture.values.base import Tracer, UserError, Value, unpack
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -137,10 +141,22 @@ def _stop_iteration_error(frame: Frame) -> None:
         frame.stack[-1] = new_exception(RuntimeError, [text])
 
 
+def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
+    """The items that an assignment to several names takes."""
+    kind = value.cls
+    if not isinstance(value, TensorValue) and not any(
+        find_in_class(kind, name) for name in ("__iter__", "__getitem__")
+    ):
+        shown = name_in_errors(kind)
+        tx.raise_error(TypeError, f"cannot unpack non-iterable {shown} object")
+    return value.iterate(tx).drain(tx)
+
+
 @opcode("UNPACK_SEQUENCE")
 def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
     count = int(instruction.arg or 0)
-    items = unpack(frame.tx, frame.pop())
+    taken = _taken(frame.tx, frame.pop())
+    items = list(itertools.islice(taken, count + 1))  # as many as tell that there are too many
     if len(items) < count:
         frame.tx.raise_error(
             ValueError, f"not enough values to unpack (expected {count}, got {len(items)})"
@@ -154,7 +170,7 @@ def unpack_sequence(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNPACK_EX")
 def unpack_ex(frame: Frame, instruction: Instruction) -> None:
     before, after = int(instruction.arg or 0) & 0xFF, int(instruction.arg or 0) >> 8
-    items = unpack(frame.tx, frame.pop())
+    items = list(_taken(frame.tx, frame.pop()))
     if len(items) < before + after:
         frame.tx.raise_error(
             ValueError,
@@ -209,11 +225,18 @@ def match_class(frame: Frame, instruction: Instruction) -> None:
         return
     python_class = class_of(kind)
     found: list[Value] = []
-    attributes = list(getattr(python_class, "__match_args__", ()))[:count]
+    entry = find_in_class(python_class, "__match_args__")
+    assume_entry(frame.tx, python_class, "__match_args__", None if entry is None else entry[1])
+    allowed = list(getattr(python_class, "__match_args__", ()))
+    attributes = allowed[:count]
     if count and not attributes and issubclass(python_class, _SELF_MATCHING) and count == 1:
         found.append(subject)
     elif len(attributes) < count:
-        frame.tx.raise_error(TypeError, f"{python_class.__name__}() accepts fewer sub-patterns")
+        single = not allowed and issubclass(python_class, _SELF_MATCHING)
+        most = 1 if single else len(allowed)
+        ending = "" if most == 1 else "s"
+        words = f"accepts {most} positional sub-pattern{ending} ({count} given)"
+        frame.tx.raise_error(TypeError, f"{name_in_errors(python_class)}() {words}")
     for name in [*attributes, *names]:
         if not has_attr(frame.tx, subject, name):
             frame.push(Constant(None))

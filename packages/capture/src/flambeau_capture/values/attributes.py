@@ -208,6 +208,10 @@ def class_attribute(
     written = written_attribute(tx, mro, name)
     if written is not None:
         return written
+    if owner is None and after is not None:
+        for behind in mro:  # those before may have one
+            assume_own(tx, behind, name)
+        tx.raise_error(AttributeError, f"'super' object has no attribute '{name}'")
     if owner is None:
         assume_entry(tx, python_class, name, None)
         tx.raise_error(

@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.hooks import RemovableHandle
 
 from flambeau_capture.breaks import Break
-from flambeau_capture.source import Attr, Held, Source
+from flambeau_capture.source import Attr, ClassEntry, Held, Source
 from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.attributes import (
     assume_bases,
@@ -133,6 +133,12 @@ class ClassValue(Value):
         if isinstance(found, types.ClassMethodDescriptorType):
             bound = getattr(python_class, name)
             return tx.wrap(bound, Held(bound, name))
+        getter = find_in_class(type(found), "__get__")
+        if getter is not None and isinstance(getter[1], types.FunctionType):
+            assume_special_methods(tx, type(found))
+            descriptor = tx.wrap(found, ClassEntry(Held(owner, owner.__name__), name))
+            method = tx.wrap(getter[1], Held(getter[1], "__get__"))
+            return tx.call(method, [descriptor, Constant(None), self], {})
         value = getattr(python_class, name)
         trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
         return tx.wrap(value, Held(value, name) if trusted else where)

@@ -223,13 +223,13 @@ class ObjectValue(SpecialMethods):
         if self._replaced("__setattr__"):
             self._call_class(tx, "__setattr__", [Constant(name), value])
             return
+        assume_special_methods(tx, self.python_class)
         self.generic_set_attr(tx, name, value)
 
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         """object.__setattr__."""
         in_class = find_in_class(self.python_class, name)
-        if in_class is not None and hasattr(type(in_class[1]), "__set__"):
-            assume_entry(tx, self.python_class, name, in_class[1])
+        assume_entry(tx, self.python_class, name, None if in_class is None else in_class[1])
         if in_class is not None and isinstance(in_class[1], property):
             setter = in_class[1].fset
             if setter is None:
@@ -270,6 +270,7 @@ class ObjectValue(SpecialMethods):
         if self._replaced("__delattr__"):
             self._call_class(tx, "__delattr__", [Constant(name)])
             return
+        assume_special_methods(tx, self.python_class)
         self.generic_del_attr(tx, name)
 
     def generic_del_attr(self, tx: Tracer, name: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Called, Held, Source
+from flambeau_capture.values.attributes import name_in_errors
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
@@ -69,6 +70,9 @@ class NewReference(Value):
 def _new_reference(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if len(args) != 1 or kwargs or isinstance(args[0], Constant):
         raise Break("FB0005", "weakref.ref with a callback, or of a constant")
+    if not args[0].cls.__weakrefoffset__:
+        shown = name_in_errors(args[0].cls)
+        tx.raise_error(TypeError, f"cannot create weak reference to '{shown}' object")
     return NewReference(args[0])
 
 
