@@ -24,7 +24,7 @@ from flambeau_capture.bytecode.listing import listing
 from flambeau_capture.bytecode.pools import AssembleError
 from flambeau_capture.bytecode.stack import StackError
 from flambeau_capture.effects.heap import Heap
-from flambeau_capture.emit.frame import State, emit_break, emit_return
+from flambeau_capture.emit.frame import Compiled, State, emit_break, emit_return
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
@@ -35,6 +35,7 @@ from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.lifetimes import Lifetime
 from flambeau_capture.records import EntryRecord, Fault, FrameRecord, GraphRecord
+from flambeau_capture.rerunning import AsItIs, leaves_nothing
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import third_party
 from flambeau_capture.source import Held, Local, Source
@@ -299,7 +300,7 @@ class _GraphCompiler:
         if not session.graph.is_empty():
             self.number = conversion.converter.names.reserve()
 
-    def __call__(self, outputs: Sequence[fx.Node]) -> tuple[str, Sequence[GraphInput]] | None:
+    def __call__(self, outputs: Sequence[fx.Node]) -> Compiled | None:
         if self.number is None:
             return None
         conversion, converter = self.conversion, self.conversion.converter
@@ -324,7 +325,10 @@ class _GraphCompiler:
         converter.records.graphs.append(record)
         converter.tell("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
-        return installed, inputs
+        again = None
+        if leaves_nothing(module.graph):
+            again = AsItIs(converter.records, conversion.origin.co_name, torch.is_grad_enabled())
+        return Compiled(installed, inputs, again)
 
     def _call_backend(
         self, module: fx.GraphModule, inputs: list[torch.Tensor]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import Any
 
@@ -27,6 +28,7 @@ from flambeau_capture.emit.chain import DONE, Plan, make_plan, parts_of, returne
 from flambeau_capture.emit.level import Host, Level, following, waits
 from flambeau_capture.emit.names import Names
 from flambeau_capture.emit.native import native
+from flambeau_capture.emit.original import run_original
 from flambeau_capture.emit.resume import INSTEAD, Callee
 from flambeau_capture.emit.stack import Slot, enter_handler
 from flambeau_capture.emit.writer import Writer, without_unused_temporaries
@@ -50,7 +52,17 @@ class State:
     level_of: Callable[[Any, bool], Level]  # the frame of a generator, and whether it has started
 
 
-Compile = Callable[[Sequence[fx.Node]], "tuple[str, Sequence[GraphInput]] | None"]
+@dataclass(frozen=True)
+class Compiled:
+    """A graph's name, its inputs, and what wraps the frame's function where the graph has raised,
+    if nothing is left of it then."""
+
+    name: str
+    inputs: Sequence[GraphInput]
+    again: Any = None
+
+
+Compile = Callable[[Sequence[fx.Node]], "Compiled | None"]
 
 
 def emit_return(state: State, value: Value, compile_graph: Compile) -> CodeType:
@@ -194,11 +206,15 @@ def _assemble(
     graph_call: list[Instruction] = []
     compiled = compile_graph(list(writer.outputs))
     if compiled is not None:
-        name, inputs = compiled
-        graph_call += spelling.load_global(name, push_null=True)
-        for given in inputs:
+        graph_call += spelling.load_global(compiled.name, push_null=True)
+        for given in compiled.inputs:
             graph_call += writer.read(given.source)
-        graph_call += spelling.call(len(inputs))
+        called = spelling.call(len(compiled.inputs))
+        graph_call += called
+        if compiled.again is not None and not code.co_flags & _GENERATORS:
+            landing = _run_as_it_is(code, compiled.again)
+            tail = [*tail, *landing]
+            regions = [*regions, Region(called[0], called[-1], landing[0], 0, False)]
         if writer.outputs:
             graph_call += spelling.unpack_sequence(len(writer.outputs))
             for local in writer.outputs.values():
@@ -218,6 +234,27 @@ def _assemble(
     if regions:
         whole = remove_dead_code(whole)
     return assemble(whole)
+
+
+def _run_as_it_is(code: CodeType, again: Any) -> list[Instruction]:
+    """Where a graph that raised goes on: its error is handled, and the frame runs from the start,
+    for which all is as it was."""
+    error = "___error"
+    taken = [*spelling.load_fast_bound(error), *spelling.delete_fast(error)]
+    made = [
+        Instruction("PUSH_EXC_INFO"),
+        *spelling.swap(2),
+        Instruction("POP_EXCEPT"),
+        *spelling.store_fast(error),
+        *run_original(code, again, taken, cells=code.co_cellvars),
+    ]
+    line = code.co_firstlineno
+    for instruction in made:
+        instruction.positions = Positions(line, line, None, None)
+    return made
+
+
+_GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 def _no_stand_in(value: Any, kinds: tuple[type, ...]) -> None:

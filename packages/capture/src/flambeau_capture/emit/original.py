@@ -19,28 +19,37 @@ _VARIADIC = 0x04 | 0x08
 
 def emit_original(code: CodeType, disabled: Any) -> CodeType:
     """`disabled` wraps a function so that it runs with the hook off."""
+    made = [*spelling.prefix((), code.co_freevars), *run_original(code, disabled)]
+    line = code.co_firstlineno
+    for instruction in made:
+        instruction.positions = Positions(line, line, None, None)
+    return assemble(Body(made, decode(code).code), cellvars=())
+
+
+def run_original(
+    code: CodeType, wrap: Any, *given: list[Instruction], cells: tuple[str, ...] = ()
+) -> list[Instruction]:
+    """Call the original code with this frame's arguments, as they are bound, and return.
+
+    wrap: is given the function, and what `given` loads. cells: of the arguments, those in cells."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    arguments = code.co_varnames[:count]
     plain = code.replace(
         co_argcount=count,
         co_posonlyargcount=0,
         co_kwonlyargcount=0,
         co_flags=code.co_flags & ~_VARIADIC,
     )
-    made: list[Instruction] = list(spelling.prefix((), code.co_freevars))
-    made += spelling.callable_from(spelling.load_const(disabled))
+    made: list[Instruction] = [*spelling.callable_from(spelling.load_const(wrap))]
     for name in code.co_freevars:
         made += spelling.load_closure(name)
     if code.co_freevars:
         made += spelling.build_tuple(len(code.co_freevars))
     made += spelling.make_function(plain, spelling.CLOSURE if code.co_freevars else 0)
-    made += spelling.call(1)
+    for load in given:
+        made += load
+    made += spelling.call(1 + len(given))
     made += spelling.callable_on_top()
-    for name in arguments:
-        made += spelling.load_fast_bound(name)
-    made += [*spelling.call(count), *spelling.return_value()]
-    line = code.co_firstlineno
-    for instruction in made:
-        instruction.positions = Positions(line, line, None, None)
-    return assemble(Body(made, decode(code).code), cellvars=())
+    for name in code.co_varnames[:count]:
+        made += spelling.load_deref(name) if name in cells else spelling.load_fast_bound(name)
+    return [*made, *spelling.call(count), *spelling.return_value()]
