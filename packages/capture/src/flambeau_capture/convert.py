@@ -28,7 +28,7 @@ from flambeau_capture.emit.frame import Compiled, State, emit_break, emit_return
 from flambeau_capture.emit.original import emit_original
 from flambeau_capture.emit.resume import CannotResume, Resumption
 from flambeau_capture.errors import BackendError
-from flambeau_capture.graph import GraphInput, user_lines
+from flambeau_capture.graph import user_lines
 from flambeau_capture.guards.tree import argument_count
 from flambeau_capture.interp.frame import Frame, Suspended
 from flambeau_capture.interp.session import Session

@@ -35,9 +35,7 @@ def leaves_nothing(graph: fx.Graph) -> bool:
             given = node.meta.get("val")
             if isinstance(given, torch.Tensor) and version_of(given) != 0:
                 return False
-        elif node.op == "call_module":
-            return False
-        elif node.op != "output" and not _is_pure(node.target):
+        elif node.op == "call_module" or (node.op != "output" and not _is_pure(node.target)):
             return False
     return True
 
@@ -68,9 +66,7 @@ class AsItIs:
         self.function = function
         self.grad_mode = grad_mode
 
-    def __call__(
-        self, function: Callable[..., Any], error: BaseException
-    ) -> Callable[..., Any]:
+    def __call__(self, function: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
         if not isinstance(error, Exception):
             raise error
         compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it

@@ -21,6 +21,7 @@ from flambeau_capture.values.attributes import (
     assume_special_methods,
     find_in_class,
     is_subclass,
+    name_in_errors,
 )
 from flambeau_capture.values.base import (
     Args,
@@ -34,15 +35,12 @@ from flambeau_capture.values.base import (
 from flambeau_capture.values.callables import breaks, describe_call, handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
-from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
-from flambeau_capture.values.sequences import SequenceValue
-from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
@@ -392,10 +390,10 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
     payload = value.payload if isinstance(value, ObjectValue) else None
     if spec and isinstance(payload, Constant):
         return str(evaluate(tx, format, payload.value, spec))
-    if spec and isinstance(value, ObjectValue | SequenceValue | DictValue | SetValue):
-        tx.raise_error(
-            TypeError, f"unsupported format string passed to {value.cls.__name__}.__format__"
-        )
+    formats = find_in_class(value.cls, "__format__")
+    if spec and formats is not None and formats[0] is object:
+        shown = name_in_errors(value.cls)
+        tx.raise_error(TypeError, f"unsupported format string passed to {shown}.__format__")
     return format(text_of(tx, value, "__str__"), spec)
 
 

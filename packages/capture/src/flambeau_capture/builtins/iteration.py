@@ -14,10 +14,11 @@ import operator
 from typing import Any
 
 from flambeau_capture import _torch_compat as compat
+from flambeau_capture.builtins.standing_in import stand_in
 from flambeau_capture.polyfills import calling, heaps, iterating
 from flambeau_capture.values.attributes import class_attribute, find_in_class
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
-from flambeau_capture.values.callables import HANDLERS, POLYFILLS, evaluate_call, handles
+from flambeau_capture.values.callables import evaluate_call, handles
 from flambeau_capture.values.combined_iterators import (
     ChainIterator,
     CountIterator,
@@ -31,6 +32,7 @@ from flambeau_capture.values.foreign_iterators import CallIterator
 from flambeau_capture.values.generators import GeneratorValue
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.lists import ListValue
+from flambeau_capture.values.made_by import MadeBy
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import index_of
 from flambeau_capture.values.sorting import sort_values
@@ -108,7 +110,10 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
     if isinstance(target, IteratorValue):
         tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not reversible")
-    return SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
+    made = SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
+    if target.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
+        made.made_by = MadeBy(reversed, (target,), {})
+    return made
 
 
 @handles(sorted)
@@ -140,14 +145,6 @@ def _repeat(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 COUNT_ELEMENTS: Any = vars(collections)["_count_elements"]  # Counter's own, in C where there is one
-
-
-def _polyfill(original: Any, python: Any) -> None:
-    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-        return tx.call_python(python, args, kwargs)
-
-    HANDLERS[original] = handler
-    POLYFILLS[original] = python
 
 
 for _original, _python in {
@@ -197,4 +194,4 @@ for _original, _python in {
     operator.indexOf: iterating.index_of,
     compat.GROUP_TENSORS: iterating.group_tensors,
 }.items():
-    _polyfill(_original, _python)
+    stand_in(_original, _python)

@@ -154,9 +154,7 @@ def _namespaces(left: Value, right: Value, method: str) -> bool:
     return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own
 
 
-def _objects(
-    tx: Tracer, symbol: str, left: Value, right: Value, asked: str
-) -> Value | None:
+def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """The program's own special methods, the reflected one first if the class is a subclass."""
     _, name, reflected = OPERATORS[symbol]
     if symbol == "%" and _is_text(left) and not issubclass(right.cls, left.cls):
@@ -212,9 +210,7 @@ def _has_python_method(value: Value, name: str) -> bool:
     )
 
 
-def _sequences(
-    tx: Tracer, symbol: str, left: Value, right: Value, asked: str
-) -> Value | None:
+def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     if isinstance(left, SequenceValue) and isinstance(right, SequenceValue):
         same_kind = isinstance(left, TupleValue) == isinstance(right, TupleValue)
         if symbol == "+" and same_kind:

@@ -7,9 +7,9 @@ aliases; everything that exists is read before any effect is replayed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from torch import fx
@@ -25,6 +25,8 @@ from flambeau_capture.source import Held, Local, Source, emit
 from flambeau_capture.values.base import Unreconstructible, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.tuples import TupleValue
+
+EMPTY: Mapping[str, Value] = MappingProxyType({})
 
 
 class Writer:
@@ -146,12 +148,14 @@ class Writer:
 
     # -- calls ----------------------------------------------------------------------------------
 
-    def call(self, fn: Callable[..., Any], args: Sequence[Value]) -> None:
-        """Push `fn(*args)`."""
+    def call(
+        self, fn: Callable[..., Any], args: Sequence[Value], kwargs: Mapping[str, Value] = EMPTY
+    ) -> None:
+        """Push `fn(*args, **kwargs)`."""
         self.body += spelling.callable_from(spelling.load_const(fn))
-        for arg in args:
+        for arg in (*args, *kwargs.values()):
             self.load(arg)
-        self.body += spelling.call(len(args))
+        self.body += spelling.call(len(args) + len(kwargs), tuple(kwargs))
 
     def call_with_sources(self, fn: Callable[..., Any], sources: Sequence[Source]) -> None:
         """Push `fn` of what the program holds at sources."""

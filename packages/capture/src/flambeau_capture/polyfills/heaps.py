@@ -50,6 +50,8 @@ def heappush(heap: list[Any], item: Any) -> None:
 
 
 def heappop(heap: list[Any]) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     last = heap.pop()
     if not heap:
         return last
@@ -59,6 +61,8 @@ def heappop(heap: list[Any]) -> Any:
 
 
 def heapreplace(heap: list[Any], item: Any) -> Any:
+    if not heap:
+        raise IndexError("index out of range")
     first = heap[0]
     heap[0] = item
     _sink(heap, 0)

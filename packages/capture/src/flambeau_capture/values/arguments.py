@@ -9,14 +9,20 @@ without their items. Nothing of the program is touched.
 
 from __future__ import annotations
 
+import bisect
 import collections
 import functools
+import heapq
+import itertools
+import operator
 import re
 import types
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+import torch
+
+from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 
 
 class _Argument:
@@ -75,20 +81,32 @@ _BY_CLASS: frozenset[Any] = frozenset({
     abs, all, any, dict, divmod, enumerate, filter, format, frozenset, getattr, hasattr, isinstance,
     issubclass, iter, len, list, map, max, min, next, pow, range, reversed, round, set, setattr,
     slice, sorted, sum, tuple, zip, delattr, callable, collections.deque, collections.OrderedDict,
-    collections.defaultdict, dict.fromkeys, collections.OrderedDict.fromkeys,
+    collections.defaultdict, dict.fromkeys, collections.OrderedDict.fromkeys, operator.concat,
 })  # fmt: skip
+#: those of which that holds whatever the arguments are, not of containers and constants alone
+_OF_ANY = frozenset(
+    {
+        heapq.heapify, heapq.heappush, heapq.heappop, heapq.heapreplace, heapq.heappushpop,
+        bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
+        *(made for made in vars(itertools).values() if isinstance(made, type)),
+        *(made for name, made in vars(heapq).items() if name.endswith("_max")),
+        operator.itemgetter, operator.attrgetter, operator.methodcaller,
+        operator.countOf, operator.indexOf,
+    }
+)  # fmt: skip
 
 
 def check_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
     """Raise what a built-in function or class raises for its arguments."""
-    if getattr(fn, "__module__", None) not in _MODULES and fn not in _BY_CLASS:
+    by_class = fn in _BY_CLASS or fn in _OF_ANY
+    if getattr(fn, "__module__", None) not in _MODULES and not by_class:
         return
     if isinstance(fn, types.FunctionType) or getattr(fn, "__name__", "") in _NOT_ASKED:
         return
     refused = _of_call(fn, len(args), tuple(kwargs))
     if refused is not None:
         tx.raise_error(TypeError, refused)
-    if fn in _BY_CLASS:
+    if by_class:
         _check_classes(tx, fn, args, kwargs)
 
 
@@ -141,16 +159,19 @@ def _refusal(fn: Callable[..., Any], count: int, names: tuple[str, ...]) -> str 
 
 def _check_classes(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> None:
     """Raise the TypeError that a built-in raises for what its arguments are."""
-    given = [_sample(arg) for arg in args]
-    named = {name: _sample(arg) for name, arg in kwargs.items()}
+    sample = _sample_by_name if fn in _OF_ANY else _sample
+    given = [sample(arg) for arg in args]
+    named = {name: sample(arg) for name, arg in kwargs.items()}
     if any(one is _UNKNOWN for one in (*given, *named.values())):
         return
     try:
         fn(*given, **named)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ValueError) and fn not in _OF_ANY:
+            return
         for arg in (*args, *kwargs.values()):
             _ = getattr(arg, "value", None)  # the answer rests on the constants
-        tx.raise_error(TypeError, *error.args)
+        tx.raise_error(type(error), *error.args)
     except Exception:
         return  # of a value, or of an empty container: the handler tells which
 
@@ -177,4 +198,36 @@ def _sample(value: Value) -> Any:
         return _zero
     if value.cls in _CONTAINERS and not hasattr(value, "payload"):
         return _SAMPLES[value.cls]()
+    if isinstance(value, IteratorValue) and value.cls in _SAMPLES:
+        return _SAMPLES[value.cls]()
     return _UNKNOWN
+
+
+def _sample_by_name(value: Value) -> Any:
+    """What stands for an argument of any class: an object that is named so, and can do as much."""
+    from flambeau_capture.values.attributes import name_in_errors  # built on this layer
+
+    found = _sample(value)
+    if found is not _UNKNOWN:
+        return found
+    kind = value.cls
+    if issubclass(kind, torch.Tensor):
+        return _UNKNOWN
+    if kind is types.BuiltinFunctionType:
+        return len
+    if issubclass(kind, type):
+        return int
+    members = {name: made for name, made in _ABLE.items() if hasattr(kind, name)}
+    name = kind.__name__ if kind.__module__ == "builtins" else name_in_errors(kind)
+    return type(name, (), members)()
+
+
+#: what an object of no items can do
+_ABLE: dict[str, Any] = {
+    "__iter__": lambda self: iter(()),
+    "__len__": lambda self: 0,
+    "__getitem__": lambda self, key: ()[key],
+    "__index__": lambda self: 1,
+    "__call__": _zero,
+    "insert": _zero,
+}

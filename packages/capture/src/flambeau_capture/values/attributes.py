@@ -39,6 +39,7 @@ PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 #: Built-in containers that newer versions of Python make as class statements make theirs.
 _CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections.OrderedDict})
 _HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8  # no class statement makes one
 _POINTER = struct.calcsize("P")
 _FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
@@ -111,7 +112,8 @@ def lacks(value: Value, name: str) -> str | None:
 def name_in_errors(kind: type) -> str:
     """A class as Python's own errors name it: one that is written in C with its module."""
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    return f"{module}{kind.__name__}" if _is_known(kind) else kind.__name__
+    in_c = _is_known(kind) or kind.__flags__ & _IMMUTABLE_TYPE
+    return f"{module}{kind.__name__}" if in_c else kind.__name__
 
 
 def property_lacks(python_class: type, name: str, part: str) -> str:

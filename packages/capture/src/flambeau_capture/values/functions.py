@@ -16,6 +16,7 @@ from flambeau_capture.source import Attr, ClosureCell, Default, Held, Item, KwDe
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.cells import CellValue, is_empty
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.made_by import MadeBy
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.module_globals import GlobalsScope
 from flambeau_capture.values.trust import trusted_callable
@@ -51,6 +52,7 @@ class FunctionValue(Value):
         self._closure = list(closure)
         self._tx = tx
         self.attributes: dict[str, Value] = {}
+        self.made_by: MadeBy | None = None  # what of the library it stands for
         self.annotations: Value | None = None  # names and values in turn, as code makes them
 
     @property
@@ -202,6 +204,9 @@ class FunctionValue(Value):
     def reconstruct(self, writer: Any) -> None:
         if self.source is not None:
             writer.load_source(self.source)
+            return
+        if self.made_by is not None:
+            self.made_by.write(self, writer)
             return
         from flambeau_capture.values.dicts import DictValue
         from flambeau_capture.values.function_parts import new_part

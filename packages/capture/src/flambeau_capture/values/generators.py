@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
+from flambeau_capture.values.made_by import MadeBy
 
 
 def _given(args: Args) -> list[Value]:
@@ -31,10 +32,12 @@ class GeneratorValue(IteratorValue):
         self.rebuilt = False  # whether generated code makes one that waits at the same place
         self.finished = False
         self.returned: Value = Constant(None)
+        self.made_by: MadeBy | None = None  # what of the library it stands for
 
     @property
     def cls(self) -> type:
-        return types.GeneratorType
+        kind = types.GeneratorType
+        return kind if self.made_by is None else self.made_by.kind(kind)
 
     def __del__(self) -> None:
         """Nothing holds it any more: the session ends it, once the instruction is done."""
@@ -138,7 +141,9 @@ class GeneratorValue(IteratorValue):
         self.frame.let_go()
 
     def reconstruct(self, writer: Any) -> None:
-        if self.finished or self.frame.finished:
+        if self.made_by is not None and not self.started and not self.finished:
+            self.made_by.write(self, writer)
+        elif self.finished or self.frame.finished:
             writer.call(_exhausted, [])
         else:
             writer.load_generator(self, self.frame, self.started)

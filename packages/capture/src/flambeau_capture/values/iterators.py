@@ -12,6 +12,7 @@ from typing import Any
 
 from flambeau_capture.values.base import IteratorValue, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.made_by import MadeBy
 
 
 class RangeIterator(IteratorValue):
@@ -39,9 +40,13 @@ class SequenceIterator(IteratorValue):
     def __init__(self, sequence: Value, index: int = 0) -> None:
         self.sequence = sequence
         self.index: int | None = index
+        self.made_by: MadeBy | None = None  # `reversed`, of what is held in the order of its end
 
     @property
     def cls(self) -> type:
+        if self.made_by is not None:
+            made: Any = self.made_by.args[0].cls
+            return type(reversed(made(0) if made is range else made()))
         kind = self.sequence.cls
         return type(iter(kind())) if kind in (list, tuple, str) else type(iter([]))
 
@@ -56,12 +61,22 @@ class SequenceIterator(IteratorValue):
 
     def reconstruct(self, writer: Any) -> None:
         if self.index is None:
-            writer.call(iter, [Constant(())])
+            writer.call(_ended, [Constant(self.sequence.cls)])
+            return
+        if self.index == 0 and self.made_by is not None:
+            self.made_by.write(self, writer)
             return
         if self.index == 0:
             writer.call(iter, [self.sequence])
             return
         writer.call(_iterator_at, [self.sequence, Constant(self.index)])
+
+
+def _ended(kind: type) -> Any:
+    """An iterator that has nothing more to give."""
+    iterator = iter(kind() if kind in (list, tuple, str) else ())
+    next(iterator, None)
+    return iterator
 
 
 def _iterator_at(sequence: Any, index: int) -> Any:

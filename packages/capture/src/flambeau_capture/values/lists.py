@@ -271,6 +271,20 @@ class DequeValue(ListValue):
     def like(self, items: list[Value]) -> Value:
         return DequeValue(items, self.maxlen)
 
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        return super().get_item(tx, self._index(tx, key))
+
+    def set_item(self, tx: Tracer, key: Value, value: Value) -> None:
+        super().set_item(tx, self._index(tx, key), value)
+
+    def del_item(self, tx: Tracer, key: Value) -> None:
+        super().del_item(tx, self._index(tx, key))
+
+    def _index(self, tx: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue):
+            tx.raise_error(TypeError, "sequence index must be integer, not 'slice'")
+        return key
+
     def replace(self, tx: Tracer, items: Iterable[Value | Pending]) -> None:
         kept = list(items)
         if self.maxlen is not None and len(kept) > self.maxlen:

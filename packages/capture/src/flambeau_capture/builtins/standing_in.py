@@ -1,0 +1,31 @@
+"""Python functions that stand for those of the library which are written in C.
+
+In: the original, its Python equivalent. Out: a handler. Invariant: what the original refuses when
+it is called is refused in its words, before anything is iterated; what leaves the frame before it
+is used is what the original makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flambeau_capture.values.arguments import check_call
+from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
+from flambeau_capture.values.callables import HANDLERS, POLYFILLS
+from flambeau_capture.values.functions import FunctionValue
+from flambeau_capture.values.generators import GeneratorValue
+from flambeau_capture.values.made_by import MadeBy
+
+
+def stand_in(original: Any, python: Any) -> None:
+    """Calls of the original are interpreted as calls of the Python function."""
+
+    def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        check_call(tx, original, args, kwargs)
+        made = tx.call_python(python, args, kwargs)
+        if isinstance(made, GeneratorValue | FunctionValue):
+            made.made_by = MadeBy(original, tuple(args), dict(kwargs))
+        return made
+
+    HANDLERS[original] = handler
+    POLYFILLS[original] = python

@@ -1,0 +1,27 @@
+"""What a function of the library has made, where a Python equivalent was interpreted for it.
+
+In: the function and the arguments of the call. Out: the call, written again. Invariant: it stands
+for a value that has not been used since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from flambeau_capture.values.base import Value
+
+
+@dataclass(frozen=True, eq=False)
+class MadeBy:
+    original: Any
+    args: tuple[Value, ...]
+    kwargs: dict[str, Value]
+
+    def kind(self, otherwise: type) -> type:
+        """The class of what was made."""
+        return self.original if isinstance(self.original, type) else otherwise
+
+    def write(self, value: Value, writer: Any) -> None:
+        with writer.building(value):
+            writer.call(self.original, self.args, self.kwargs)
