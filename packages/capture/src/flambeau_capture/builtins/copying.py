@@ -103,7 +103,10 @@ def deep(tx: Tracer, value: Value, memo: dict[int, Value]) -> Value:
         memo[id(value)] = made
         made.replace(tx, [part(item) for item in value.parts()])
     elif isinstance(value, TupleValue):
-        made = TupleValue([part(item) for item in value.parts()], value.cls)
+        copies = [part(item) for item in value.parts()]
+        if all(copied is item for copied, item in zip(copies, value.parts())):
+            return value  # nothing in it can change
+        made = TupleValue(copies, value.cls)
     elif isinstance(value, DictValue):
         made = DictValue(python_class=value.cls, tx=tx, factory=value.factory)
         memo[id(value)] = made
@@ -140,9 +143,11 @@ def _instance(
     if hook is not None and isinstance(hook[1], types.FunctionType):
         made_by = tx.get_attr(value, own)
         copied = tx.call(made_by, [] if memo is None else [Memo(memo)], {})
-        if memo is not None:
+        if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
+    if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
+        raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
     for name in _HOOKS:
         found = find_in_class(value.cls, name)
         if found is not None and isinstance(found[1], types.FunctionType):

@@ -26,6 +26,7 @@ from flambeau_capture.values.attributes import (
     class_attribute,
     find_in_class,
     layout_of,
+    name_in_errors,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import (
@@ -52,6 +53,8 @@ from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.partials import PartialValue
 from flambeau_capture.values.sets import SetValue
 from flambeau_capture.values.tuples import TupleValue, make_tuple
+
+_NOT_MADE = 1 << 7  # of a class that only C makes instances of
 
 
 def instantiate(
@@ -80,6 +83,8 @@ def instantiate(
         fn = meta_call[1]
         return tx.call(MethodValue(kind, tx.wrap(fn, Held(fn, "__call__"))), args, kwargs)
     assume_making(tx, python_class)
+    if python_class.__flags__ & _NOT_MADE:
+        tx.raise_error(TypeError, f"cannot create '{name_in_errors(python_class)}' instances")
     if issubclass(python_class, BaseException):
         return _exception(tx, python_class, args, kwargs)
     if _is_plain_named_tuple(python_class):

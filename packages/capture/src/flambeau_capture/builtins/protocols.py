@@ -17,7 +17,8 @@ from flambeau_capture.values.constant import is_none
 
 def is_protocol(kind: type) -> bool:
     """Whether a class is a protocol itself, not one that fulfils it."""
-    return bool(getattr(kind, "_is_protocol", False)) and kind is not typing.Protocol
+    found = find_in_class(kind, "_is_protocol")  # its metaclass is not asked
+    return found is not None and bool(found[1]) and kind is not typing.Protocol
 
 
 def has_members(

@@ -167,7 +167,9 @@ def without_repr_guard(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs
     """`__repr__` behind reprlib.recursive_repr, which asks whether it is running already."""
     if fn.code not in _REPR_WRAPPERS:
         return None
-    return tx.call(fn.get_attr(tx, "__wrapped__"), args, kwargs)
+    place = fn.code.co_freevars.index("user_function")  # before 3.13 nothing else names it
+    wrapped = fn.closure()[place].content
+    return tx.call(fn.get_attr(tx, "__wrapped__") if wrapped is None else wrapped, args, kwargs)
 
 
 _DISPATCHERS = frozenset(

@@ -44,24 +44,26 @@ _POINTER = struct.calcsize("P")
 _FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
 
-#: by class: they are the program's, which may drop them
-_LAYOUTS: weakref.WeakKeyDictionary[type, weakref.ref[type]] = weakref.WeakKeyDictionary()
+#: by the id of a class: they are the program's, which may drop them, and say what equals them
+_LAYOUTS: dict[int, tuple[weakref.ref[type], weakref.ref[type]]] = {}
 
 
 def layout_of(python_class: type) -> type:
     """The built-in class that an instance's memory is laid out by."""
-    known = _LAYOUTS.get(python_class)
-    found = None if known is None else known()
-    if found is None or found not in python_class.__mro__:
+    key = id(python_class)
+    kind, known = _LAYOUTS.get(key, (None, None))
+    found = known() if kind is not None and kind() is python_class and known is not None else None
+    if found is None or not any(found is base for base in python_class.__mro__):
         laid_out = (k for k in python_class.__mro__ if _is_known(k) or _has_state_in_c(k))
         found = next(laid_out, object)
-        _LAYOUTS[python_class] = weakref.ref(found)
+        ends = weakref.ref(python_class, lambda _: _LAYOUTS.pop(key, None))
+        _LAYOUTS[key] = ends, weakref.ref(found)
     return found
 
 
 def _is_known(python_class: type) -> bool:
     """Whether a class is built in, and no class statement's."""
-    return python_class in _CONTAINERS or not python_class.__flags__ & _HEAP_TYPE
+    return any(python_class is kind for kind in _CONTAINERS) or not python_class.__flags__ & _HEAP_TYPE
 
 
 def _has_state_in_c(python_class: type) -> bool:

@@ -48,6 +48,14 @@ class ClassValue(Value):
         return self.python_class
 
     def truth(self, tx: Tracer) -> bool:
+        from flambeau_capture.values.answers import ask  # it asks classes too
+
+        meta = type(self.python_class)
+        for name in ("__bool__", "__len__"):
+            found = find_in_class(meta, name)
+            if found is not None and not issubclass(meta, enum.EnumMeta):
+                return ask(tx, self, name).truth(tx)
+        assume_special_methods(tx, meta)
         return True
 
     def length(self, tx: Tracer) -> int:

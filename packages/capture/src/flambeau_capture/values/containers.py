@@ -8,6 +8,7 @@ are guarded when they are read.
 from __future__ import annotations
 
 import collections
+import sys
 import types
 from typing import Any
 
@@ -23,6 +24,7 @@ from flambeau_capture.values.dicts import DictValue
 from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.large import LARGE, LargeDict, LargeSet
 from flambeau_capture.values.lists import DequeValue, ExistingList, ListValue
+from flambeau_capture.values.module_globals import GlobalsDict
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_if, wraps_type
 from flambeau_capture.values.sequences import Pending, existing_sequence
@@ -95,6 +97,9 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
     if tx.heap.are_attributes(obj):
         return OpaqueValue(obj, source)
     tx.guard(source, "TYPE_MATCH", type(obj))
+    if type(obj) is dict and _is_of_a_module(obj):
+        tx.guard(source, "ID_MATCH", obj)
+        return GlobalsDict(tx.scope_of(obj))  # capture adds names to it: its keys are no guard
     if type(obj) is dict and len(obj) > LARGE:
         large = LargeDict(obj, source)
         tx.heap.know(obj, large)
@@ -107,6 +112,12 @@ def wrap_dict(tx: Tracer, obj: dict[Any, Any], source: Source) -> Value:
         made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
     tx.heap.know(obj, made)
     return made
+
+
+def _is_of_a_module(obj: dict[Any, Any]) -> bool:
+    name = dict.get(obj, "__name__")
+    module = sys.modules.get(name) if type(name) is str else None
+    return module is not None and getattr(module, "__dict__", None) is obj
 
 
 def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:

@@ -22,6 +22,7 @@ from flambeau_capture.values.sequences import (
     SequenceValue,
     sequence_method,
 )
+from flambeau_capture.values.slices import SliceValue
 
 
 class TupleValue(SequenceValue):
@@ -53,6 +54,13 @@ class TupleValue(SequenceValue):
         from flambeau_capture.values.graph_calls import graph_argument
 
         return tuple(graph_argument(part) for part in self.parts())
+
+    def get_item(self, tx: Tracer, key: Value) -> Value:
+        if isinstance(key, SliceValue) and self._class is tuple:
+            where = range(*key.as_slice().indices(len(self._items)))
+            if where.step == 1 and len(where) == len(self._items):
+                return self  # all of a tuple is the tuple
+        return super().get_item(tx, key)
 
     def like(self, items: list[Value]) -> Value:
         return TupleValue(items, torch.Size if self._class is torch.Size else tuple)

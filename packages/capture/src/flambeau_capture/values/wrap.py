@@ -137,7 +137,7 @@ def wrap_descriptor(tx: Tracer, obj: Any, source: Source) -> Value:
     return OpaqueValue(obj, Held(obj, type(obj).__name__))
 
 
-@wraps_if(lambda obj: hasattr(type(obj), "__next__") and not type(obj).__flags__ & (1 << 9), 100)
+@wraps_if(lambda obj: not type(obj).__flags__ & (1 << 9) and hasattr(type(obj), "__next__"), 100)
 def wrap_iterator(tx: Tracer, obj: Any, source: Source) -> Value:
     from flambeau_capture.values.foreign_iterators import ForeignIterator
     from flambeau_capture.values.live import LiveIterator

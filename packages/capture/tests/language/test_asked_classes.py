@@ -1,0 +1,166 @@
+"""What capture asks of the program's classes: nothing that Python does not ask. Generated: each of
+the metaclass's special methods and each kind of descriptor, under uses of class and instance.
+"""
+
+import copy
+import enum
+import itertools
+import re
+import typing
+import weakref
+
+import pytest
+import torch
+from flambeau_capture import optimize
+
+USES = (
+    "len([o])", "bool(o)", "isinstance(o, C)", "str(type(o))[:3]", "o.a", "setattr(o, 'b', 1)",
+    "[o, C][0] is o", "C()", "o == o", "hasattr(o, 'zz')", "C.known", "issubclass(C, object)",
+    "C is type(o)", "{1: o}", "o.m()", "type(o).__name__", "C.d", "o.d", "not C", "all([C])",
+    "copy.copy(o).a", "copy.deepcopy([o, o])", "super(C, o).__init__()", "o.sup()",
+    "isinstance(1, typing.Sized)", "weakref.ref(o)() is o", "weakref.ref((1, 2))", "C and 1",
+)  # fmt: skip
+METHODS = {
+    "__getattr__": "raise AttributeError(name)",
+    "__bool__": "return False",
+    "__len__": "return 0",
+    "__eq__": "return True",
+    "__contains__": "return True",
+    "__call__": "return type.__call__(cls)",
+}
+TAKES = {"__getattr__": ", name", "__eq__": ", other", "__contains__": ", item"}
+
+
+def program(method, uses):
+    lines = [
+        "class Meta(type):",
+        f"    def {method}(cls{TAKES.get(method, '')}):",
+        f"        LOG.append('{method}')",
+        f"        {METHODS[method]}",
+        "    __hash__ = type.__hash__",
+        "class D:",
+        "    def __get__(self, owner, cls):",
+        "        LOG.append('get')",
+        "        return 4",
+        "class C(metaclass=Meta):",
+        "    known, d = 1, D()",
+        "    def __init__(self): self.a = 2",
+        "    def m(self): return self.a",
+        "    def sup(self): return super().bump() if hasattr(super(), 'bump') else 3",
+        "    def bump(self): return 5",
+        "    def __deepcopy__(self, memo):",
+        "        LOG.append('copied')",
+        "        return self",
+        "o = C()",
+        "def f(x):",
+        "    R = [x + 1]",
+    ]
+    for use in uses:
+        lines.append(f"    try: R.append({use})")
+        lines.append("    except Exception as e: R.append((type(e), str(e)))")
+    lines.append("    return R")
+    space = {
+        "__name__": "of_the_program",
+        "LOG": [],
+        "copy": copy,
+        "typing": typing,
+        "weakref": weakref,
+    }
+    exec("\n".join(lines), space)
+    return space["f"], space["LOG"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_metaclass_is_asked_as_python_asks_it(method):
+    for start in range(0, len(USES), 7):
+        f, log = program(method, USES[start : start + 7])
+        log.clear()
+        expected, heard = f(torch.ones(2))[1:], log[:]
+        f, log = program(method, USES[start : start + 7])  # copying leaves notes on the class
+        log.clear()
+        ours = optimize("eager", raise_internal_errors=True)(f)(torch.ones(2))[1:]
+        assert [repr(each).partition(" at ")[0] for each in ours] == [
+            repr(each).partition(" at ")[0] for each in expected
+        ]
+        assert log == heard
+
+
+CHANGES = {
+    "__setattr__": "lambda self, name, value: None",
+    "__delattr__": "lambda self, name: None",
+    "__getattr__": "lambda self, name: 7",
+    "__len__": "lambda self: 0",
+    "__eq__": "lambda self, other: False",
+    "a": "property(lambda self: 9, lambda self, value: None)",
+    "b": "property(lambda self: 8, lambda self, value: None)",
+    "bump": "lambda self: 6",
+}
+READS = ("o.a", "len(o) if hasattr(o, '__len__') else 1", "o == o", "vars(o).get('a', 0)", "o.zz",
+         "vars(o).get('b', 0)", "bool(o)")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_class_gains_after_the_first_call(name):
+    """Of instances that are made in the call."""
+    lines = ["class C:", "    def __init__(self):", "        self.a = 2", "def f(x):"]
+    lines += ["    o = C()", "    R = [x + 1]", "    o.b = 3", "    o.c = 1", "    del o.c"]
+    for read in READS:
+        lines.append(f"    try: R.append({read})")
+        lines.append("    except Exception as e: R.append((type(e), str(e)))")
+    space = {"__name__": "of_the_program"}
+    exec("\n".join([*lines, "    return R"]), space)
+    f = space["f"]
+    ours = optimize("eager", raise_internal_errors=True)(f)
+    assert ours(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+    setattr(space["C"], name, eval(CHANGES[name]))
+    expected = tried(f)
+    assert tried(ours) == expected
+
+
+def tried(f):
+    try:
+        return f(torch.ones(2))[1:]
+    except Exception as error:
+        return type(error), str(error)
+
+
+ONLY_C_MAKES = (re.Match, re.Pattern, type({}.keys()))
+
+
+@pytest.mark.parametrize("kind", ONLY_C_MAKES, ids=lambda kind: kind.__name__)
+def test_classes_without_calls(kind):
+    def f(x):
+        try:
+            return kind(), x + 1
+        except TypeError as error:
+            return str(error), x + 2
+
+    assert optimize("eager")(f)(torch.ones(1)) == f(torch.ones(1))
+
+
+def test_tuples_that_are_themselves():
+    def f(x, t):
+        return x + 1, t[:] is t, copy.deepcopy(t) is t, t[0:9] is t, t[1:] is t, copy.copy(t) is t
+
+    class Shade(enum.Enum):
+        DARK = 1
+
+    for t in ((1, "a"), (), (Shade.DARK, (1, 2)), (1, [2])):
+        ours = optimize("eager")(f)(torch.ones(1), t)
+        assert ours[1:] == f(torch.ones(1), t)[1:]
+
+
+SPECS = ("", ">", "5", "F", "d", "s", "<9s", ",", "z", "08.3f")
+VALUES = {"list": [1], "class": int, "function": len, "set": {1}, "dict": {}, "none": None,
+          "own": object, "enum": enum.IntEnum("E", "A").A, "number": 3, "text": "t"}  # fmt: skip
+
+
+def test_format_specifications():
+    lines = ["def f(x):", "    R = []"]
+    for name, spec in itertools.product(VALUES, SPECS):
+        lines.append(f'    try: R.append(f"{{VALUES[{name!r}]:{spec}}}")')
+        lines.append("    except Exception as e: R.append((type(e), str(e)))")
+    space = {"VALUES": VALUES}
+    exec("\n".join([*lines, "    return x + 1, R"]), space)
+    ours = optimize("eager", raise_internal_errors=True)(space["f"])(torch.ones(1))
+    assert ours[1] == space["f"](torch.ones(1))[1]
