@@ -89,7 +89,8 @@ def script(program: Program, why: str = "") -> str:
     parts = [f'"""{program.name}: {why}"""' if why else f'"""{program.name}"""']
     text = "\n".join((*program.setup, program.function()))
     needed = any(
-        word in text + str(program.calls) for word in ("make(", "leaf(", "filled(", "arranged(")
+        word in text + str(program.calls)
+        for word in ("make(", "leaf(", "filled(", "arranged(", "opened(")
     )
     prelude = PRELUDE.partition('"""\n')[2] if needed else "import torch\n"
     if needed:

@@ -103,6 +103,15 @@ def leaf(made):
     return made.detach().requires_grad_()
 
 
+def opened(made, dim=0):
+    """The same, its size marked as one that varies, where it may."""
+    import flambeau
+
+    if made.shape[dim] > 1:
+        flambeau.mark_dynamic(made, dim)
+    return made
+
+
 def filled(module, seed=0):
     """The module with values of ours in its parameters and floating buffers, on the device."""
     module = module.to(DEVICE)

@@ -78,7 +78,45 @@ def plus(t, k=1, *more, named=0, **rest):
     return t + k + sum(more) + named + len(rest)
 @functools.lru_cache(None)
 def cached(n):
-    return n * 2"""
+    return n * 2
+def talking(t):
+    try:
+        got = yield t
+        LOG.append(got)
+        yield t + 1
+    except ValueError as error:
+        LOG.append(str(error))
+        yield t * 3
+    finally:
+        LOG.append('end')
+    return 'done'
+KEPT = {}
+COUNT = [0]
+TOTAL = 1
+def remembered(n):
+    if n not in KEPT:
+        KEPT[n] = len(KEPT)
+    return KEPT[n]
+def counter():
+    count = 0
+    def bump():
+        nonlocal count
+        count += 1
+        return count
+    return bump
+bump = counter()
+@functools.singledispatch
+def kinds(k): return 1
+@kinds.register
+def _(k: int): return k + 2
+@kinds.register(list)
+def _(k): return len(k)
+class Lazy:
+    def __init__(self, v): self.v = v
+    @functools.cached_property
+    def value(self):
+        LOG.append('lazy')
+        return self.v * 2"""
 
 EXPRESSIONS = (
     "t * 2", "t + n", "u - t", "t.sum() + u", "t[0] + u", "t * t.shape[0]",
@@ -127,6 +165,83 @@ SIMPLE = (
     "it = iter(xs)\nt = t + next(it) + next(it, 5)", "xs[:] = [k + 1 for k in xs]",
     "n: int = n + 1", "s = f'{{n}}-{{len(xs)}}'\nt = t + len(s)", "w = t\nw = w + 1\nt = w * 2",
 )  # fmt: skip
+#: whole statements of what the language has: exceptions, generators, patterns, closures, contexts
+WHOLE = (
+    "try:\n    raise Own('a') from KeyError(n)\nexcept Own as e:\n"
+    "    LOG.append((repr(e), repr(e.__cause__), e.__suppress_context__, e.args))",
+    "try:\n    try:\n        1 / (n - n)\n    except ZeroDivisionError:\n        raise Own(n)\n"
+    "except Own as e:\n    LOG.append((repr(e.__context__), e.__cause__))",
+    "try:\n    raise ValueError('v', n)\nexcept ValueError as e:\n    e.add_note('note')\n"
+    "    LOG.append((e.__notes__, str(e)))\nLOG.append('e' in dir())",
+    "def last():\n    try:\n        return xs[9]\n    except IndexError:\n        return t + 1\n"
+    "    finally:\n        LOG.append('last')\nt = last()",
+    "def over():\n    for k in range(3):\n        try:\n            if k == n: return k\n"
+    "        finally:\n            if k == 1: break\n    return 7\nt = t + over()",
+    "def hidden():\n    try:\n        raise Own('h')\n    finally:\n        return n\n"
+    "t = t + hidden()",
+    "try:\n    raise ExceptionGroup('g', [ValueError(1), TypeError(2), Own('x')])\n"
+    "except* ValueError as e:\n    LOG.append(('v', len(e.exceptions)))\n"
+    "except* (TypeError, Own) as e:\n    LOG.append(str(e.exceptions[0]))",
+    "g = talking(t)\nt = next(g) + g.send(n)\nLOG.append([*g])",
+    "g = talking(t)\nnext(g)\nt = t + g.throw(ValueError('thrown'))\ng.close()",
+    "g = talking(t)\nnext(g)\ntry:\n    g.throw(KeyError('k'))\nexcept KeyError as e:\n"
+    "    LOG.append(repr(e))",
+    "def outer():\n    got = yield from talking(t)\n    LOG.append(got)\n    yield t\n"
+    "for k, each in enumerate(outer()):\n    t = t + each\n    if k > n: break",
+    "ys = [y for k in xs if (y := k * 2) > n]\nt = t + len(ys) + y",
+    "match xs:\n    case []: t = t + 1\n    case [a]: t = t + a\n"
+    "    case [a, *rest] if a > n: t = t + len(rest)\n    case [_, b, *_]: t = t * b",
+    "match {'k': n, 'l': t}:\n    case {'k': 0 | 1 as v}: t = t + v\n"
+    "    case {'k': int(v), **rest}: t = t - v * len(rest)",
+    "match Pair(t, n):\n    case Pair(a, 2): t = a\n    case Pair(b=3 | 4): t = t + 3\n"
+    "    case Pair(a, b) if b: t = a * b\n    case _: t = t - 1",
+    "match n, t.dim():\n    case (1, d) | (d, 2): t = t + d\n    case (_, 1): t = t * 5",
+    "s = f'{n:>4}|{n:#x}|{1 / 3:.3f}|{xs!r:^14}|{t.shape}|{n=}'\nLOG.append(s)",
+    "LOG.append('%s %5.2f %r' % (n, n / 3, xs))\nLOG.append('{0:<5}{k}'.format(n, k=xs))",
+    "def kept(a, into=[], *, table={}):\n    into.append(a)\n    table[a] = len(into)\n"
+    "    return sum(table.values())\nt = t + kept(n) + kept(n + 1)",
+    "t = t + remembered(n) + remembered(n + 1)", "COUNT[0] += 1\nt = t + COUNT[0]",
+    "global TOTAL\nTOTAL = TOTAL + n\nt = t * TOTAL", "t = t + bump() + bump()",
+    "def adder():\n    total = 0\n    def add(k):\n        nonlocal total, n\n"
+    "        total += k\n        n += 1\n        return total\n    return add\n"
+    "add = adder()\nt = t + add(1) + add(n)",
+    "fs = []\nfor k in range(3):\n    def each(k=k): return t * k + n\n    fs.append(each)\n"
+    "t = fs[0]() + fs[2]()",
+    "fs = [lambda: t * k for k in xs]\nt = fs[0]()",
+    "with contextlib.ExitStack() as stack:\n    stack.enter_context(noted('s'))\n"
+    "    stack.callback(LOG.append, 'back')\n    t = t + 1",
+    "with contextlib.suppress(KeyError, IndexError):\n    t = t + 1\n    xs[50]\nt = t * 2",
+    "with contextlib.nullcontext(n) as k, noted('q'):\n    t = t + k",
+    "with Swallow(ZeroDivisionError) as sw:\n    t = t + 1\n    n / 0\nLOG.append(sw.kinds)",
+    "@noted('decor')\ndef run(): return t + 1\nt = run() + run()",
+    "t = t + kinds(n) + kinds('s') + kinds(xs)",
+    "t = t + sorted(xs, key=lambda k: (-k % 3, k))[0]", "xs.sort(reverse=n > 2)",
+    "d = {k: v for v, k in enumerate(xs)}\ntry:\n    for k in d: d[k + 50] = 1\n"
+    "except RuntimeError as e:\n    LOG.append(str(e))",
+    "q = collections.deque(xs, maxlen=3)\nq.append(n)\nq.rotate(1)\nt = t + q[0] + len(q)",
+    "c = collections.Counter(xs)\nc[n] += 2\nt = t + c.most_common(1)[0][1]",
+    "o = collections.OrderedDict(a=1, b=n)\no.move_to_end('a')\nLOG.append(list(o.items()))",
+    "dd = collections.defaultdict(list)\ndd[n].append(t)\nt = t + len(dd) + len(dd[n])",
+    "*a, b = xs\n(c, [d, *e]) = (b, [n, *a])\nt = t + c + d + len(e)",
+    "xs[0], n = n, xs[0]", "xs[1:] = [n] * 2", "del xs[-1]", "a = b = [n]\nb.append(1)\nt = t + len(a)",
+    "ys = xs\nys += [n]\nLOG.append(ys is xs)", "LOG.append(xs)", "same = [t]\nLOG.append((same, same))",
+    "LOG.append((0.1 + 0.2, -7 // 2, -7 % 3, 7 % -3, divmod(-7, 2), 2 ** 70 % 97, round(2.5)))",
+    "LOG.append((n << 3 | 1, ~n, n ^ 6, (n + 70).bit_length(), float('inf') > n, -0.0 == 0.0))",
+    "LOG.append(('Ab c'.swapcase().split(), 'a,b'.partition(','), 'x'.join('abc'), 'é'.encode()))",
+    "import copy\nys = copy.deepcopy([xs, xs])\nLOG.append((ys[0] is ys[1], ys[0] is xs))",
+    "it = iter(xs)\nt = t + sum(a * b for a, b in zip(it, it))\nLOG.append(next(it, 'none'))",
+    "for k in (a := [1, n]):\n    if k > 3: break\nelse:\n    t = t + len(a)",
+    "while True:\n    n += 1\n    if n > 4: break\n    try:\n        continue\n    finally:\n"
+    "        LOG.append(n)",
+    "LOG.append(1 < n < 4 != 3)", "t = t + (n if n is not None and not n > 3 else 2)",
+    "class Inner(Pair):\n    def __post_init__(self):\n        super().__post_init__()\n"
+    "        self.c += n\nt = t + Inner(t).c",
+    "t = t + Lazy(n).value + Lazy(n).value", "r = Lazy(t)\nt = r.value\nLOG.append(r.value is t)",
+    "if t.shape[0] == n: LOG.append('n')\nelif t.shape[0] > n: t = t[:n + 1].sum() + t",
+    "t = t + Shade(1 + n % 2).value + len(Shade)", "t = t.view(-1)[: 2 + n % 2].sum() + u.sum()",
+    "LOG.append([type(e).__name__ for e in (n, 1.5, xs, t, None, Own)])", "t = torch.stack([t, t + n])[n % 2]",
+)  # fmt: skip
+
 HEADS = (
     "for k in range({r}):", "for k, v in enumerate(xs[:4]):", "if n > {r}:",
     "if t.shape[0] > {r}:", "while n < {r}:\n    n += 1", "with noted('w'):",
@@ -170,6 +285,8 @@ def block(chance: random.Random, depth: int, loop: bool) -> str:
 
 
 def simple(chance: random.Random) -> str:
+    if chance.random() < 0.35:
+        return chance.choice(WHOLE)
     text = chance.choice(SIMPLE)
     return text.format(e=chance.choice(EXPRESSIONS)) if "{e}" in text or "{{" in text else text
 
@@ -202,6 +319,8 @@ def draw(chance: random.Random) -> Program:
     for _ in range(chance.randrange(1, 6)):
         body.append(compound(chance, 2, False) if chance.random() < 0.6 else simple(chance))
     results = ["t", "u", "n", "xs"]
+    if any("global TOTAL" in part for part in body):  # declared once, before it is used
+        body = ["global TOTAL", *(part.replace("global TOTAL", "pass") for part in body)]
     if chance.random() < 0.08:  # a generator
         body.append("yield t\nyield u")
         body = [
@@ -217,6 +336,8 @@ def draw(chance: random.Random) -> Program:
         x = f"make({shape}, {dtype}, {chance.randrange(20)}, 'whole')"
         if dtype == "torch.float32" and chance.random() < 0.2:
             x = f"leaf({x})"
+        if chance.random() < 0.06:
+            x = f"opened({x})"
         calls.append(
             Call(
                 {
@@ -226,4 +347,7 @@ def draw(chance: random.Random) -> Program:
                 }
             )
         )
-    return Program("language", 0, tuple(body), tuple(results), tuple(calls), (SETUP,))
+    dynamic = chance.choice((None,) * 6 + (True, False))
+    return Program(
+        "language", 0, tuple(body), tuple(results), tuple(calls), (SETUP,), dynamic=dynamic
+    )
