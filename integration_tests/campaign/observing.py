@@ -246,6 +246,7 @@ def _walk(
     elif type(value).__module__ == "campaign_world":
         inner = [(f".{k}", v) for k, v in getattr(value, "__dict__", {}).items()]
         slots = [s for c in type(value).__mro__ for s in getattr(c, "__slots__", ())]
+        slots = [name for name in slots if not name.startswith("__")]
         inner += [(f".{s}", getattr(value, s)) for s in slots if hasattr(value, s)]
     yield f"{path} kind", kind
     for step, item in inner:

@@ -155,7 +155,8 @@ def _instance(
     if isinstance(value, ModuleValue) or find_in_class(value.cls, "__slots__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}")
     payload = None if value.payload is None else part(value.payload)
-    if payload is value.payload and payload is not None:
+    fixed = isinstance(payload, TupleValue | Constant)
+    if payload is value.payload and payload is not None and not fixed:
         payload = payload.call_method(tx, "copy", [], {})
     made = ObjectValue(value.cls, payload=payload)
     if memo is not None:

@@ -41,6 +41,7 @@ from flambeau_capture.values.methods import MethodValue
 from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
+from flambeau_capture.values.rebuilding import instance_dict
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
@@ -182,9 +183,21 @@ def has_attr(tx: Tracer, value: Value, name: str) -> bool:
         _guard_absence(tx, value, name)
         return False
     if isinstance(value, ObjectValue) and value.source is not None and name not in value.written:
-        if not value.shared:  # or else its keys are guarded
+        if not value.shared and _holds(value, name):  # or else its keys are guarded
             tx.guard(value.source, "HASATTR", name)
     return True
+
+
+def _holds(value: ObjectValue, name: str) -> bool:
+    """Whether the program's object has an attribute of its own, so that asking it again runs none
+    of the program's code; what comes from its class is guarded there."""
+    fallback = find_in_class(value.cls, "__getattr__")
+    if fallback is not None and fallback[1] is not torch.nn.Module.__getattr__:
+        return False
+    own = instance_dict(value.real)
+    return name in own or any(
+        name in own.get(table, ()) for table in ("_parameters", "_buffers", "_modules")
+    )
 
 
 def _guard_absence(tx: Tracer, value: Value, name: str) -> None:

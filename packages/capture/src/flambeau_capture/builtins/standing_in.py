@@ -7,6 +7,7 @@ is used is what the original makes.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from flambeau_capture.values.arguments import check_call
@@ -28,4 +29,5 @@ def stand_in(original: Any, python: Any) -> None:
         return made
 
     HANDLERS[original] = handler
-    POLYFILLS[original] = python
+    if original is not functools.cmp_to_key:  # what it makes is told apart
+        POLYFILLS[original] = python

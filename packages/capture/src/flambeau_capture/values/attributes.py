@@ -63,7 +63,9 @@ def layout_of(python_class: type) -> type:
 
 def _is_known(python_class: type) -> bool:
     """Whether a class is built in, and no class statement's."""
-    return any(python_class is kind for kind in _CONTAINERS) or not python_class.__flags__ & _HEAP_TYPE
+    return (
+        any(python_class is kind for kind in _CONTAINERS) or not python_class.__flags__ & _HEAP_TYPE
+    )
 
 
 def _has_state_in_c(python_class: type) -> bool:

@@ -25,7 +25,7 @@ from flambeau_capture.values.attributes import (
     written_attribute,
 )
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant, evaluate
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_class
@@ -61,8 +61,11 @@ class ClassValue(Value):
     def length(self, tx: Tracer) -> int:
         if isinstance(self.python_class, enum.EnumMeta):
             return len(self.python_class)
-        found = self._by_metaclass(tx, "__len__", [])
-        return super().length(tx) if found is None else int(found.as_python())
+        from flambeau_capture.values.answers import ask  # it asks classes too
+
+        if find_in_class(type(self.python_class), "__len__") is None:
+            return super().length(tx)
+        return int(constant_of(ask(tx, self, "__len__")))
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.iterators import SequenceIterator
@@ -170,6 +173,9 @@ class ClassValue(Value):
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:
         meta: Any = type(self.python_class)
         owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
+        if owner is None and isinstance(self.python_class, enum.EnumMeta):
+            assume_entry(tx, self.python_class, name, None)
+            return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))  # in its own words
         if owner is None:
             assume_entry(tx, self.python_class, name, None)
             tx.raise_error(

@@ -124,7 +124,10 @@ class ObjectValue(SpecialMethods):
         if self.real is None:
             return None
         assert self.source is not None
-        if not hasattr(self.real, name):
+        found = find_in_class(self.python_class, name)
+        if found is None or not _is_filled(found[1], self.real):
+            if self._has_fallback():  # which a guard would ask
+                self.unknown(f"the empty slot {name!r}")
             tx.guard(self.source, "NOT_HASATTR", name)
             return None
         return tx.wrap(getattr(self.real, name), Attr(self.source, name))
@@ -166,7 +169,7 @@ class ObjectValue(SpecialMethods):
             return False
         found = find_in_class(self.python_class, name)
         if found is not None and isinstance(found[1], types.MemberDescriptorType):
-            return hasattr(self.real, name)
+            return _is_filled(found[1], self.real)
         return name in instance_dict(self.real)
 
     # -- attribute access -----------------------------------------------------------------------
@@ -375,6 +378,15 @@ class ObjectValue(SpecialMethods):
             else:
                 writer.call(object.__setattr__, [self, Constant(name), value])
             writer.pop_top()
+
+
+def _is_filled(slot: Any, real: Any) -> bool:
+    """Whether a slot holds something; no other way to the attribute is asked."""
+    try:
+        slot.__get__(real, type(real))
+    except AttributeError:
+        return False
+    return True
 
 
 def _overrides_instance(found: Any) -> bool:

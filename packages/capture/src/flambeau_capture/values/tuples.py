@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from flambeau_capture.source import Source
+from flambeau_capture.source import ClassEntry, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
@@ -79,7 +79,8 @@ class TupleValue(SequenceValue):
         if name == "__class__":
             return tx.wrap_new(self._class)
         if name == "_fields" and hasattr(self._class, name):
-            return tx.wrap_new(names)
+            where = Held(self._class, self._class.__name__)
+            return tx.wrap(self._class._fields, ClassEntry(where, name))  # type: ignore[attr-defined]
         from flambeau_capture.values.attributes import class_attribute, find_in_class
 
         written = find_in_class(self._class, name)
