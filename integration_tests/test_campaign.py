@@ -23,9 +23,9 @@ from integration_tests.campaign.verdicts import BAD
 
 ROOT = Path(__file__).parents[1]
 SLICE = {
-    "operators": range(8), "writes": range(20), "autograd": range(13),
-    "customops": range(15), "state": range(5, 30), "language": range(25),
-    "modules": range(8),
+    "operators": range(4), "writes": range(10), "autograd": range(6), "customops": range(7),
+    "state": range(5, 13), "language": range(10), "modules": range(3), "library": range(8),
+    "classes": range(8), "hooks": range(6),
 }  # fmt: skip
 
 

@@ -18,14 +18,16 @@ REFUSED = {
 }
 PLACES = {
     "plain": "LOG.append(1)\nreturn (OP) + 1",
-    "caught": "try:\n    y = OP\nexcept Exception as e:\n    y = x + len(type(e).__name__)\nreturn y",
+    "caught": "try:\n    y = OP\nexcept Exception as e:\n    y = x + len(type(e).__name__)\n"
+    "return y",
     "finally": "try:\n    return OP\nfinally:\n    LOG.append(x.sum())",
     "else": "try:\n    y = x + 1\n    LOG.append(y)\n    y = OP\nexcept TypeError:\n    y = x\n"
     "else:\n    LOG.append(2)\nreturn y",
     "called": "def inner():\n    LOG.append(n)\n    return OP\ntry:\n    y = inner()\n"
     "except (IndexError, RuntimeError):\n    y = x * n\nreturn y",
     "no_grad": "with torch.no_grad():\n    y = OP\nreturn y",
-    "enclosed": "k = n\ndef bump():\n    nonlocal k, n\n    k += 1\n    n += 1\nbump()\nLOG.append(k)\n"
+    "enclosed": "k = n\ndef bump():\n    nonlocal k, n\n    k += 1\n    n += 1\nbump()\n"
+    "LOG.append(k)\n"
     "y = OP\nreturn y * k * n",
     "after_break": "y = x.sum().item()\nLOG.append(y)\ntry:\n    return OP\nexcept Exception:\n"
     "    return y + n",

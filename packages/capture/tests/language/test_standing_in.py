@@ -25,7 +25,7 @@ KINDS = {
     "iterator": "iter([1, 2])", "bytes": "bytearray(b'ab')",
 }  # fmt: skip
 GIVEN = [(one,) for one in KINDS.values()]
-GIVEN += [pair for pair in itertools.product(KINDS.values(), repeat=2)]
+GIVEN += list(itertools.product(KINDS.values(), repeat=2))
 
 
 def program(fn, chunk):
