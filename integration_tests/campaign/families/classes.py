@@ -222,7 +222,8 @@ MADE = (
      "C(t=T)",
      ("o == o2", "repr(o)", "dataclasses.replace(o, a=5)", "dataclasses.asdict(Pair(o))",
       "dataclasses.astuple(Pair(1))", "[f.name for f in dataclasses.fields(o)]", "o.more.append(1)",
-      "o.a = 4", "hash(o) == hash(o2)", "o < o2", "dataclasses.is_dataclass(o)", "C(3).more is C(3).more",
+      "o.a = 4", "hash(o) == hash(o2)", "o < o2", "dataclasses.is_dataclass(o)",
+      "C(3).more is C(3).more",
       "copy.copy(o).more is o.more", "match o:\n    case C(2, t): R.append(t)", "C(1, bad=2)",
       "o.zzz = 1", "del o.b", "vars(o)", "o.__dataclass_fields__['a'].default")),
     ("class C(typing.NamedTuple):\n    a: int = 2\n    t: object = None\n    b: float = 1.0\n"
@@ -284,6 +285,12 @@ def method(chance: random.Random, name: str, special: Special) -> str:
     return f"{head}\n" + indent("\n".join(lines), "    ")
 
 
+META_METHODS = (
+    "__call__", "__getattr__", "__iter__", "__len__", "__contains__", "__instancecheck__",
+    "__getitem__", "__eq__", "__bool__",
+)  # fmt: skip
+
+
 def own_class(chance: random.Random) -> tuple[str, str, list[str], list[str]]:
     """The class, how it is made, what asks for its members, the names of its methods."""
     base = "object" if chance.random() < 0.6 else chance.choice([*BASES])
@@ -319,8 +326,7 @@ def own_class(chance: random.Random) -> tuple[str, str, list[str], list[str]]:
         heads = "Parent"
         uses += METHODS[parent].uses
     if base == "object" and chance.random() < 0.2:
-        kind = chance.choice(("__call__", "__getattr__", "__iter__", "__len__", "__contains__",
-                              "__instancecheck__", "__getitem__", "__eq__", "__bool__"))  # fmt: skip
+        kind = chance.choice(META_METHODS)
         inner = method(chance, kind, METHODS[kind]).replace("self.a", "1").replace("self.t", "T")
         if kind == "__call__":
             inner = (
@@ -329,8 +335,8 @@ def own_class(chance: random.Random) -> tuple[str, str, list[str], list[str]]:
             )
         before += f"class Meta(type):\n    m = 3\n{indent(inner, '    ')}\n"
         heads += ", metaclass=Meta"
-        uses += [use.replace("o2", "D").replace("o", "C") if len(use) < 12 else use
-                 for use in METHODS[kind].uses if "range" not in use and "for" not in use]  # fmt: skip
+        of_class = [use for use in METHODS[kind].uses if "range" not in use and "for" not in use]
+        uses += [use.replace("o2", "D").replace("o", "C") for use in of_class if len(use) < 12]
         uses += ["C.m", "type(C).__name__", "o.m", "C()"]
     text = f"{before}class C({heads}):\n{indent(chr(10).join(members), '    ')}"
     made = f"C({BASES[base]})"
@@ -339,7 +345,8 @@ def own_class(chance: random.Random) -> tuple[str, str, list[str], list[str]]:
 
 def made_class(chance: random.Random) -> tuple[str, str, list[str], list[str]]:
     text, made, uses = chance.choice(MADE)
-    options = ("", "(frozen=True)", "(order=True)", "(eq=False)", "(slots=True)", "(unsafe_hash=True)",
+    options = ("", "(frozen=True)", "(order=True)", "(eq=False)", "(slots=True)",
+               "(unsafe_hash=True)",
                "(kw_only=True)", "(repr=False)")  # fmt: skip
     kinds = ("enum.Enum", "enum.IntEnum", "enum.Flag", "enum.IntFlag", "int, enum.Enum")
     text = text.replace("{opt}", chance.choice(options)).replace("{kind}", chance.choice(kinds))

@@ -1,5 +1,5 @@
-"""Modules that are changed: hooks of every kind, parametrizations, tables of modules and parameters,
-buffers, modes, copies and loaded states, between the calls and in them.
+"""Modules that are changed: hooks of every kind, parametrizations, tables of modules and of
+parameters, buffers, modes, copies and loaded states, between the calls and in them.
 
 In: chance. Out: a module of a few parts, ways to use them, two to four calls with changes between.
 Invariant: values are whole or by `filled`, so that no change is lost in rounding.
@@ -87,7 +87,8 @@ USES = (
     "t = t + [*self.seq.children()][0].bias", "t = t + isinstance(self.list[0], torch.nn.Linear)",
     "self.lin.weight.requires_grad_(False)", "self.last = t.detach()",
     "t = torch.func.functional_call(self.lin, {'bias': self.shift}, (t,))",
-    "t = getattr(self, 'lin')(input=t)", "t = self.lin.forward(t)", "t = type(self.lin).forward(self.lin, t)",
+    "t = getattr(self, 'lin')(input=t)", "t = self.lin.forward(t)",
+    "t = type(self.lin).forward(self.lin, t)",
 )  # fmt: skip
 PARTS = ("lin", "own", "seq", "counted", "list[0]", "norm", "seq[0]", "drop", "table['a']")
 HOOKS = (
@@ -111,17 +112,23 @@ HOOKS = (
 )  # fmt: skip
 CHANGES = (
     "HANDLES.pop().remove()", "model.eval()", "model.train()", "model.{p}.eval()",
-    "model.list.append(torch.nn.Tanh())", "model.list[0] = torch.nn.Identity()", "del model.list[0]",
+    "model.list.append(torch.nn.Tanh())", "model.list[0] = torch.nn.Identity()",
+    "del model.list[0]",
     "model.list.insert(0, torch.nn.ReLU())", "model.list.extend([torch.nn.ReLU()])",
-    "model.table['c'] = torch.nn.ReLU()", "del model.table['a']", "model.table.update(a=torch.nn.ReLU())",
-    "model.table.pop('b')", "model.seq.append(torch.nn.Tanh())", "model.seq.add_module('x', torch.nn.ReLU())",
+    "model.table['c'] = torch.nn.ReLU()", "del model.table['a']",
+    "model.table.update(a=torch.nn.ReLU())",
+    "model.table.pop('b')", "model.seq.append(torch.nn.Tanh())",
+    "model.seq.add_module('x', torch.nn.ReLU())",
     "model.seq[0] = torch.nn.Identity()", "model.params.append(torch.ones(3))",
-    "model.params[0] = torch.nn.Parameter(torch.full((3,), 5.0))", "model.pdict['p'] = torch.full((3,), 4.0)",
+    "model.params[0] = torch.nn.Parameter(torch.full((3,), 5.0))",
+    "model.pdict['p'] = torch.full((3,), 4.0)",
     "model.pdict['q'] = torch.ones(3)", "model.shift = torch.full((3,), 7.0)", "model.loose = None",
     "model.nothing = torch.ones(3)", "model.unset = torch.nn.Parameter(torch.full((3,), 2.0))",
     "model.register_buffer('shift', torch.zeros(3))", "model.late = 3", "model.gain = 5",
-    "model.free = torch.nn.Parameter(torch.full((3,), 6.0))", "del model.free\nmodel.free = torch.ones(3)",
-    "model.free.data = torch.full((3,), 8.0)", "model.free.requires_grad_(False)", "model.double().float()",
+    "model.free = torch.nn.Parameter(torch.full((3,), 6.0))",
+    "del model.free\nmodel.free = torch.ones(3)",
+    "model.free.data = torch.full((3,), 8.0)", "model.free.requires_grad_(False)",
+    "model.double().float()",
     "model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()})",
     "model.load_state_dict({k: v + 1 for k, v in model.state_dict().items()}, assign=True)",
     "model = copy.deepcopy(model)", "model.zero_grad()", "model.requires_grad_(False)",
@@ -139,8 +146,10 @@ CHANGES = (
     "for p in model.parameters():\n    p.grad = None", "model.lin.in_features = 7",
     "torch.nn.init.ones_(model.lin.weight)", "model.lin.bias = None", "model.half().float()",
 )  # fmt: skip
-CALLS = ("t = model(x)", "t = model(x, flag=True)", "t = model.forward(x)", "t = model(x) + model(x)",
-         "t = model.seq(model.lin(x))", "t = model.lin(x) * model.gain")  # fmt: skip
+CALLS = (
+    "t = model(x)", "t = model(x, flag=True)", "t = model.forward(x)", "t = model(x) + model(x)",
+    "t = model.seq(model.lin(x))", "t = model.lin(x) * model.gain",
+)  # fmt: skip
 
 
 def draw(chance: random.Random) -> Program:
@@ -148,7 +157,10 @@ def draw(chance: random.Random) -> Program:
     model = MODEL.replace("{body}", indent(uses, " " * 8)).replace(
         "{seed}", str(chance.randrange(9))
     )
-    changed = lambda table: tried(chance.choice(table).replace("{p}", chance.choice(PARTS)))  # noqa: E731
+
+    def changed(table: tuple[str, ...]) -> str:
+        return tried(chance.choice(table).replace("{p}", chance.choice(PARTS)))
+
     setup = [SETUP, model, *(changed(HOOKS) for _ in range(chance.choice((0, 0, 1, 1, 2))))]
     setup += [changed(CHANGES) for _ in range(chance.choice((0, 0, 1)))]
     body = [chance.choice(CALLS)]

@@ -223,8 +223,10 @@ WHOLE = (
     "o = collections.OrderedDict(a=1, b=n)\no.move_to_end('a')\nLOG.append(list(o.items()))",
     "dd = collections.defaultdict(list)\ndd[n].append(t)\nt = t + len(dd) + len(dd[n])",
     "*a, b = xs\n(c, [d, *e]) = (b, [n, *a])\nt = t + c + d + len(e)",
-    "xs[0], n = n, xs[0]", "xs[1:] = [n] * 2", "del xs[-1]", "a = b = [n]\nb.append(1)\nt = t + len(a)",
-    "ys = xs\nys += [n]\nLOG.append(ys is xs)", "LOG.append(xs)", "same = [t]\nLOG.append((same, same))",
+    "xs[0], n = n, xs[0]", "xs[1:] = [n] * 2", "del xs[-1]",
+    "a = b = [n]\nb.append(1)\nt = t + len(a)",
+    "ys = xs\nys += [n]\nLOG.append(ys is xs)", "LOG.append(xs)",
+    "same = [t]\nLOG.append((same, same))",
     "LOG.append((0.1 + 0.2, -7 // 2, -7 % 3, 7 % -3, divmod(-7, 2), 2 ** 70 % 97, round(2.5)))",
     "LOG.append((n << 3 | 1, ~n, n ^ 6, (n + 70).bit_length(), float('inf') > n, -0.0 == 0.0))",
     "LOG.append(('Ab c'.swapcase().split(), 'a,b'.partition(','), 'x'.join('abc'), 'é'.encode()))",
@@ -239,7 +241,8 @@ WHOLE = (
     "t = t + Lazy(n).value + Lazy(n).value", "r = Lazy(t)\nt = r.value\nLOG.append(r.value is t)",
     "if t.shape[0] == n: LOG.append('n')\nelif t.shape[0] > n: t = t[:n + 1].sum() + t",
     "t = t + Shade(1 + n % 2).value + len(Shade)", "t = t.view(-1)[: 2 + n % 2].sum() + u.sum()",
-    "LOG.append([type(e).__name__ for e in (n, 1.5, xs, t, None, Own)])", "t = torch.stack([t, t + n])[n % 2]",
+    "LOG.append([type(e).__name__ for e in (n, 1.5, xs, t, None, Own)])",
+    "t = torch.stack([t, t + n])[n % 2]",
 )  # fmt: skip
 
 HEADS = (

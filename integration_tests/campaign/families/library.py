@@ -1,4 +1,4 @@
-"""Calls of what Python documents: built-in types, their methods and operators, the standard library.
+"""Calls of what Python documents: built-in types, their methods and operators, the library.
 
 In: chance. Out: functions of a few such calls, each by the table of a module's or a type's names
 that Python itself gives, with arguments of every kind. Invariant: a call ends at once: numbers that

@@ -124,6 +124,41 @@ def tried(f):
         return type(error), str(error)
 
 
+def test_named_tuples_refuse_in_their_own_words():
+    class Pair(typing.NamedTuple):
+        a: int
+        b: int = 2
+
+    def f(x):
+        answers = [x + 1]
+        for given, named in (((), {}), ((1, 2, 3), {}), ((1,), {"a": 2}), ((1,), {"c": 3})):
+            try:
+                answers.append(Pair(*given, **named))
+            except TypeError as error:
+                answers.append(str(error))
+        return answers
+
+    assert optimize("eager")(f)(torch.ones(1))[1:] == f(torch.ones(1))[1:]
+
+
+def test_an_object_that_no_graph_holds_is_not_compared():
+    heard = []
+
+    class Own(Exception):
+        def __eq__(self, other):
+            heard.append(other)
+            return True
+
+        def __pow__(self, other):
+            return other
+
+        __hash__ = None
+
+    own = Own()
+    assert optimize("eager")(lambda x: own ** (x * 2))(torch.ones(1)).tolist() == [2.0]
+    assert not heard
+
+
 ONLY_C_MAKES = (re.Match, re.Pattern, type({}.keys()))
 
 

@@ -305,13 +305,12 @@ def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> 
     fields: tuple[str, ...] = python_class._fields  # type: ignore[attr-defined]
     defaults: dict[str, Any] = getattr(python_class, "_field_defaults", {})
     values: dict[str, Value] = dict(zip(fields, args))
-    if len(args) > len(fields) or set(kwargs) & set(values) or set(kwargs) - set(fields):
-        tx.raise_error(TypeError, f"{python_class.__name__}() got unexpected arguments")
+    refused = len(args) > len(fields) or set(kwargs) & set(values) or set(kwargs) - set(fields)
+    if refused or set(fields) - {*values, *kwargs, *defaults}:  # in the class's own words
+        evaluate(tx, python_class, *[None for _ in args], **dict.fromkeys(kwargs))
     values.update(kwargs)
     for name in fields:
         if name not in values:
-            if name not in defaults:
-                tx.raise_error(TypeError, f"{python_class.__name__}() missing argument: '{name}'")
             values[name] = tx.wrap_new(defaults[name])
     return TupleValue([values[name] for name in fields], python_class)
 

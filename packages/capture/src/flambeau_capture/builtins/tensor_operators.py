@@ -56,7 +56,7 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
         answer = _by_object(tx, symbol, other, left, right)
         if answer is not None:
             return answer
-        asked_it = other.special(OPERATORS[symbol][1 if other is left else 2])
+        asked_it = other.special(_method(symbol, other is left))
         if refuses_tensors(other) and (asked_it or other.payload is None):  # else it has own words
             if fn in (operator.eq, operator.ne):
                 return Constant(fn is operator.ne)
@@ -68,11 +68,16 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
     return found
 
 
+def _method(symbol: str, on_the_left: bool) -> str:
+    _, name, reflected = OPERATORS[symbol]
+    return name if on_the_left else reflected
+
+
 def _by_object(
     tx: Tracer, symbol: str, receiver: ObjectValue, left: Value, right: Value
 ) -> Value | None:
     """What the program's own method answers; None where it leaves it to the other side."""
-    name = OPERATORS[symbol][1 if receiver is left else 2]
+    name = _method(symbol, receiver is left)
     if not receiver.special(name):
         return None
     argument = right if receiver is left else left

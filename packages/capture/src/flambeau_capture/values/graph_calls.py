@@ -64,7 +64,7 @@ def _holdable(value: Any) -> bool:
         return all(_holdable(item) for item in value)
     if isinstance(value, dict):
         return all(isinstance(k, str) and _holdable(v) for k, v in value.items())
-    return isinstance(value, _HOLDABLE) or value in _CLASSES
+    return isinstance(value, _HOLDABLE) or any(value is kind for kind in _CLASSES)
 
 
 _CLASSES = (float, int, bool, complex)
