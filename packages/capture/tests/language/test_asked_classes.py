@@ -199,3 +199,21 @@ def test_format_specifications():
     exec("\n".join([*lines, "    return x + 1, R"]), space)
     ours = optimize("eager", raise_internal_errors=True)(space["f"])(torch.ones(1))
     assert ours[1] == space["f"](torch.ones(1))[1]
+
+
+@pytest.mark.parametrize("kind", (enum.Enum, enum.IntEnum, enum.Flag), ids=lambda k: k.__name__)
+def test_attributes_of_members(kind):
+    """A program may set them at any time."""
+    space = {"enum": enum, "kind": kind, "__name__": "of_the_program"}
+    exec("class Shade(kind):\n    DARK = 1\n    LIGHT = 2", space)
+    made = space["Shade"]
+
+    def f(x, member):
+        return x + 1, getattr(member, "tone", None), hasattr(member, "tone"), member.name
+
+    ours = optimize("eager", raise_internal_errors=True)(f)
+    for tone in (None, "a", "b", 3):
+        if tone is not None:
+            made.DARK.tone = tone
+        for member in made:
+            assert ours(torch.ones(1), member)[1:] == f(torch.ones(1), member)[1:]

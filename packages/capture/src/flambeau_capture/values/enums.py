@@ -10,10 +10,11 @@ import enum
 import types
 from typing import Any
 
-from flambeau_capture.source import Held, Source
-from flambeau_capture.values.attributes import class_attribute, find_in_class
+from flambeau_capture.source import Held, InstanceAttr, Source
+from flambeau_capture.values.attributes import assume_entry, class_attribute, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.opaque import FrozenValue
+from flambeau_capture.values.rebuilding import instance_dict
 from flambeau_capture.values.registry import wraps_if
 from flambeau_capture.values.trust import trusted_callable
 
@@ -39,6 +40,13 @@ class EnumMember(FrozenValue):
         if found is not None and isinstance(found[1], types.FunctionType | property):
             if not trusted_callable(found[0]):
                 return class_attribute(tx, self, type(self.real), name)
+        if found is None and not name.startswith("_"):  # what a program sets on a member
+            assert self.source is not None
+            assume_entry(tx, type(self.real), name, None)
+            own = instance_dict(self.real)
+            if name in own:
+                return tx.wrap(own[name], InstanceAttr(self.source, name))
+            tx.guard(self.source, "NOT_IN_INSTANCE_DICT", name)
         return super().get_attr(tx, name)
 
     def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
