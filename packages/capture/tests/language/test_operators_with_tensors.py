@@ -61,3 +61,15 @@ def test_each_operator(base, answer):
         ours = optimize("eager", raise_internal_errors=True)(f)(t)
         assert [shown(r) for r in ours] == expected, symbol
         assert log == heard, symbol
+
+
+def test_an_index_of_the_program_is_a_tensors_to_take():
+    class Place:
+        def __index__(self):
+            return 1
+
+    def f(t, place):
+        return t[place] + t[place:].sum() + t[0, place]
+
+    t = torch.arange(6.0).view(2, 3)
+    assert torch.equal(optimize("eager")(f)(t, Place()), f(t, Place()))

@@ -52,7 +52,9 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
         and (other.is_none or issubclass(other.cls, str))
     ):
         return Constant(fn is operator.ne)
-    if isinstance(other, ObjectValue) and (other is left or refuses_tensors(other)):
+    by_object = symbol != "getitem" and isinstance(other, ObjectValue)
+    if by_object and (other is left or refuses_tensors(other)):
+        assert isinstance(other, ObjectValue)
         answer = _by_object(tx, symbol, other, left, right)
         if answer is not None:
             return answer
