@@ -75,7 +75,11 @@ def _uncaptured_files() -> frozenset[str]:
 
 
 def runs_uncaptured(code: CodeType) -> bool:
-    """Whether nothing that a function calls is to be captured."""
+    """Whether nothing that a function calls is to be captured. An import is such a call: what a
+    module runs while it is made is no part of the program, and capture may need that very module.
+    """
+    if code.co_name == "_find_and_load":
+        return code.co_filename == "<frozen importlib._bootstrap>"
     return code.co_filename in _uncaptured_files() and not code.co_flags & 0x20
 
 
