@@ -87,6 +87,26 @@ def functional_rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor
     return functional.rrelu(x if in_place else x.contiguous(), *args, **kwargs)
 
 
+def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """`torch.dropout` that drops nothing is its input, the very tensor, which the Python form that
+    torch takes where sizes are open copies."""
+    return torch.dropout(input, p, train) if train and p != 0 else input
+
+
+def functional_dropout(
+    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> torch.Tensor:
+    """The same of `torch.nn.functional`."""
+    return functional.dropout(input, p, training, inplace) if training and p != 0 else input
+
+
+def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
+    """`torch.native_dropout` never is its input, which torch describes it as where it drops
+    nothing."""
+    result, mask = torch.native_dropout(x, p, train)
+    return (result.clone() if result is x else result), mask
+
+
 def one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """`one_hot` of a known number of classes asks for the extremes of its indices: an assertion
     here, of eager's words, which a GPU leaves to the device."""
@@ -160,6 +180,13 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.unsafe_chunk: unsafe_chunk,
     torch.Tensor.unsafe_chunk: unsafe_chunk,
     torch.ops.aten.unsafe_chunk.default: unsafe_chunk,
+    functional.dropout: functional_dropout,
+    torch.dropout: dropout,
+    torch.ops.aten.dropout: dropout,
+    torch.ops.aten.dropout.default: dropout,
+    torch.native_dropout: native_dropout,
+    torch.ops.aten.native_dropout.default: native_dropout,
+    torch.ops.aten.native_dropout: native_dropout,
     functional.one_hot: one_hot,
     torch.ops.aten.one_hot.default: one_hot,
     torch.ops.aten.one_hot: one_hot,

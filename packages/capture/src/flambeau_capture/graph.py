@@ -202,7 +202,8 @@ class GraphBuilder:
         with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode:
             if op == "call_method":
                 return getattr(plain[0], target)(*plain[1:], **named)
-            return target(*plain, **named)
+            result = target(*plain, **named)
+            return compat.anew(result) if target in compat.ALWAYS_NEW else result
 
     def record(
         self,

@@ -5,6 +5,8 @@ Invariant: no other module of this package imports a name of torch that begins w
 """
 
 from flambeau_capture._torch_compat.fakes import (
+    ALWAYS_NEW,
+    anew,
     asking,
     data_dependent_errors,
     dynamic_shape_errors,
@@ -134,11 +136,11 @@ from flambeau_capture._torch_compat.symbols import (
 from flambeau_capture._torch_compat.timing import can_be_timed, wait_for_devices
 
 __all__ = [
-    "AUTOCAST_SETTINGS", "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES",
+    "ALWAYS_NEW", "AUTOCAST_SETTINGS", "CHECKED_BY_GRAPH", "CHECK_ALL", "CHECK_ALL_WITH", "CHOICES",
     "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE",
     "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "NUMBERS", "PLAIN_KEYS",
     "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "STATE_VARIABLES", "SYMBOLIC_SHAPES",
-    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "ShapeConditions", "asking",
+    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "ShapeConditions", "anew", "asking",
     "associative_scans", "build_questions", "callback_setter", "can_be_timed", "close_environment",
     "conditionals", "data_dependent_errors", "default_torch_function", "derivative_of",
     "deterministic_algorithms", "device_constructors", "disable_torch_function_subclass",

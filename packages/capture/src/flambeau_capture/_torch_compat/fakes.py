@@ -109,3 +109,13 @@ def asking() -> Iterator[None]:
         yield
     finally:
         _quiet.asking.now = before
+
+
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout
+#: what torch describes as one of their arguments, and no kernel gives back
+ALWAYS_NEW = frozenset({torch.native_dropout, _NATIVE_DROPOUT, _NATIVE_DROPOUT.default})
+
+
+def anew(results: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Results with memory of their own."""
+    return tuple(each.clone() for each in results)
