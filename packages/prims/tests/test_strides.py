@@ -1,10 +1,13 @@
 """Strides of what decompositions give, against eager's, for inputs in every order of memory."""
 
+import datetime
 import itertools
 
 import pytest
 import torch
 from flambeau_prims.conformance import Decomposing
+from flambeau_prims.sweep import database
+from flambeau_prims.sweep.measure import flatten
 
 INDEX = torch.tensor([2, 0, 1, 1])
 SQUARE = torch.tensor([[2, 0], [1, 1]])
@@ -40,3 +43,114 @@ def test_as_eager(name):
                 found = CALLS[name](given)
             torch.testing.assert_close(found, expected)
             assert found.stride() == expected.stride(), order
+
+
+PARTS = 16
+PART = datetime.date.today().toordinal() % PARTS
+DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+LAYOUTS = ("reversed", "channels last", "every other", "repeated")
+WITH_HOLES = ("diagonal_scatter", "select_scatter", "slice_scatter", "as_strided_scatter")
+"""Copies that have in eager the holes that the argument has; ours are dense."""
+UNPREDICTED = {
+    "nn.functional.conv_transpose3d": "one of two libraries by sizes and threads",
+    "stack": "a batch of images of one row",
+    "ldexp": "half precision takes another way to the same product",
+    **dict.fromkeys(("argwhere", "nonzero"), "a stride would be a size counted in elements"),
+    **dict.fromkeys(("empty_like", "new_empty_strided"), "never written"),
+}
+
+
+def laid_out(x, layout):
+    """The tensor with its elements in another order of memory, or some of them repeated."""
+    if not isinstance(x, torch.Tensor) or x.layout is not torch.strided or x.ndim == 0:
+        return x
+    x = x.detach()
+    if layout == "reversed":
+        order = [*range(x.ndim)][::-1]
+        return x.permute(order).contiguous().permute(order)
+    if layout == "channels last" and x.ndim > 2:
+        return x.movedim(1, -1).contiguous().movedim(-1, 1)
+    if layout == "every other":
+        return torch.stack([x, x], -1).flatten(-2)[..., ::2]
+    if layout == "repeated" and x.shape[-1]:
+        return x[..., :1].clone().expand(x.shape)
+    return x
+
+
+def mapped(function, tree):
+    if isinstance(tree, dict):
+        return {key: mapped(function, item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        items = [mapped(function, item) for item in tree]
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
+    return function(tree)
+
+
+def told(result):
+    """Strides where they tell where elements are."""
+    return [
+        [step for size, step in zip(t.shape, t.stride(), strict=True) if size > 1]
+        if isinstance(t, torch.Tensor) and t.layout is torch.strided and t.numel()
+        else None
+        for t in flatten(result)
+    ]
+
+
+def arranged(call, layout, which):
+    """The arguments of a call, all tensors or the first in another layout."""
+    met = itertools.count()
+
+    def one(x):
+        return laid_out(x, layout) if which == "all" or next(met) == 0 else copied(x)
+
+    return mapped(lambda x: one(x) if isinstance(x, torch.Tensor) else x, call.args), mapped(
+        lambda x: one(x) if isinstance(x, torch.Tensor) else x, call.kwargs
+    )
+
+
+def copied(tree):
+    """Other tensors of the same elements, strides included, which may be written to."""
+
+    def one(x):
+        if not isinstance(x, torch.Tensor) or x.layout is not torch.strided:
+            return x
+        reach = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+        flat = x.detach().as_strided((reach if x.numel() else 0,), (1,)).clone()
+        return flat.as_strided(x.shape, x.stride())
+
+    return mapped(one, tree)
+
+
+def outcome(entry, args, kwargs):
+    """Strides of the results; None where the call is refused."""
+    torch.manual_seed(0)
+    try:
+        return told(entry(*args, **kwargs))
+    except Exception:  # eager refuses some layouts of what it writes to
+        return None
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_database_in_every_layout():
+    wrong, asked = [], 0
+    for number, (name, entry) in enumerate(sorted(database.by_name().items())):
+        dtype = DTYPES[number // PARTS % len(DTYPES)]
+        dtype = dtype if database.takes(entry, dtype) else torch.float32
+        if number % PARTS != PART or name in UNPREDICTED or not database.takes(entry, dtype):
+            continue
+        for call in database.calls(entry, dtype, 1, False):
+            for layout, which in itertools.product(LAYOUTS, ("all", "first")):
+                if name in WITH_HOLES and layout in ("every other", "repeated"):
+                    continue
+                given = arranged(call, layout, which)
+                expected = outcome(entry, *copied(given))
+                if expected is None:
+                    continue
+                given = copied(given)
+                with Decomposing():
+                    found = outcome(entry, *given)
+                asked += 1
+                if found not in (expected, None):
+                    wrong.append(f"{name} {dtype} {layout} {which}: {found} for {expected}")
+    assert wrong == []
+    assert asked > 100

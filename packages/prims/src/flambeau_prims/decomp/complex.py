@@ -14,7 +14,6 @@ from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import elementwise, p
-from flambeau_prims.layout import TensorMeta, elementwise_strides
 from flambeau_prims.promotion import Promotion
 from flambeau_prims.table import decomposition
 
@@ -39,8 +38,8 @@ def polar(radius: Tensor, angle: Tensor) -> Any:
     if radius.dtype != angle.dtype:
         raise RuntimeError(f"polar: expected one dtype, got {radius.dtype} and {angle.dtype}")
     r, t = e.meet(radius, angle)
-    made = _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
-    return e.with_strides(made, elementwise_strides([TensorMeta.of(x) for x in (r, t)]))
+    value = _joined(p.mul(r, p.cos(t)), p.mul(r, p.sin(t)))
+    return e.with_strides(value, e.operand_strides(value.shape, (radius, angle), radius.dtype))
 
 
 @decomposition(

@@ -43,6 +43,10 @@ _COPIES: dict[OpOverload, OpOverload] = {
     aten.diagonal_copy.default: aten.diagonal.default,
     aten.unfold_copy.default: aten.unfold.default,
     aten.view_copy.dtype: aten.view.dtype,
+}
+
+# What nobody is told are views: eager's parts lie where those of a view do.
+_UNSAFE = {
     aten.unsafe_split.Tensor: aten.split.Tensor,
     aten.unsafe_split_with_sizes.default: aten.split_with_sizes.default,
 }
@@ -64,6 +68,8 @@ def _copying(view_op: OpOverload) -> Callable[..., Any]:
 
 for _copy, _view in _COPIES.items():
     decomposition(_copy)(_copying(_view))
+for _copy, _view in _UNSAFE.items():
+    decomposition(_copy)(TABLE[_view])
 
 
 @decomposition(aten.narrow_copy.default)

@@ -208,12 +208,30 @@ def elementwise(
                 placed.append(cast(rounded, compute))
             continue
         placed.append(cast(brought(x, home), compute))
-    met = meet(*placed)
-    value = cast(op(*met), result)
-    if all(map(contiguous, met)):
-        return value
-    # The formula may have led with a condition or a constant: the operands decide the layout.
-    return with_strides(value, elementwise_strides([TensorMeta.of(x) for x in met]))
+    value = cast(op(*meet(*placed)), result)
+    return with_strides(value, operand_strides(value.shape, operands, common))
+
+
+def operand_strides(
+    shape: Sequence[Size], operands: Sequence[Any], common: torch.dtype
+) -> Sequence[Size]:
+    """Strides of the result of a kernel of eager's that takes these operands: whatever a formula
+    leads with, they decide, in their order, each as it is, but that for a CPU they are converted to
+    their `common` dtype first."""
+    metas = []
+    for x in operands:
+        if is_number(x):
+            continue
+        own = TensorMeta.of(x)
+        if x.device.type == "cpu" and x.dtype != common:
+            own = own.like(stride=preserved_strides(own))
+        if not same_shape(own.shape, shape):
+            new = len(shape) - own.ndim
+            sizes = zip(own.shape, shape[new:], own.stride, strict=True)
+            steps = [0 if is_one(n) and not is_one(m) else step for n, m, step in sizes]
+            own = own.like(shape, [*[0] * new, *steps])
+        metas.append(own)
+    return elementwise_strides(metas)
 
 
 def with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:

@@ -211,7 +211,8 @@ def unsafe_masked_index(x: Tensor, mask: Tensor, indices: Indices, fill: Number)
     # where the mask is false the positions may be anything: the first element stands in
     places = _clamped(x, indices)
     found = p.index(x, places)
-    return e.where(e.expand(mask, found.shape), found, fill)
+    chosen = e.where(e.expand(mask, found.shape), found, fill)
+    return e.in_format(chosen, torch.contiguous_format)
 
 
 @decomposition(aten._unsafe_masked_index_put_accumulate.default)

@@ -119,7 +119,9 @@ def rms_norm(
     rstd = rstd_of(square, small)
     out = affine(p.mul(wide, spread(rstd, wide.shape, dims)), weight, None, dims)
     kept = [1 if d in dims else n for d, n in enumerate(x.shape)]
-    out = e.in_format(e.cast(out, x.dtype), torch.contiguous_format)
+    out = e.cast(out, x.dtype)
+    if e.on_gpu(x):  # one kernel there, which writes row by row; formulas on a CPU
+        out = e.in_format(out, torch.contiguous_format)
     return out, spread(rstd, kept, dims)
 
 

@@ -60,6 +60,8 @@ def _pad(x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
         dim = x.ndim - 1 - place
         before, after = padding[2 * place], padding[2 * place + 1]
         y = pick(y, dim, _taps(x.shape[dim], before, after, positions, x.device))
+    if e.on_gpu(x):  # kernels for CUDA write row by row
+        return e.in_format(y, torch.contiguous_format)
     return e.in_image_format(x, y)
 
 

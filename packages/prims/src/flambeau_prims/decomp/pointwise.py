@@ -117,7 +117,8 @@ def binary(
 
 def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(a: Tensor, b: Tensor) -> Tensor:
-        return op(*e.meet(e.cast(a, torch.bool), e.cast(b, torch.bool)))
+        value = op(*e.meet(e.cast(a, torch.bool), e.cast(b, torch.bool)))
+        return e.with_strides(value, e.operand_strides(value.shape, (a, b), result_type((a, b))))
 
     return call
 
@@ -180,8 +181,7 @@ def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
 def rsub(a: Tensor, b: Operand, alpha: Number = 1) -> Tensor:
     _can_subtract(a, b)
     _alpha_fits(alpha, a, b)
-    # eager subtracts from the second, whose order of memory comes first then
-    return summed(lambda y, x: p.sub(y, x if e.is_one(alpha) else e.mul(x, alpha)), b, a)
+    return sub(b, a, alpha)
 
 
 def _by_host_scalar(a: Operand, b: Operand) -> bool:

@@ -188,7 +188,8 @@ def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Tensor
 
 @decomposition(aten.max_unpool2d.default)
 def max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[Size]) -> Any:
-    return e.in_image_format(x, _unpooled(x, indices, output_size))
+    placed = _unpooled(x, indices, output_size)
+    return placed if e.on_gpu(x) else e.in_image_format(x, placed)
 
 
 @decomposition(aten.max_unpool3d.default)

@@ -131,8 +131,8 @@ def channel_shuffle(x: Tensor, groups: Size) -> Tensor:
     n, c, *rest = x.shape
     split = p.reshape(x, [n, groups, c // groups, *rest])
     order = [0, 2, 1, *range(3, split.ndim)]
-    made = p.clone(p.reshape(p.permute(split, order), [n, c, *rest]))
-    return made if e.on_gpu(x) else e.in_image_format(x, made)
+    shuffled = p.clone(p.reshape(p.permute(split, order), [n, c, *rest]))
+    return shuffled if e.on_gpu(x) else e.in_image_format(x, shuffled)
 
 
 def _centres(size: Size, align_corners: bool, like: Tensor) -> Tensor:

@@ -229,6 +229,8 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 @decomposition(aten.pixel_shuffle.default)
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
     r = upscale_factor
+    if r == 1:
+        return e.in_image_format(x, x)
     *batch, channels, height, width = x.shape
     split = p.reshape(x, [*batch, channels // (r * r), r, r, height, width])
     n = len(batch)

@@ -13,6 +13,7 @@ import torch
 
 from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
 from flambeau_prims.layout import (
+    Shape,
     Size,
     TensorMeta,
     channels_last_strides,
@@ -26,6 +27,23 @@ def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -
     if len(shape) >= 4 and any(map(suggests_channels_last, deciding)):
         return like.like(shape, channels_last_strides(shape))
     return like.like(shape)
+
+
+def _convolved(a: TensorMeta, w: TensorMeta, shape: Sequence[Size], transposed: bool) -> TensorMeta:
+    """Metadata of what the libraries write: channels-last if image or weights are, but for a
+    transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an image one
+    high, eager takes a row-major copy, so that the weights decide."""
+    if a.ndim == 3:
+        high = [TensorMeta(_as_image(x.shape, 1), _as_image(x.stride, x.shape[2] * x.stride[2]),
+                           x.dtype, x.device) for x in (a.like(shape), w)]  # fmt: skip
+        found = _convolved(high[0], high[1], high[0].shape, transposed)
+        return a.like(shape, [*found.stride[:2], found.stride[3]])
+    rows = transposed and a.ndim == 5 if a.device.type == "cpu" else a.dtype == torch.float64
+    return a.like(shape) if rows else _in_format(a, shape, a, w)
+
+
+def _as_image(numbers: Sequence[Size], height: Size) -> Shape:
+    return (*numbers[:2], height, numbers[2])
 
 
 def _convolution_rule(
@@ -57,7 +75,7 @@ def _convolution_rule(
             out = (size + 2 * padding[i] - reach - 1) // stride[i] + 1
         require(out >= 0, f"convolution: the kernel does not fit into {a.shape}")
         shape.append(out)
-    return _in_format(a, shape, a, w)
+    return _convolved(a, w, shape, transposed)
 
 
 def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:

@@ -1,7 +1,8 @@
 """Factorizations of matrices and functions of them: what a LAPACK library does.
 
 In: matrices in the last two dimensions, any number of equal leading ones (a batch).
-Out: factors, column by column in memory (strides 1, rows), vectors and numbers contiguous.
+Out: factors, column by column in memory (strides 1, rows) but for some of a GPU's, vectors and
+numbers contiguous.
 Invariant: float32, float64 and their complex dtypes only; no broadcasting of batches; a failure
 shows in `info` (int32, 0 is success) where there is one, and is an error in eager otherwise.
 """
@@ -29,6 +30,13 @@ def columns(a: TensorMeta, shape: Sequence[Size], dtype: torch.dtype | None = No
     """Metadata of matrices of `shape`, contiguous but for the order of the last two dimensions."""
     turned = contiguous_strides([*shape[:-2], shape[-1], shape[-2]])
     return a.like(tuple(shape), [*turned[:-2], turned[-1], turned[-2]], dtype)
+
+
+def _rows_on_gpu(
+    a: TensorMeta, shape: Sequence[Size], dtype: torch.dtype | None = None
+) -> TensorMeta:
+    """Metadata of matrices that eager has row by row on a GPU, column by column on a CPU."""
+    return a.like(shape, dtype=dtype) if a.device.type == "cuda" else columns(a, shape, dtype)
 
 
 def check_matrices(name: str, a: TensorMeta, square: bool = False) -> tuple[Size, Size]:
@@ -124,9 +132,7 @@ def _svd_rule(a: TensorMeta, full: bool) -> tuple[TensorMeta, TensorMeta, Tensor
     batch = a.shape[:-2]
     values = a.like((*batch, k), dtype=REAL_OF.get(a.dtype, a.dtype))
     left, right = (m, n) if full else (k, k)
-    # a GPU's library gives V by columns: V^H row by row
-    last = a.like((*batch, right, n)) if a.device.type == "cuda" else columns(a, (*batch, right, n))
-    return columns(a, (*batch, m, left)), values, last
+    return columns(a, (*batch, m, left)), values, _rows_on_gpu(a, (*batch, right, n))
 
 
 _SIGNS = {"note": "signs, and bases of equal values, are the library's choice"}
@@ -189,10 +195,7 @@ leaf(
 def _eig_rule(a: TensorMeta) -> tuple[TensorMeta, TensorMeta]:
     check_matrices("eig", a, square=True)
     dtype = COMPLEX_OF.get(a.dtype, a.dtype)
-    values = a.like(a.shape[:-1], dtype=dtype)
-    if a.device.type == "cuda":
-        return values, a.like(a.shape, dtype=dtype)
-    return values, columns(a, a.shape, dtype)
+    return a.like(a.shape[:-1], dtype=dtype), _rows_on_gpu(a, a.shape, dtype)
 
 
 leaf(

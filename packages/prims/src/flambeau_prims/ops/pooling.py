@@ -89,6 +89,11 @@ def _pooled(
     return in_format_of(a, (*a.shape[:first], *sizes))
 
 
+def _in_library_format(a: TensorMeta, shape: Sequence[Size], spatial: int) -> TensorMeta:
+    """Metadata of windows that the library writes: row-major of volumes, whatever `a` is like."""
+    return in_format_of(a, shape) if spatial == 2 else a.like(shape)
+
+
 def in_format_of(a: TensorMeta, shape: Sequence[Size]) -> TensorMeta:
     """Metadata of `shape`, channels-last if `a` is a batch of images that suggests it."""
     if len(shape) in (4, 5) and len(shape) == a.ndim and suggests_channels_last(a):
@@ -185,8 +190,8 @@ def _define_avg(n: int) -> None:
         del count_include_pad
         require(divisor != 0, f"{name}: a divisor of 0")
         require(a.dtype in FLOATS | {torch.int64}, f"{name}: not defined on {a.dtype}")
-        made = _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
-        return made if n == 2 else made.like(made.shape)  # of volumes eager's is row-major
+        found = _pooled(name, n, a, kernel, stride, padding, (1,) * n, ceil_mode)
+        return _in_library_format(a, found.shape, n)
 
     def backward_rule(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
         _require_gradient(back, grad, a, rule(a, *geometry).shape)
@@ -207,7 +212,7 @@ def _define_avg(n: int) -> None:
         tags=("library",),
         doc="The mean of each window, or its sum over `divisor`; padding counts as 0.",
         flops=flops_per_output(3**n),
-        shape=f"{_IMAGE}; channels-last if the operand is",
+        shape=_IMAGE + ("; channels-last if the operand is" if n == 2 else ""),
         edge_cases=edges,
         source=_SOURCE,
         differentiable=_NO_DERIVATIVE,
@@ -236,7 +241,7 @@ def _windows(name: str, a: TensorMeta, output: Sequence[Size], kind: Any = FLOAT
     _require_image(name, a, len(output), kind)
     require(all(n > 0 for n in output), f"{name}: {list(output)} windows")
     shape = (*a.shape[: a.ndim - len(output)], *output)
-    return in_format_of(a, shape) if len(output) == 2 else a.like(shape)
+    return _in_library_format(a, shape, len(output))
 
 
 def _by_rank(two: str, three: str) -> Callable[[int], Any]:
@@ -265,7 +270,7 @@ define(
     tags=("library",),
     doc="The mean of each of `output` windows that cover a 2-d or 3-d image.",
     flops=flops_per_input(1),
-    shape="leading dimensions of the operand, then `output`; channels-last if the operand is",
+    shape="leading dimensions of the operand, then `output`; channels-last if a 2-d operand is",
     edge_cases=_ADAPTIVE,
     source=_SOURCE,
     differentiable=_NO_DERIVATIVE,
@@ -310,7 +315,7 @@ define(
     tags=("library",),
     doc="The largest of each of `output` windows that cover a 2-d or 3-d image, and its position.",
     flops=flops_per_input(1),
-    shape="both: leading dimensions of the operand, then `output`; channels-last if it is",
+    shape="both: leading dimensions of the operand, then `output`; channels-last if a 2-d one is",
     edge_cases={**_MAX_EDGES, "note": _ADAPTIVE},
     source=_SOURCE,
     differentiable=_NO_DERIVATIVE,

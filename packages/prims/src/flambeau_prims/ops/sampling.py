@@ -58,7 +58,7 @@ define(
     tags=("library",),
     doc="Images at the places of `grid`, whose last dimension is x, y(, z) from -1 to 1; " + _MODES,
     flops=flops_per_output(24),
-    shape="[N, C] of the images, then the grid's dimensions but the first and the last",
+    shape="[N, C] of the images, then the grid's dimensions but the first and the last, row-major",
     edge_cases={
         "nan": "a place that is NaN counts as -1",
         "out of range": "as `padding` says",
