@@ -199,3 +199,27 @@ def test_a_tensor_made_by_strides(maker, form) -> None:
         for one, other in zip(fn(x), given, strict=True):
             assert one.stride() == other.stride()
             torch.testing.assert_close(other, one)
+
+
+OUTS = ("sin", "sigmoid", "atan2", "add", "lt", "clamp_min", "hypot")
+
+
+@pytest.mark.parametrize("name", OUTS)
+def test_an_out_stays_laid_out_as_it_is(name: str) -> None:
+    """Whatever the layout of what is computed."""
+    func = getattr(torch, name)
+
+    def fn(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> tuple[Any, ...]:
+        given = (x,) if name in ("sin", "sigmoid") else (x, y)
+        inner = torch.zeros(4, 5, dtype=out.dtype)
+        return func(*given, out=inner), inner, func(*given, out=out) is out
+
+    x, y = torch.rand(5, 4).t(), torch.rand(4, 5)
+    kind = torch.bool if name == "lt" else torch.float32
+    for operands in ((x, y), (y, x), (x, x + 1)):
+        outs = [torch.zeros(5, 4, dtype=kind).t(), torch.zeros(5, 4, dtype=kind).t()]
+        expected = fn(*operands, outs[0])
+        found = aot.aot_function(fn, aot.run_as_is)(*operands, outs[1])
+        assert [t.stride() for t in found[:2]] == [t.stride() for t in expected[:2]]
+        assert found[2] is expected[2] and outs[0].stride() == outs[1].stride()
+        torch.testing.assert_close([*found[:2], outs[1]], [*expected[:2], outs[0]])

@@ -590,6 +590,23 @@ def integer_remainder(a, b):
 
 
 @triton.jit
+def integer_pow(a, b):
+    """a ** b modulo 2**bits; to a negative power 0, but 1 for 1, and 1 or -1 for -1."""
+    WIDTH: tl.constexpr = a.dtype.primitive_bitwidth
+    one = (a == a).to(a.dtype)
+    power, square, left = one, a, b
+    for _ in range(WIDTH):
+        power = tl.where((left & 1) != 0, power * square, power)
+        square = square * square
+        left = left >> 1
+    if a.dtype == tl.uint8:
+        return power
+    else:
+        inverse = tl.where(a == -1, tl.where((b & 1) != 0, a, one), (a == 1).to(a.dtype))
+        return tl.where(b < 0, inverse, power)
+
+
+@triton.jit
 def sign(x):
     """-1, 0 or 1; zero for NaN, as ATen has it."""
     return (x > 0).to(x.dtype) - (x < 0).to(x.dtype)
