@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from flambeau_prims._op import PRIMS
-from flambeau_prims._torch_compat import OpOverload, is_view_op
-from flambeau_prims.cuda_dtypes import refused_on_cuda
+from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
+from flambeau_prims.kinds import is_limited, is_refused
 from flambeau_prims.layout import TensorMeta, dense_order
 
 Decomposition = Callable[..., Any]
@@ -79,20 +79,20 @@ def decompositions(
 
 
 def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
-    """`function`, with a result that is one of its arguments replaced by a view or copy of it; on a
-    CUDA device it refuses the dtypes that eager's kernels there do not take."""
-    name = op._schema.name.partition("::")[2]
-    refused = refused_on_cuda(name)
+    """`function`, with a result that is one of its arguments replaced by a view or copy of it, and
+    not for dtypes that eager's kernels do not take."""
     permute, clone = PRIMS["permute"].overload, PRIMS["clone"].overload
     viewing = is_view_op(op)
     strided = torch.strided
+    name = schema_text(op).partition("::")[2].partition("(")[0].partition(".")[0]
+    limited = is_limited(name)
 
     @functools.wraps(function)
     def fresh(*args: Any, **kwargs: Any) -> Any:
         if any(getattr(arg, "layout", strided) is not strided for arg in args):
             return NotImplemented  # a sparse tensor has no elements in a row
-        if refused and args[0].device.type == "cuda" and args[0].dtype in refused:
-            raise NotImplementedError(f"{name} is not implemented on CUDA for {args[0].dtype}")
+        if limited and args and isinstance(args[0], torch.Tensor) and is_refused(name, args[0]):
+            return NotImplemented
         result = function(*args, **kwargs)
         for arg in args:
             if result is arg and result is not None:

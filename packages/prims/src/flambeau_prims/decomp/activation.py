@@ -181,8 +181,10 @@ def hardshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
 
 @decomposition(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: Number = 0.5) -> Tensor:
+    signed = x.dtype.itemsize < 4 and not e.on_gpu(x)  # zeros of these keep their sign
+
     def shrink(y: Tensor) -> Tensor:
-        between = e.where(p.isnan(y), y, 0.0)
+        between = e.mul(y, 0.0) if signed else e.where(p.isnan(y), y, 0.0)
         below = p.where(e.lt(y, -lambd), e.add(y, lambd), between)
         return p.where(e.gt(y, lambd), e.sub(y, lambd), below)
 

@@ -226,7 +226,10 @@ def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
             parts = [_spread_of(y, dim, correction, keepdim) for y in (p.real(x), p.imag(x))]
             variance, average = (op(*pair) for op, pair in zip((p.add, p.complex), zip(*parts)))
         else:
-            variance, average = _spread_of(x, dim, correction, keepdim)
+            # eager's kernels for a CPU take the root in float64: squares do not overflow
+            deep = root and x.device.type == "cpu"
+            inner = e.cast(x, torch.float64) if deep else x
+            variance, average = _spread_of(inner, dim, correction, keepdim)
             average = e.cast(average, x.dtype)
         first = p.sqrt(variance) if root else variance
         first = first if x.dtype.is_complex else e.cast(first, x.dtype)

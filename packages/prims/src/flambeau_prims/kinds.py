@@ -1,0 +1,63 @@
+"""The dtypes that eager's kernels take, where a formula would take more.
+
+In: an ATen operation's name, its first tensor. Out: whether eager refuses that.
+Invariant: an operation on any other dtype is left as it is, so that eager's own kernel refuses it,
+in its words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from flambeau_prims.cuda_dtypes import refused_on_cuda
+from flambeau_prims.ops.pointwise import ANY, FLOATS, INEXACT, INTS, REAL
+
+Kind = frozenset[torch.dtype]
+_WIDE: Kind = frozenset({torch.float32, torch.float64})
+_SIGNED: Kind = REAL - {torch.uint8}
+
+
+def _kinds(names: str, kind: Kind) -> dict[str, Kind]:
+    return dict.fromkeys(names.split(), kind)
+
+
+EVERYWHERE: Mapping[str, Kind] = {
+    **_kinds(
+        "gelu silu mish softplus elu selu celu hardswish hardsigmoid log_sigmoid_forward frac"
+        " hardshrink softshrink leaky_relu",
+        FLOATS,
+    ),
+    **_kinds("silu", INEXACT),
+    **_kinds("_softmax _log_softmax", FLOATS),
+    **_kinds("ceil floor round trunc threshold relu", REAL),
+    **_kinds("deg2rad rad2deg isneginf isposinf sign logit", REAL | {torch.bool}),
+    **_kinds("hardtanh", _SIGNED),
+    **_kinds("special_erfcx", INTS | {torch.bool} | _WIDE),
+}
+ON_CPU: Mapping[str, Kind] = {
+    **_kinds("abs", INTS | INEXACT),
+    **_kinds("nansum", REAL | {torch.bool}),
+}
+ON_GPU: Mapping[str, Kind] = {
+    **_kinds("igamma igammac", _WIDE),
+    **_kinds("angle", ANY - {torch.float16, torch.bfloat16}),
+    **_kinds("addmv mv dot vdot addmm mm baddbmm bmm", INEXACT),
+}
+
+
+def is_limited(name: str) -> bool:
+    """Whether a formula takes more than eager's kernels, on some device."""
+    return any(name in kinds for kinds in (EVERYWHERE, ON_CPU, ON_GPU)) or bool(
+        refused_on_cuda(name)
+    )
+
+
+def is_refused(name: str, x: torch.Tensor) -> bool:
+    """Whether eager's kernel for the device of `x`, the first tensor, does not take its dtype."""
+    gpu = x.device.type == "cuda"
+    kind = (ON_GPU if gpu else ON_CPU).get(name, EVERYWHERE.get(name))
+    if kind is not None and x.dtype not in kind:
+        return True
+    return gpu and x.dtype in refused_on_cuda(name)
