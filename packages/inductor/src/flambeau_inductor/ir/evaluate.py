@@ -257,6 +257,7 @@ POINT: Mapping[str, Callable[..., Tensor]] = {
             "lt", "le", "gt", "ge", "where",
         )
     },
+    "fma": lambda a, b, c: torch.addcmul(c, a, b),
     "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "shift_left": torch.bitwise_left_shift,

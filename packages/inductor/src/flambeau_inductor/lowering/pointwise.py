@@ -23,6 +23,7 @@ SAME_DTYPE = (
     "add", "sub", "mul", "div", "trunc_div", "floor_div", "remainder", "fmod", "pow", "atan2",
     "maximum", "minimum", "fmax", "fmin", "copysign", "nextafter", "bitwise_and", "bitwise_or",
     "bitwise_xor", "shift_left", "shift_right", "logical_and", "logical_or", "logical_xor",
+    "fma",
 )  # fmt: skip
 """Result dtype is the operands'."""
 

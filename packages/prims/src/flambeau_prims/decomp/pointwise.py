@@ -160,12 +160,25 @@ def summed(op: Callable[..., Tensor], a: Operand, b: Operand) -> Tensor:
     return elementwise(op, (a, b), narrow=not e.on_gpu(a, b))
 
 
+def _sum_of_multiple(a: Operand, b: Operand, alpha: Number) -> Tensor:
+    """`a + alpha b`; kernels for a CPU take the factor in the operands' dtype too."""
+    common = result_type((a, b))
+
+    def combine(x: Tensor, y: Tensor) -> Tensor:
+        if x.dtype == common or e.on_gpu(x):
+            return e.fused(y, alpha, x)
+        factor = e.cast(p.full([], alpha, dtype=common, device=x.device), x.dtype)
+        return e.fused(y, factor, x)
+
+    return summed(combine, a, b)
+
+
 @decomposition(aten.add.Tensor, aten.add.Scalar)
 def add(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
     _alpha_fits(alpha, a, b)
     if e.is_one(alpha):
         return summed(p.add, a, b)
-    return summed(lambda x, y: p.add(x, e.mul(y, alpha)), a, b)
+    return _sum_of_multiple(a, b, alpha)
 
 
 @decomposition(aten.sub.Tensor, aten.sub.Scalar)
@@ -174,7 +187,7 @@ def sub(a: Operand, b: Operand, alpha: Number = 1) -> Tensor:
     _alpha_fits(alpha, a, b)
     if e.is_one(alpha):
         return summed(p.sub, a, b)
-    return summed(lambda x, y: p.sub(x, e.mul(y, alpha)), a, b)
+    return _sum_of_multiple(a, b, -alpha)
 
 
 @decomposition(aten.rsub.Tensor, aten.rsub.Scalar)
@@ -443,10 +456,10 @@ def clamp_max(x: Tensor, max: Operand) -> Tensor:
 def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     # of the two ways to write it, the one that is exact at the nearer end
     def near_start(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return p.add(a, p.mul(w, p.sub(b, a)))
+        return e.fused(w, p.sub(b, a), a)
 
     def near_end(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
-        return p.sub(b, p.mul(p.sub(b, a), e.sub(1, w)))
+        return e.fused(p.sub(b, a), e.sub(w, 1), b)
 
     def blend(a: Tensor, b: Tensor, w: Tensor) -> Tensor:
         size = p.abs(w)
@@ -461,7 +474,7 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
 @decomposition(aten.addcmul.default)
 def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return p.add(y, p.mul(s if e.is_one(value) else e.mul(s, value), t))
+        return e.fused(s if e.is_one(value) else e.mul(s, value), t, y)
 
     return elementwise(combine, (x, a, b))
 
@@ -474,8 +487,9 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
         if e.is_one(value):
             return p.add(y, p.div(s, t))
-        scaled = e.mul(p.div(s, t), value) if e.on_gpu(y) else p.div(e.mul(s, value), t)
-        return p.add(y, scaled)
+        if e.on_gpu(y):
+            return e.fused(p.div(s, t), value, y)
+        return p.add(y, p.div(e.mul(s, value), t))
 
     return elementwise(combine, (x, a, b))
 

@@ -21,6 +21,7 @@ from flambeau_prims.promotion import real_dtype
 INTS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 COMPLEX = frozenset({torch.complex32, torch.complex64, torch.complex128})
+WIDE_FLOATS = frozenset({torch.float32, torch.float64})
 BOOL = frozenset({torch.bool})
 REAL = INTS | FLOATS
 NUMBER = REAL | COMPLEX
@@ -457,6 +458,27 @@ where: OpOverload = define(
     edge_cases={"nan": "in the operand not chosen has no effect"},
     source="the conditional operator of C11, clause 6.5.15, element by element",
     flops=flops_per_output(1),
+    exact=True,
+)
+
+
+def _fma_rule(a: TensorMeta, b: TensorMeta, c: TensorMeta) -> TensorMeta:
+    require(a.dtype == b.dtype == c.dtype, f"fma: {a.dtype}, {b.dtype} and {c.dtype}; cast first")
+    require(a.dtype in WIDE_FLOATS, f"fma: not defined on {a.dtype}")
+    return elementwise("fma", a, b, c)
+
+
+fma: OpOverload = define(
+    "fma(Tensor a, Tensor b, Tensor c) -> Tensor",
+    rule=_fma_rule,
+    eager=lambda a, b, c: torch.addcmul(c, a, b),  # of which eager's kernels make one operation
+    tags=("pointwise",),
+    doc="`a b + c`, rounded once.",
+    shape=_SAME_TWO,
+    edge_cases={**_NAN, "overflow": "only if the sum does: the product is not rounded"},
+    source="IEEE 754-2019, clause 5.4.1, fusedMultiplyAdd",
+    flops=flops_per_output(2),
+    dtypes=WIDE_FLOATS,
     exact=True,
 )
 

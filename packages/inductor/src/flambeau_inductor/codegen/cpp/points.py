@@ -26,7 +26,7 @@ SAME_NAME = frozenset(
     reciprocal sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc erfinv
     lgamma digamma sigmoid isnan isinf isfinite add sub mul div pow atan2 maximum minimum
     fmax fmin copysign nextafter shift_left shift_right bitwise_and bitwise_or bitwise_xor
-    bitwise_not fmod remainder floor_div"""
+    bitwise_not fmod remainder floor_div fma"""
     )
 )
 COMPARISONS = frozenset(_words("""eq ne lt le gt ge"""))

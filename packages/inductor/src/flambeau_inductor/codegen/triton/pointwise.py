@@ -54,6 +54,7 @@ FLOATING: dict[str, Spelling] = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
+    "fma": "tl.fma({0}, {1}, {2})",
     "div": "tl.div_rn({0}, {1})",
     "floor_div": "fm.floor_div({0}, {1})",
     "remainder": "fm.remainder({0}, {1})",
