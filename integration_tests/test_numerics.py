@@ -16,7 +16,6 @@ PARTS = 3
 KNOWN = {
     "gelu": "infinite of infinity; the library that eager calls for float32 and bfloat16 gives NaN",
     "digamma": "within 1e-14 of float64's, by another series",
-    "add alpha": "product and sum rounded one after the other, where eager's vectors round once",
     "tanhshrink": "a difference of equals: of float64 tanh may be one unit off",
     "gelu tanh": "a unit more of float64",
 }

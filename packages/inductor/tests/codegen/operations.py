@@ -13,6 +13,7 @@ NO_ZERO_DIVISOR = {"remainder", "fmod", "floor_div", "trunc_div"}
 BOOL_RESULT = {"eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor"}
 BOOL_RESULT |= {"isnan", "isinf", "isfinite", "logical_not"}
 ATEN: dict[str, Callable[..., torch.Tensor]] = {
+    "fma": lambda a, b, c: torch.addcmul(c, a, b),
     "trunc_div": lambda a, b: torch.div(a, b, rounding_mode="trunc"),
     "floor_div": lambda a, b: torch.div(a, b, rounding_mode="floor"),
     "shift_left": torch.bitwise_left_shift,

@@ -139,7 +139,8 @@ error, or four units in the last place. This page is generated.
 What makes the exact ones so:
 
 - Each operator is rounded on its own: no product and sum of two operators become one operation,
-  in C++ or on a GPU, unless a formula of one primitive says so.
+  in C++ or on a GPU, unless a formula of one primitive says so. The two of one operator are `fma`
+  where eager's kernels are contracted: `addcmul`, `lerp`, sums of a multiple, `addcdiv` on a GPU.
 - Half precision is widened to float32 and rounded once an operator. Quotients of half precision
   by `//`, and powers of 3, -1 and -2, are rounded step by step, as eager's kernels do.
 - A number beside a tensor is rounded to the tensor's dtype where eager's kernel takes it so: in

@@ -54,6 +54,16 @@ def test_binary_float(op: str, tmp_path: Path) -> None:
     check(op, binary_values(op), tmp_path, 3e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("count", [1, 5, 301])
+def test_product_and_sum_round_once(dtype: torch.dtype, count: int, tmp_path: Path) -> None:
+    operands = [torch.randn(count, dtype=dtype) for _ in range(3)]
+    expected, out = reference("fma")(*operands), poisoned(count, dtype=dtype)
+    buffers = {f"in{i}": operand for i, operand in enumerate(operands)} | {"out": out}
+    run_loop(loops.pointwise("fma", 3, count, dtype, dtype), buffers, tmp_path)
+    assert torch.equal(out, expected)
+
+
 @pytest.mark.parametrize("op", ["add", "mul", "div", "exp", "tanh", "erf", "maximum", "sigmoid"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:

@@ -88,6 +88,12 @@ def test_binary_float(op: str, tmp_path: Path) -> None:
     check(op, binary_values(op), tmp_path, 3e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_product_and_sum(dtype: torch.dtype, tmp_path: Path) -> None:
+    operands = [torch.randn(40, dtype=dtype) for _ in range(3)]
+    check("fma", operands, tmp_path, 3e-6)
+
+
 @pytest.mark.parametrize("op", ["add", "mul", "div", "exp", "tanh", "erf", "maximum", "sigmoid"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_floats(op: str, dtype: torch.dtype, tmp_path: Path) -> None:

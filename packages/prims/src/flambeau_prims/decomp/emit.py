@@ -141,6 +141,8 @@ def _meeting(name: str) -> Callable[..., Tensor]:
 
 
 add, sub, mul, div = map(_meeting, ("add", "sub", "mul", "div"))
+
+
 def fused(a: Operand, b: Operand, c: Operand) -> Tensor:
     """`a b + c`, of floats rounded once, as eager's kernels are contracted where one has both."""
     x, y, z = meet(a, b, c)

@@ -169,11 +169,6 @@ FL_ORDER(f64)
   FL_LIBM1(T, lgamma) FL_LIBM1(T, digamma) FL_LIBM1(T, erfinv) FL_LIBM2(T, pow) \
   FL_LIBM2(T, atan2) FL_LIBM2(T, nextafter) FL_LIBM2(T, fmod) FL_LIBM2(T, remainder) \
   FL_LIBM2(T, floor_div) FL_LIBM2(T, copysign) FL_LIBM2(T, log_add_exp)
-#ifdef __FMA__
-#define FL_FMA(T, a, b, c) (sizeof(T) == 4 ? (T)__builtin_fmaf(a, b, c) : (T)__builtin_fma(a, b, c))
-#else
-#define FL_FMA(T, a, b, c) ((a) * (b) + (c))
-#endif
 #define FL_EXACT(T) \
   FL_LIBM1(T, abs) FL_LIBM1(T, sqrt) FL_LIBM1(T, floor) FL_LIBM1(T, ceil) FL_LIBM1(T, trunc) \
   FL_LIBM1(T, round) FL_LIBM1(T, sign)
@@ -268,7 +263,6 @@ FL_TREE(i32, i32, across_all, bitwise_and)
 
 #undef FL_REAL
 #undef FL_EXACT
-#undef FL_FMA
 #undef FL_LIBM1
 #undef FL_LIBM2
 #undef FL_AS

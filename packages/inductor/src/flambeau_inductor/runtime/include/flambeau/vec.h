@@ -130,6 +130,13 @@ FL_WRAP(i64, unsigned long)
 #undef FL_COMPARE
 #undef FL_WRAP
 
+// One rounding where the processor has the instruction: a call of the library takes far longer.
+#ifdef __FMA__
+#define FL_FMA(T, a, b, c) (sizeof(T) == 4 ? (T)__builtin_fmaf(a, b, c) : (T)__builtin_fma(a, b, c))
+#else
+#define FL_FMA(T, a, b, c) ((a) * (b) + (c))
+#endif
+
 // T(x, f): the function of libm for the type is __builtin_x followed by f.
 #define FL_UNARY(T, f, name) FL_INLINE T name(T a) { return __builtin_##name##f(a); }
 #define FL_REAL(T, f) \
@@ -148,6 +155,7 @@ FL_WRAP(i64, unsigned long)
   FL_INLINE T minimum(T a, T b) { return (a < b || a != a) ? a : b; } \
   FL_INLINE T fmax(T a, T b) { return (a >= b || b != b) ? a : b; } \
   FL_INLINE T fmin(T a, T b) { return (a <= b || b != b) ? a : b; } \
+  FL_INLINE T fma(T a, T b, T c) { return FL_FMA(T, a, b, c); } \
   FL_INLINE T pow(T a, T b) { return __builtin_pow##f(a, b); } \
   FL_INLINE T atan2(T a, T b) { return __builtin_atan2##f(a, b); } \
   FL_INLINE T copysign(T a, T b) { return __builtin_copysign##f(a, b); } \
