@@ -68,3 +68,13 @@ def test_zeros_of_softshrink_keep_their_sign_in_half_precision(dtype):
     torch.testing.assert_close(found, expected, equal_nan=True)
     kept = ~x.isnan()
     assert torch.equal(found.signbit()[kept], expected.signbit()[kept])
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_dtypes_of_huber_loss(reduction):
+    kinds = (torch.float32, torch.float64, torch.float16)
+    for a, b in ((a, b) for a in kinds for b in kinds):
+        x, y = torch.rand(4).to(a), torch.rand(4).to(b)
+        expected = F.huber_loss(x, y, reduction=reduction)
+        with Decomposing():
+            assert F.huber_loss(x, y, reduction=reduction).dtype == expected.dtype, (a, b)

@@ -70,7 +70,8 @@ def huber_loss(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 
         near = e.mul(_square(gap), 0.5)
         return p.where(e.lt(gap, delta), near, e.mul(e.sub(gap, 0.5 * delta), delta))
 
-    return _pairwise(x, target, reduction, loss)
+    found = _pairwise(x, target, reduction, loss)
+    return found if found is NotImplemented else e.cast(found, x.dtype)  # not the common one
 
 
 @decomposition(aten.binary_cross_entropy.default)
