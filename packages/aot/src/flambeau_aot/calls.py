@@ -87,17 +87,17 @@ def functional_rrelu(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor
     return functional.rrelu(x if in_place else x.contiguous(), *args, **kwargs)
 
 
-def dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
-    """`torch.dropout` that drops nothing is its input, the very tensor, which the Python form that
-    torch takes where sizes are open copies."""
-    return torch.dropout(input, p, train) if train and p != 0 else input
+DROPOUTS = frozenset(
+    (functional.dropout, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
+)
 
 
-def functional_dropout(
-    input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
-) -> torch.Tensor:
-    """The same of `torch.nn.functional`."""
-    return functional.dropout(input, p, training, inplace) if training and p != 0 else input
+def drops_nothing(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call of dropout is its input, the very tensor; the Python form that torch takes
+    where sizes are open copies it."""
+    p = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
+    train = args[2] if len(args) > 2 else kwargs.get("training", kwargs.get("train", True))
+    return not train or p == 0
 
 
 def native_dropout(x: torch.Tensor, p: float, train: bool | None) -> tuple[torch.Tensor, ...]:
@@ -180,10 +180,6 @@ REWRITES: dict[Any, Callable[..., Any]] = {
     torch.unsafe_chunk: unsafe_chunk,
     torch.Tensor.unsafe_chunk: unsafe_chunk,
     torch.ops.aten.unsafe_chunk.default: unsafe_chunk,
-    functional.dropout: functional_dropout,
-    torch.dropout: dropout,
-    torch.ops.aten.dropout: dropout,
-    torch.ops.aten.dropout.default: dropout,
     torch.native_dropout: native_dropout,
     torch.ops.aten.native_dropout.default: native_dropout,
     torch.ops.aten.native_dropout: native_dropout,
@@ -211,13 +207,13 @@ _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 
 
-RECURRENT = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
+_BY_CUDNN = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
 
 
 def refuse_recurrent(func: Any, target: Any) -> None:
     """Recurrent layers that cuDNN computes: it is asked how it wants the weights to lie, which
     tensors without memory cannot be."""
-    if func not in RECURRENT or not isinstance(target, torch.Tensor):
+    if func not in _BY_CUDNN or not isinstance(target, torch.Tensor):
         return
     if target.device.type == "cuda" and torch.backends.cudnn.is_acceptable(target):
         raise Unsupported(
@@ -316,6 +312,10 @@ class RewriteCalls(TorchFunctionMode):
             return embedding(self.sparse, self.known, args, kwargs)
         if func is functional.embedding_bag:
             return embedding_bag(self.sparse, self.known, args, kwargs)
+        target = args[0] if args else None
+        refuse_recurrent(func, target)
+        if func in DROPOUTS and drops_nothing(args, kwargs):
+            return args[0] if args else kwargs["input"]
         rewrite, out = REWRITES.get(func), kwargs.get("out")
         if isinstance(out, torch.Tensor):
             return keeping_size(out, rewrite or func, args, kwargs, self.layouts)
@@ -323,9 +323,7 @@ class RewriteCalls(TorchFunctionMode):
             return rewrite(*args, **kwargs)
         if isinstance(out, tuple) and all(isinstance(each, torch.Tensor) for each in out):
             return keeping_strides(out, func, args, kwargs)
-        target = args[0] if args else None
         refuse_memory(func, target)
-        refuse_recurrent(func, target)
         if getattr(func, "__name__", "").split(".")[0] == "slice_inverse":
             # a view of two tensors, which no functional form has
             raise Unsupported("slice_inverse, torch's own inverse of a slice; index the tensor")

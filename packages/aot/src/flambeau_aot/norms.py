@@ -38,10 +38,8 @@ def batch_norm(
         )
     if weight is None and bias is None:
         _refuse_mixed(x, running_mean, running_var)
-    by_library = x.dim() > 2 and weight is not None and bias is not None and cudnn_enabled
-    if (x.device.type == "cpu" or by_library) and not _in_a_format(x):
-        # The kernel (of a GPU: cuDNN's) lays its result out so, which torch's description of it
-        # does not say.
+    if x.device.type == "cpu" and not _in_a_format(x):
+        # The kernel lays its result out so, which torch's description of it does not say.
         x = x.contiguous()
     if x.device.type == "cuda" and not _in_a_format(x):
         # cuDNN, which eager calls for some, is given a batch in a format, and gives one
