@@ -21,7 +21,7 @@ from flambeau_capture.records import Records
 from flambeau_capture.values.graph_calls import operator_name, version_of
 
 _DRAWS = re.compile(
-    "rand|drop|normal|bernoulli|multinomial|uniform|cauchy|exponential|geometric|poisson|gumbel|"
+    "rand|rrelu|drop|normal|bernoulli|multinomial|uniform|cauchy|exponential|geometric|poisson|gumbel|"
     "fractional|attention|rnn|lstm|gru|seed"
 )
 _DRIVES = re.compile("backward|autograd|distributed|checkpoint|autocast|vmap|functorch|hook")
