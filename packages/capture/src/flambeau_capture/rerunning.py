@@ -17,6 +17,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
+from flambeau_capture.errors import ExportError
 from flambeau_capture.records import Records
 from flambeau_capture.values.graph_calls import operator_name, version_of
 
@@ -67,7 +68,7 @@ class AsItIs:
         self.grad_mode = grad_mode
 
     def __call__(self, function: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or isinstance(error, ExportError):
             raise error
         compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it
         run, records, name = disabled(function), self.records, self.function

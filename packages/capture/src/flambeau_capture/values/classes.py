@@ -145,14 +145,16 @@ class ClassValue(Value):
             bound = getattr(python_class, name)
             return tx.wrap(bound, Held(bound, name))
         getter = find_in_class(type(found), "__get__")
-        if getter is not None and isinstance(getter[1], types.FunctionType):
+        interpreted = getter is not None and isinstance(getter[1], types.FunctionType)
+        if interpreted and not trusted_class(type(found)):
+            assert getter is not None
             assume_special_methods(tx, type(found))
             descriptor = tx.wrap(found, ClassEntry(Held(owner, owner.__name__), name))
             method = tx.wrap(getter[1], Held(getter[1], "__get__"))
             return tx.call(method, [descriptor, Constant(None), self], {})
-        value = getattr(python_class, name)
+        value = getattr(python_class, name)  # a library's descriptor may make it anew each time
         trusted = trusted_class(python_class) or isinstance(python_class, enum.EnumMeta)
-        return tx.wrap(value, Held(value, name) if trusted else where)
+        return tx.wrap(value, Held(value, name) if trusted or interpreted else where)
 
     def _name(self, tx: Tracer, name: str) -> Value:
         """What a class is called, where it is from: a program may change that."""
