@@ -29,7 +29,7 @@ from flambeau_aot.options import Options
 from flambeau_aot.partition.cut import checked_cut
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.split import Halves, inference, split
-from flambeau_aot.partition.volatile import relying_on_leaves
+from flambeau_aot.partition.volatile import relying_on_leaves, watching
 from flambeau_aot.plan import Plan
 from flambeau_aot.program import Program, of_graph_module
 from flambeau_aot.report import Report
@@ -130,6 +130,7 @@ def compile_program(
     surroundings = ambient()
     with clock.timed("trace"):
         joint = trace(program, inputs, decompositions, HIGHER_ORDER, all_defined=False)
+    joint = watching(joint, options.classify)
     removed: dict[str, int] = {}
     with clock.timed("simplify"):
         if options.simplify:

@@ -136,6 +136,8 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         handed=tuple(sorted(joint.plan.handed - set(joint.plan.differentiable))),
         inside=joint.plan.inside,
         late=joint.late_writes,
+        watched=tuple(x for x in joint.plan.watched if x.source not in halves.saved),
+        changed=joint.plan.written,
     )
 
 

@@ -40,6 +40,15 @@ class Saved:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """A result (an "output"), or an input, that shares the memory of something that eager keeps for
+    the backward pass, with the tangents that this is read for."""
+
+    source: Saved
+    readers: frozenset[int]
+
+
+@dataclass(frozen=True)
 class Presence:
     """An input of a backward graph: whether one of these cotangents is defined, on a device."""
 
@@ -262,7 +271,8 @@ class Plan:
     counter is to be raised although nothing is copied into them. beside: inputs that share the
     memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
     program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
-    eager would not, because they are leaves that require grad.
+    eager would not, because they are leaves that require grad. watched: what must not be written to
+    between the call and a backward pass, whether or not its value is kept.
     """
 
     inputs: InputPlan
@@ -283,6 +293,7 @@ class Plan:
     leaves: tuple[int, ...] = ()
     inside: tuple[InsideView, ...] = ()
     apart: tuple[int, ...] = ()
+    watched: tuple[Watched, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
@@ -347,10 +358,14 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
             return replace(item, primal=moved(item.primal))
         return item
 
+    def source(item: Saved) -> Saved:
+        return item if item.kind == "output" else replace(item, index=moved(item.index))
+
     def inside(item: InsideView) -> InsideView:
-        if item.source.kind == "output":
-            return item
-        return replace(item, source=replace(item.source, index=moved(item.source.index)))
+        return replace(item, source=source(item.source))
+
+    def watched(item: Watched) -> Watched:
+        return replace(item, source=source(item.source))
 
     duplicates = tuple((position, moved(primal)) for position, primal in plan.inputs.duplicates)
     return replace(
@@ -367,4 +382,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         hooks=tuple((moved(primal), hook) for primal, hook in plan.hooks),
         inside=tuple(inside(item) for item in plan.inside),
         apart=tuple(moved(primal) for primal in plan.apart),
+        watched=tuple(watched(item) for item in plan.watched),
     )

@@ -193,6 +193,7 @@ CLASSES: Mapping[str, type[Any]] = {
         TangentLayout,
         plans.SparseGrad,
         plans.Presence,
+        plans.Watched,
         plans.LateWrite,
         Contract,
         Higher,

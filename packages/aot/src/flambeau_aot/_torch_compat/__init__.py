@@ -102,6 +102,7 @@ from flambeau_aot._torch_compat.tensors import (
     storage_key,
     version,
     versions,
+    write_counter,
 )
 
 __all__ = [
@@ -182,5 +183,6 @@ __all__ = [
     "trained_by_library",
     "version",
     "versions",
+    "write_counter",
     "watch_checkpoint_policy",
 ]

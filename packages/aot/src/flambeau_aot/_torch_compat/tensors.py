@@ -67,6 +67,13 @@ def version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else int(tensor._version)
 
 
+def write_counter(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without elements on which autograd counts the writes to this one."""
+    counter = tensor.detach()
+    counter.data = tensor.new_empty(0)  # it keeps its counter, and lets go of the memory
+    return counter
+
+
 def share_version_counter(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether autograd counts writes to these two together.
 

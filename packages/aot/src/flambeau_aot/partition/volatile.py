@@ -23,7 +23,8 @@ from flambeau_aot.joint.differentiate import in_backward
 from flambeau_aot.joint.trace import FRESH, Joint
 from flambeau_aot.options import Classifier
 from flambeau_aot.partition.classify import classify
-from flambeau_aot.partition.split import backward_only
+from flambeau_aot.partition.split import backward_only, readers_of
+from flambeau_aot.plan import Saved, Watched
 
 IsView = Callable[[fx.Node], bool]
 
@@ -91,6 +92,43 @@ def relying_on_leaves(
     roots = {root_of(node, is_view) for node in saved} - read
     leaves = tuple(primal for primal in sorted(joint.leaves) if joint.primals[primal] in roots)
     return replace(joint, plan=replace(joint.plan, leaves=leaves))
+
+
+def watching(joint: Joint, known: Classifier | None = None) -> Joint:
+    """The same with a plan that names the results, and the inputs, in whose memory the operators of
+    the backward part read: eager keeps that memory, whichever values of it are saved here.
+
+    It is asked before the graph is simplified: what is read of a result that was written to in part
+    may then be the part that was written.
+    """
+    if not joint.training:
+        return joint
+
+    def is_view(node: fx.Node) -> bool:
+        return node.op == "call_function" and classify(node.target, known) == "view"
+
+    behind = _behind(joint, backward_only(joint))
+    read = {
+        source: root_of(source, is_view)
+        for node in joint.graph.nodes
+        if node in behind
+        for source in node.all_input_nodes
+        if source not in behind
+    }
+    roots = {
+        **{Saved("output", at): joint.outputs[at] for at in sorted(joint.plan.handed)},
+        **{Saved("input", item.primal): joint.outputs[item.output] for item in joint.plan.updates},
+    }
+    volatile = volatile_inputs(joint)
+    roots |= {Saved("input", at): x for at, x in enumerate(joint.primals) if x in volatile}
+    readers = dict(zip(read, readers_of(joint, list(read)), strict=True))
+    watched = []
+    for place, node in roots.items():
+        root = root_of(node, is_view)
+        sources = [source for source, known_root in read.items() if known_root is root]
+        if sources:
+            watched.append(Watched(place, frozenset().union(*(readers[x] for x in sources))))
+    return replace(joint, plan=replace(joint.plan, watched=tuple(watched)))
 
 
 def _behind(joint: Joint, late: Iterable[fx.Node]) -> set[fx.Node]:

@@ -19,7 +19,7 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
-from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function
+from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function, watch_from_now
 from flambeau_aot.runtime.prologue import prologue
 from flambeau_aot.runtime.straight import inference_line, training_line
 
@@ -217,7 +217,21 @@ def _training_steps(
             outputs = apply(*given(primals))
         return build(outputs if finish is None else finish(primals, outputs))
 
-    return run_merged if plan.inputs.merged or not plan.grad_mode else run
+    plain = run_merged if plan.inputs.merged or not plan.grad_mode else run
+    if not crossing.watched_after or finish is None:
+        return plain
+    end, first = finish, plan.differentiable[0]
+
+    def run_watched(*args: Any) -> Any:
+        primals = bind(args)
+        with torch.set_grad_enabled(plain is run_merged or torch.is_grad_enabled()):
+            outputs = apply(*given(primals))
+        node = outputs[first].grad_fn
+        results = end(primals, outputs)
+        watch_from_now(node, crossing, primals)
+        return build(results)
+
+    return run_watched
 
 
 def _structure(plan: Plan) -> Callable[[Sequence[Any]], Any]:

@@ -32,10 +32,11 @@ from flambeau_aot._torch_compat import (
     separate_hooks,
     version,
     versions,
+    write_counter,
 )
 from flambeau_aot.errors import AotError, DoubleBackwardError
 from flambeau_aot.info import Boxed
-from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad
+from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
@@ -81,6 +82,8 @@ class Crossing:
     late: primals that the backward graph takes, behind the flags, as they are when it is run, and
     where `grads` has the places of their new values.
     presences: what the flags say that the backward graph takes behind the cotangents.
+    watched: what is not saved and must not be written to before the backward pass all the same.
+    changed: primals that the call itself changes when the forward graph has run.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
     """
@@ -99,6 +102,14 @@ class Crossing:
     handed: tuple[int, ...] = ()
     inside: tuple[InsideView, ...] = ()
     late: tuple[LateWrite, ...] = ()
+    watched: tuple[Watched, ...] = ()
+    changed: frozenset[int] = frozenset()
+
+    @property
+    def watched_after(self) -> tuple[int, ...]:
+        """Primals to be watched from the end of the call on, which changes them."""
+        inputs = (item.source for item in self.watched if item.source.kind == "input")
+        return tuple(item.index for item in inputs if item.index in self.changed)
 
 
 @dataclass(frozen=True)
@@ -199,6 +210,16 @@ def _forward(
         symbols = f", primals[-{crossing.symbols}:]" if crossing.symbols else ""
         lines.append(f"    view{place} = view_again({whole}, steps{place}, False{symbols})")
         given.append(f"view{place}")
+    if crossing.watched:
+        own = [
+            given[item.source.index]
+            if item.source.kind == "output"
+            else f"primals[{item.source.index}]"
+            for item in crossing.watched
+        ]
+        counters = [f"write_counter({name})" for name in own]
+        lines.append(f"    ctx.watched = {display(counters)}")
+        lines.append("    ctx.watched_versions = versions(ctx.watched)")
     if constant:
         marked = display([given[index] for index in constant])
         lines.append(f"    ctx.{CTX_NON_DIFFERENTIABLE} = {marked}")
@@ -212,6 +233,7 @@ def _forward(
         "versions": versions,
         "no_view": no_view,
         "view_again": replay,
+        "write_counter": write_counter,
         "life": weakref.ref(life),
     }
     scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
@@ -241,6 +263,9 @@ def _backward(
         lines.append(f"        return {nothing}")
     lines.append(f"    if {FORWARD_AD_LEVEL} >= 0:")
     lines.append(f"        without_tangents({display(given)})")
+    if crossing.watched:
+        lines.append("    if versions(ctx.watched) != ctx.watched_versions:")
+        lines.append(f"        written_between(ctx, {display(given)})")
     lines.append("    if is_grad_enabled():")
     lines.append(f"        return higher(ctx, {display(given)})")
     missing = " or ".join(f"{name} is None" for name in given)
@@ -282,6 +307,8 @@ def _backward(
         "higher": _higher(crossing, higher),
         "undefined": _undefined(crossing),
         "read_for": _read_for(crossing),
+        "versions": versions,
+        "written_between": _written_between(crossing),
     }
     scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
     scope.update({f"flag{at}": Flags(item.device) for at, item in enumerate(crossing.presences)})
@@ -334,6 +361,39 @@ def _read_for(crossing: Crossing) -> Callable[..., list[torch.Tensor]]:
         ]
 
     return read_for
+
+
+def _written_between(crossing: Crossing) -> Callable[..., None]:
+    def written_between(ctx: Any, given: Sequence[Any]) -> None:
+        """Raise what autograd does where something watched, that is read for a cotangent which is
+        defined, was written to."""
+        defined = {index for index, item in enumerate(given) if item is not None}
+        for item, known, was in zip(
+            crossing.watched, ctx.watched, ctx.watched_versions, strict=True
+        ):
+            if version(known) != was and not item.readers.isdisjoint(defined):
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: [{known.type()}] is at version {version(known)}; "
+                    f"expected version {was} instead. Hint: enable anomaly detection to find the "
+                    "operation that failed to compute its gradient, with "
+                    "torch.autograd.set_detect_anomaly(True)."
+                )
+
+    return written_between
+
+
+def watch_from_now(node: Any, crossing: Crossing, primals: Sequence[torch.Tensor]) -> None:
+    """Count the writes to what the call has changed from here on; `node` is the call's, if any."""
+    if hasattr(node, "watched"):
+        own = [item.source for item in crossing.watched]
+        node.watched = tuple(
+            write_counter(primals[source.index])
+            if source.kind == "input" and source.index in crossing.changed
+            else known
+            for source, known in zip(own, node.watched, strict=True)
+        )
+        node.watched_versions = versions(node.watched)
 
 
 def _harmless(tensor: torch.Tensor) -> torch.Tensor:
