@@ -36,7 +36,10 @@ def modes_of_math() -> dict[str, str]:
     """Switches of the process that decide which kernels torch takes."""
     cuda = torch.backends.cuda
     found: dict[str, Any] = {
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch._C._get_deterministic_fill_uninitialized_memory(),
+        ),
         # torch.get_float32_matmul_precision() raises where precisions were set by these names
         "float32 precision": (
             cuda.matmul.fp32_precision,

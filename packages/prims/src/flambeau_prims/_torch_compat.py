@@ -29,6 +29,7 @@ __all__ = [
     "aten_overloads",
     "device_of",
     "expression_of",
+    "fills_uninitialized_memory",
     "give_symbols",
     "has_dispatch",
     "is_composite",
@@ -216,3 +217,11 @@ def register_fake(library: torch.library.Library, name: str, rule: Callable[...,
     entry = registry.singleton.find(name)
     handle = entry.fake_impl.register(rule, "flambeau_prims", lib=library)
     library._registration_handles.append(handle)
+
+
+def fills_uninitialized_memory() -> bool:
+    """Whether torch fills the memory that `empty` and its like give, so that it is reproducible."""
+    return bool(
+        torch.are_deterministic_algorithms_enabled()
+        and torch._C._get_deterministic_fill_uninitialized_memory()
+    )

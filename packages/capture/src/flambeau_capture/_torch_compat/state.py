@@ -126,10 +126,12 @@ def torch_function_modes() -> tuple[Any, ...]:
     return tuple((DeviceContext, m.device) if type(m) is DeviceContext else m for m in modes)
 
 
-def deterministic_algorithms() -> tuple[bool, bool]:
+def deterministic_algorithms() -> tuple[bool, bool, bool]:
+    """Whether they are asked for, whether by a warning, whether `empty` fills what it gives."""
     return (
         torch._C._get_deterministic_algorithms(),
         torch._C._get_deterministic_algorithms_warn_only(),
+        torch._C._get_deterministic_fill_uninitialized_memory(),
     )
 
 
@@ -160,6 +162,10 @@ STATE_SYMBOLS: dict[str, tuple[str, str]] = {
     "deterministic_warn_only": (
         "torch_cpu",
         "_ZNK2at7Context31deterministicAlgorithmsWarnOnlyEv",
+    ),
+    "deterministic_fill": (
+        "torch_cpu",
+        "_ZNK2at7Context36deterministicFillUninitializedMemoryEv",
     ),
 }
 # The thread's dispatch key sets: two words.

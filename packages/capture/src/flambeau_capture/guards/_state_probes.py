@@ -87,8 +87,9 @@ def _candidates() -> Iterator[tuple[str, tuple[Probe, ...]]]:
         yield (
             "deterministic",
             _row(
-                ("deterministic", this, BYTE, lambda pair: int(pair[0])),
-                ("deterministic_warn_only", this, BYTE, lambda pair: int(pair[1])),
+                ("deterministic", this, BYTE, lambda asked: int(asked[0])),
+                ("deterministic_warn_only", this, BYTE, lambda asked: int(asked[1])),
+                ("deterministic_fill", this, BYTE, lambda asked: int(asked[2])),
             ),
         )
     for device in AUTOCAST_DEVICES:

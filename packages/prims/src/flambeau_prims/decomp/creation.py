@@ -7,13 +7,14 @@ Invariant: dtype and device are made explicit; `*_like` keeps the layout of its 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from flambeau_prims._torch_compat import OpOverload
+from flambeau_prims._torch_compat import OpOverload, fills_uninitialized_memory
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, p
 from flambeau_prims.decomp.matrices import difference
@@ -78,7 +79,10 @@ def _in_layout(
     return p.permute(dense, [order.index(d) for d in range(model.ndim)])
 
 
-def _make_plain(value: Number) -> Any:
+Content = Callable[[torch.dtype], Number]
+
+
+def _make_plain(value: Content) -> Any:
     def call(
         size: Sequence[Size],
         *,
@@ -86,37 +90,57 @@ def _make_plain(value: Number) -> Any:
         device: Device = None,
         memory_format: Format = None,
     ) -> Any:
-        return e.in_format(filled(size, value, dtype, device), memory_format)
+        kind = dtype or torch.get_default_dtype()
+        return e.in_format(filled(size, value(kind), kind, device), memory_format)
 
     return call
 
 
-def _make_like(value: Number) -> Any:
+def _make_like(value: Content) -> Any:
     def call(
         x: Tensor, *, dtype: Dtype = None, device: Device = None, memory_format: Format = None
     ) -> Any:
-        return _in_layout(x, value, dtype, device, memory_format)
+        return _in_layout(x, value(dtype or x.dtype), dtype, device, memory_format)
 
     return call
 
 
-def _make_new(value: Number) -> Any:
+def _make_new(value: Content) -> Any:
     def call(x: Tensor, size: Sequence[Size], *, dtype: Dtype = None, device: Device = None) -> Any:
-        return filled(size, value, dtype or x.dtype, device or x.device)
+        kind = dtype or x.dtype
+        return filled(size, value(kind), kind, device or x.device)
 
     return call
 
 
-# What an `empty` holds is undefined, so zeros are as good as anything.
+def _zero(dtype: torch.dtype) -> Number:
+    return 0
+
+
+def _one(dtype: torch.dtype) -> Number:
+    return 1
+
+
+def _anything(dtype: torch.dtype) -> Number:
+    """What an `empty` holds: it is undefined, so zeros are as good as anything, but where torch is
+    asked to fill what is not initialized: with NaN, or with the largest integer."""
+    if not fills_uninitialized_memory():
+        return 0
+    if dtype.is_floating_point or dtype.is_complex:
+        return math.nan
+    return True if dtype == torch.bool else torch.iinfo(dtype).max
+
+
 # Zeros that have no memory are zeros: no kernel could be given the memory that is not there.
-factory(aten.zeros.default, aten.empty.memory_format, aten._efficientzerotensor.default)(
-    _make_plain(0)
-)
-factory(aten.ones.default)(_make_plain(1))
-factory(aten.zeros_like.default, aten.empty_like.default)(_make_like(0))
-factory(aten.ones_like.default)(_make_like(1))
-factory(aten.new_zeros.default, aten.new_empty.default)(_make_new(0))
-factory(aten.new_ones.default)(_make_new(1))
+factory(aten.zeros.default, aten._efficientzerotensor.default)(_make_plain(_zero))
+factory(aten.empty.memory_format)(_make_plain(_anything))
+factory(aten.empty_like.default)(_make_like(_anything))
+factory(aten.new_empty.default)(_make_new(_anything))
+factory(aten.ones.default)(_make_plain(_one))
+factory(aten.zeros_like.default)(_make_like(_zero))
+factory(aten.ones_like.default)(_make_like(_one))
+factory(aten.new_zeros.default)(_make_new(_zero))
+factory(aten.new_ones.default)(_make_new(_one))
 
 
 @factory(aten.full.default)
@@ -157,7 +181,7 @@ def _with_strides(
     if not is_dense(size, stride):  # elements are shared, or left out between others
         empty = any(n == 0 for n in size)
         last: Size = 0 if empty else sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-        storage = p.full([last + 1], 0, dtype=kind, device=at)
+        storage = p.full([last + 1], _anything(kind), dtype=kind, device=at)
         return p.as_strided(storage, list(size), list(stride), 0)
     order = dense_order(TensorMeta(tuple(size), tuple(stride), kind, at))
     return _permuted(size, order, kind, at)
@@ -166,7 +190,7 @@ def _with_strides(
 def _permuted(
     size: Sequence[Size], order: Sequence[int], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    dense = p.full([size[d] for d in order], 0, dtype=dtype, device=device)
+    dense = p.full([size[d] for d in order], _anything(dtype), dtype=dtype, device=device)
     return p.permute(dense, [list(order).index(d) for d in range(len(size))])
 
 
