@@ -1,3 +1,4 @@
+import sys
 import warnings
 
 import flambeau_aot
@@ -103,3 +104,73 @@ def test_an_exception_of_the_program_is_not_a_failure():
     compiled = flambeau.compile(raises)
     with pytest.raises(ValueError, match="the program's own"):
         compiled(torch.randn(3))
+
+
+WRITES = {
+    "add_": lambda a, b: a.add_(b),
+    "mul_": lambda a, b: a.mul_(b),
+    "copy_": lambda a, b: a.copy_(b),
+    "addcmul_": lambda a, b: a.addcmul_(b, b),
+    "[:]": lambda a, b: a.__setitem__(slice(None), b * 1),
+    "[1:]": lambda a, b: a.__setitem__(slice(1, None), b[:-1]),
+    "lists": lambda a, b: torch._foreach_add_([a], [b]),
+    "both": lambda a, b: (a.add_(1), b.mul_(2)),
+    "reduced": lambda a, b: a.add_(b.sum()),
+    "transposed": lambda a, b: a.t_().add_(b),
+}
+LAYOUTS = {
+    "apart": lambda t: (t[:4], t[4:8]),
+    "the same": lambda t: (t[:4], t[:4]),
+    "shifted": lambda t: (t[:4], t[1:5]),
+    "interleaved": lambda t: (t[::2], t[1::2]),
+    "spread": lambda t: (t[:1].expand(4), t[4:8]),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.filterwarnings("ignore::flambeau.errors.FlambeauWarning")
+def test_arguments_that_share_memory_at_a_later_call(write):
+    """Whatever cannot be compiled again runs eagerly, and raises what eager raises."""
+
+    def program(a, b):
+        WRITES[write](a, b)
+        return a * 2 + b
+
+    def outcome(call, layout):
+        memory = torch.arange(8.0)
+        try:
+            result = call(*LAYOUTS[layout](memory))
+        except Exception as error:
+            return type(error), str(error), memory.tolist()
+        return result.tolist(), memory.tolist()
+
+    for first in LAYOUTS:
+        compiled = flambeau.compile(program, backend="aot_eager")
+        for layout in (first, *LAYOUTS, first):
+            expected, given = outcome(program, layout), outcome(compiled, layout)
+            assert given == expected, (first, layout)
+
+
+def test_a_graph_that_fails_at_a_later_call_is_counted(monkeypatch):
+    def program(a, b):
+        a.add_(b)
+        return a * 2
+
+    compiled = flambeau.compile(program, backend="aot_eager")
+    memory = torch.arange(8.0)
+    compiled(memory[:4], memory[4:])
+    of_compile = sys.modules["flambeau_aot.compile"]
+    monkeypatch.setattr(of_compile, "trace", _fails)
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+    for _ in range(2):
+        same, other = torch.arange(8.0), torch.arange(8.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = compiled(same[:4], same[:4])
+        assert torch.equal(result, program(other[:4], other[:4])) and torch.equal(same, other)
+    (fault,) = flambeau.report(compiled).faults
+    assert fault.kind == "KeyError" and len(flambeau.report(compiled).fallbacks) == 1
+
+
+def _fails(*args, **kwargs):
+    raise KeyError("inside")

@@ -37,7 +37,9 @@ class Compiled:
     report: what the compile did. joint, halves: the traced graph and its cut (None without a
     backward part). forward, backward: the graphs the compilers were given. again: compiles the
     program for other inputs; `variants` are those made for arguments that share memory in
-    another way than the first. stored: what `restore` makes it from again in another process.
+    another way than the first. otherwise: from why the program cannot be compiled again to what
+    runs in its place from then on, for arguments that no variant is for; None: the error is raised.
+    stored: what `restore` makes it from again in another process.
     Of a restored program joint, halves, forward and backward are None.
     """
 
@@ -61,7 +63,9 @@ class Compiled:
         self.again = again
         self.stored = stored
         self.higher: HigherOrder | None = None
+        self.otherwise: Callable[[Exception], Call] | None = None
         self.variants: list[Compiled] = []
+        self._uncompiled: Call | None = None
         self._sizes: list[Any] = []
 
     def __call__(self, *args: Any) -> Any:
@@ -93,10 +97,19 @@ class Compiled:
                 return variant.run(*args)
             except AliasingChanged as difference:
                 del difference
-        assert self.again is not None
-        self.variants.append(self.again(args))
-        self._sizes.append(sizes)
-        return self.variants[-1].run(*args)
+        if self._uncompiled is None:
+            assert self.again is not None
+            try:
+                variant = self.again(args)
+            except Exception as error:
+                if self.otherwise is None:
+                    raise
+                self._uncompiled = self.otherwise(error)
+            else:
+                self.variants.append(variant)
+                self._sizes.append(sizes)
+                return variant.run(*args)
+        return self._uncompiled(*args)
 
     def _leaves_sizes_open(self) -> bool:
         if self.joint is not None:

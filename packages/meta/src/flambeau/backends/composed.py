@@ -25,6 +25,7 @@ from torch import fx
 from flambeau.backends.fallback import (
     derivative_told,
     graph_name,
+    later_fallback,
     marked,
     user_lines,
     with_fallback,
@@ -230,6 +231,7 @@ def _through_aot(
             tally.from_disk, tally.not_cached = found is not None, lookup.reason
             tally.key = lookup.key
             tally.cache_faults += [lookup.fault] if lookup.fault else []
+        compiled.otherwise = later_fallback(gm, request, "aot")
         seconds = time.perf_counter() - started
         if found is None:
             request.recorder.watch.tell("aot", AotProduct(name, gm, compiled, seconds))

@@ -8,6 +8,7 @@ gradients and the user's own exceptions are those of eager.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
@@ -125,22 +126,43 @@ def with_fallback(backend: Backend, request: Request, stage: str) -> Backend:
         except StageError:
             raise  # of a stage behind this one, which has said all
         except Exception as error:
-            failure = _failure(gm, error, stage)
-            fault = not is_refusal(failure.error)
-            if fault:
-                kind, line = type(failure.error).__name__, failure.user_lines
-                request.recorder.fault(Fault(failure.stage, kind, str(failure.error), line))
             # capture makes a graph with open sizes again, with constant ones
-            forbidden = fault and request.choices.capture.with_environment().raise_internal_errors
-            if request.strict or forbidden or has_open_sizes(gm):
-                raise StageError(failure, fault) from error
+            failure = _counted(_failure(gm, error, stage), request, has_open_sizes(gm))
             gm.meta["fallback"] = str(failure)  # capture asks for it
-            if request.recorder.fall_back(failure):
-                warn(f"{failure}\nThis part of the program runs eagerly.")
             forward: Callable[..., Any] = gm.forward
             return forward
 
     return guarded
+
+
+def _counted(failure: StageFailure, request: Request, forbidden: bool = False) -> StageFailure:
+    """The failure of a graph that runs eagerly from now on, counted and shown; raises StageError
+    where no graph may."""
+    fault = not is_refusal(failure.error)
+    if fault:
+        kind, line = type(failure.error).__name__, failure.user_lines
+        request.recorder.fault(Fault(failure.stage, kind, str(failure.error), line))
+    internal = fault and request.choices.capture.with_environment().raise_internal_errors
+    if request.strict or internal or forbidden:
+        raise StageError(failure, fault) from failure.error
+    if request.recorder.fall_back(failure):
+        warn(f"{failure}\nThis part of the program runs eagerly.")
+    return failure
+
+
+def later_fallback(
+    gm: fx.GraphModule, request: Request, stage: str
+) -> Callable[[Exception], Callable[..., Any]]:
+    """What stands in for a graph that was compiled and has to be compiled again at a later call,
+    for arguments that share memory in another way, where that cannot be: the captured graph."""
+
+    def otherwise(error: Exception) -> Callable[..., Any]:
+        failure = _failure(gm, error, stage)
+        _counted(replace(failure, graph=f"{failure.graph}_again"), request)
+        forward: Callable[..., Any] = gm.forward
+        return forward
+
+    return otherwise
 
 
 def derivative_told(request: Request, name: str, lines: str) -> Callable[[Exception], None]:
