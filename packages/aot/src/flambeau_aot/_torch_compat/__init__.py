@@ -34,6 +34,11 @@ from flambeau_aot._torch_compat.autograd import (
     separate_hooks,
     sequence_number,
 )
+from flambeau_aot._torch_compat.batches import (
+    batch_of,
+    transforms_active,
+    within_older_vmap,
+)
 from flambeau_aot._torch_compat.fakes import (
     DATA_DEPENDENT_ERRORS,
     new_fake,
@@ -106,6 +111,7 @@ from flambeau_aot._torch_compat.tensors import (
 )
 
 __all__ = [
+    "batch_of",
     "CTX_MATERIALIZE",
     "CTX_NON_DIFFERENTIABLE",
     "CTX_TO_SAVE",
@@ -181,7 +187,9 @@ __all__ = [
     "top_hooks_are",
     "values_of",
     "trained_by_library",
+    "transforms_active",
     "version",
+    "within_older_vmap",
     "versions",
     "write_counter",
     "watch_checkpoint_policy",

@@ -30,8 +30,10 @@ from flambeau_aot._torch_compat import (
     saved_tensors_released,
     saved_where_checked,
     separate_hooks,
+    transforms_active,
     version,
     versions,
+    within_older_vmap,
     write_counter,
 )
 from flambeau_aot.errors import AotError, DoubleBackwardError
@@ -40,6 +42,7 @@ from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
 from flambeau_aot.runtime.random import Streams, streams
+from flambeau_aot.runtime.samples import over_samples
 from flambeau_aot.runtime.sparse import assembled
 from flambeau_aot.sizes import Sized
 
@@ -242,9 +245,16 @@ def _forward(
 
 
 def _backward(
-    graph: Boxed, crossing: Crossing, higher: HigherOrder | None, life: Life
+    graph: Boxed,
+    crossing: Crossing,
+    higher: HigherOrder | None,
+    life: Life,
+    one_of_many: bool = False,
 ) -> Callable[..., Any]:
-    """Run the backward graph on what was saved, then on the cotangents."""
+    """Run the backward graph on what was saved, then on the cotangents.
+
+    one_of_many: it is run several times, for the samples of a batch, and leaves what was saved.
+    """
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
     for spec in crossing.sparse:
@@ -261,6 +271,9 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
+        if not one_of_many:
+            lines.append("    if transforms_active() or within_older_vmap():")
+            lines.append(f"        return batched(ctx, ({inputs},))")
     lines.append(f"    if {FORWARD_AD_LEVEL} >= 0:")
     lines.append(f"        without_tangents({display(given)})")
     if crossing.watched:
@@ -277,10 +290,14 @@ def _backward(
     else:
         lines.append("    args = [*ctx.saved_tensors]")
     if crossing.reusable:
-        lines.append("    if keeps_graph():")
-        lines.extend(f"        args[{i}] = args[{i}].clone()" for i in crossing.reusable)
-        lines.append("    else:")
-        lines.append("        release(ctx)")
+        copied = [f"args[{i}] = args[{i}].clone()" for i in crossing.reusable]
+        if one_of_many:
+            lines.extend(f"    {copy}" for copy in copied)
+        else:
+            lines.append("    if keeps_graph():")
+            lines.extend(f"        {copy}" for copy in copied)
+            lines.append("    else:")
+            lines.append("        release(ctx)")
     for place, name in enumerate(given):
         at = "" if crossing.tangents[place].sized is None else ".at(ctx.symbols)"
         lines.append(f"    args.append(as_traced({name}, layout{place}{at}))")
@@ -309,12 +326,29 @@ def _backward(
         "read_for": _read_for(crossing),
         "versions": versions,
         "written_between": _written_between(crossing),
+        "transforms_active": transforms_active,
+        "within_older_vmap": within_older_vmap,
+        "batched": _batched(graph, crossing, higher),
     }
     scope.update({f"sparse{spec.primal}": assembled(spec) for spec in crossing.sparse})
     scope.update({f"flag{at}": Flags(item.device) for at, item in enumerate(crossing.presences)})
     scope.update({f"layout{place}": item for place, item in enumerate(crossing.tangents)})
     scope["graph"] = settling(graph, scope, "graph")
     return defined("backward", lines, scope, life)
+
+
+def _batched(
+    graph: Boxed, crossing: Crossing, higher: HigherOrder | None
+) -> Callable[..., Sequence[Any]]:
+    made: list[Callable[..., Any]] = []
+
+    def batched(ctx: Any, cotangents: Sequence[Any]) -> Sequence[Any]:
+        """The gradients inside of a `vmap`: one sample after the other."""
+        if not made:
+            made.append(_backward(graph, crossing, higher, ctx.life, one_of_many=True))
+        return over_samples(made[0], ctx, cotangents)
+
+    return batched
 
 
 def without_tangents(cotangents: Sequence[torch.Tensor | None]) -> None:
