@@ -48,12 +48,12 @@ class Batch:
 
 def batch_of(tensors: Sequence[torch.Tensor]) -> Batch | None:
     """The innermost hidden dimension of these tensors, None where they have none."""
-    functorch: Any = torch._C._functorch
-    batched = [item for item in tensors if functorch.is_batchedtensor(item)]
+    native: Any = torch._C._functorch
+    batched = [item for item in tensors if native.is_batchedtensor(item)]
     if batched:
-        item = max(batched, key=functorch.maybe_get_level)
-        level = functorch.maybe_get_level(item)
-        return Batch(level, functorch._remove_batch_dim(item, level, 1, 0).shape[0], False)
+        item = max(batched, key=native.maybe_get_level)
+        level = native.maybe_get_level(item)
+        return Batch(level, native._remove_batch_dim(item, level, 1, 0).shape[0], False)
     for item in filter(_is_older, tensors):
         # the tensor does not say its level, and a thread of the engine does not know it
         for level in range(_MOST_LEVELS, 0, -1):
