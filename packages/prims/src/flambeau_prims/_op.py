@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from flambeau_prims._torch_compat import OpOverload, parameters, register_fake
+from flambeau_prims._torch_compat import OpOverload, parameters, register_fake, unlogged
 from flambeau_prims.layout import Size, TensorMeta
 
 NAMESPACE = "flambeau_prims"
@@ -70,6 +70,9 @@ EDGES = (
 
 class PrimError(ValueError):
     """A primitive was called with arguments that its shape rule does not allow."""
+
+
+unlogged(PrimError)
 
 
 class NotYetSymbolic(NotImplementedError):

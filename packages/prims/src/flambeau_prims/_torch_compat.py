@@ -7,6 +7,7 @@ Tried on torch 2.13.0 (CPU) and 2.11.0 (CPU and CUDA 13).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,7 @@ __all__ = [
     "schema_text",
     "symbol_from",
     "symbolic_mode",
+    "unlogged",
 ]
 
 
@@ -217,6 +219,17 @@ def register_fake(library: torch.library.Library, name: str, rule: Callable[...,
     entry = registry.singleton.find(name)
     handle = entry.fake_impl.register(rule, "flambeau_prims", lib=library)
     library._registration_handles.append(handle)
+
+
+def unlogged(refusals: type[Exception]) -> None:
+    """Torch does not log these errors of the rules that it runs on fake tensors: they say what a
+    rule refuses, and whoever asks is told."""
+
+    def told(record: logging.LogRecord) -> bool:
+        kind = record.exc_info[0] if record.exc_info else None
+        return kind is None or not issubclass(kind, refusals)
+
+    logging.getLogger(FakeTensorMode.__module__).addFilter(told)
 
 
 def fills_uninitialized_memory() -> bool:

@@ -13,6 +13,7 @@ from flambeau_prims import PRIMS, prim_of
 from torch import fx
 
 from flambeau_inductor.passes.match import MOVES, has_tag, name_of
+from flambeau_inductor.passes.open_sizes import sizes_of
 
 
 def fold_constants(graph: fx.Graph) -> int:
@@ -56,7 +57,7 @@ def _replace(graph: fx.Graph, node: fx.Node, value: Any) -> None:
     with graph.inserting_before(node):
         new = graph.call_function(
             PRIMS["full"].overload,
-            (list(meta.shape), value),
+            (sizes_of(graph, meta.shape), value),
             {"dtype": meta.dtype, "device": meta.device},
         )
     new.meta = dict(node.meta)

@@ -12,6 +12,7 @@ from torch import fx
 
 from flambeau_inductor.ir.nodes import value_of
 from flambeau_inductor.passes.match import has_tag, name_of, readers, same_meta
+from flambeau_inductor.passes.open_sizes import sizes_of
 
 ADDMM = PRIMS["addmm"].overload
 BROADCAST = PRIMS["broadcast_in_dim"].overload
@@ -71,7 +72,8 @@ def _rewrite(graph: fx.Graph, total: fx.Node, product: fx.Node, bias: fx.Node) -
 def _rewrite_rows(graph: fx.Graph, total: fx.Node, seen: fx.Node, bias: fx.Node) -> None:
     (product,) = seen.all_input_nodes
     with graph.inserting_before(total):
-        rows = graph.call_function(BROADCAST, (bias.args[0], list(value_of(product).shape), [1]))
+        shape = sizes_of(graph, value_of(product).shape)
+        rows = graph.call_function(BROADCAST, (bias.args[0], shape, [1]))
         sums = graph.call_function(ADDMM, (rows, *product.args, 1, 1))
         sums.meta = dict(product.meta)
         new = graph.call_function(RESHAPE, (sums, *seen.args[1:]))
