@@ -19,6 +19,7 @@ from flambeau_capture.resuming import CALLEE
 from flambeau_capture.shapes import LARGEST
 from flambeau_capture.source import (
     Attr,
+    Called,
     ClosureCell,
     Default,
     Free,
@@ -40,7 +41,11 @@ KINDS = frozenset({"sizes", "integers", "floats"})
 #: steps to a number that run none of the program's code and mean the same whoever takes them
 _PLAIN_STEPS = (
     Local, Free, Global, InstanceAttr, Item, GlobalOf, ClosureCell, Default, KwDefault, NextItem,
+    Called,
 )  # fmt: skip
+
+#: what a function, its closure's cells and a bound method are made of
+_OF_CALLABLES = frozenset({"__closure__", "cell_contents", "__self__", "__func__"})
 
 
 def kinds_taken(backend: Any) -> frozenset[str]:
@@ -173,7 +178,7 @@ def _is_plain(step: Source) -> bool:
         return isinstance(step, _PLAIN_STEPS)
     if step.attribute in ("func", "args", "keywords"):
         return step.root() == Local(CALLEE)
-    return step.attribute in ("__closure__", "cell_contents")  # of a function, and of its cell
+    return step.attribute in _OF_CALLABLES
 
 
 def _of_class(source: Source) -> bool:

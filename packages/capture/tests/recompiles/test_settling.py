@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -80,7 +81,11 @@ PLACES = {
     "closure": ("x", "v = cell()"),
     "dict": ("x", "v = table['v']"),
     "list": ("x", "v = items[0]"),
+    "self": ("self, x", "v = self.v"),
+    "weak reference": ("x", "v = reference().v"),
+    "method of a closure": ("x", "v = bound().__self__.v"),
 }
+OF_THE_BOX = ("attribute", "self", "weak reference", "method of a closure")
 
 
 class World:
@@ -106,12 +111,18 @@ class World:
         parameters, read = PLACES[place]
         exec(f"def f({parameters}):\n    {read}\n    {use}\n", self.names)
         self.f = self.names["f"]
+        box = self.names["box"]
+        self.names["reference"] = weakref.ref(box)
+        self.names["bound"] = lambda: method
+        method = self.f.__get__(box)
+        if place == "self":
+            self.f = method
 
     def call(self, v):
         names = self.names
         if self.place in ("argument", "keyword"):
             return self.f(torch.ones(2), v=v)
-        holders = {"attribute": "box", "attribute of a module": "module"}
+        holders = {"attribute of a module": "module"} | dict.fromkeys(OF_THE_BOX, "box")
         if self.place in holders:
             names[holders[self.place]].v = v
         names["Box"].v = v if self.place == "attribute of a class" else None
