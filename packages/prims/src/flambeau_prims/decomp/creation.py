@@ -147,7 +147,8 @@ factory(aten.new_ones.default)(_make_new(_one))
 def full(
     size: Sequence[Size], fill_value: Number, *, dtype: Dtype = None, device: Device = None
 ) -> Any:
-    return filled(size, fill_value, dtype or number_dtype(fill_value), device)
+    kind = dtype or number_dtype(fill_value)
+    return filled(size, e.fitting(fill_value, kind), kind, device)
 
 
 @factory(aten.full_like.default)
@@ -159,7 +160,7 @@ def full_like(
     device: Device = None,
     memory_format: Format = None,
 ) -> Any:
-    return _in_layout(x, fill_value, dtype, device, memory_format)
+    return _in_layout(x, e.fitting(fill_value, dtype or x.dtype), dtype, device, memory_format)
 
 
 @factory(aten.new_full.default)
@@ -171,7 +172,8 @@ def new_full(
     dtype: Dtype = None,
     device: Device = None,
 ) -> Any:
-    return filled(size, fill_value, dtype or x.dtype, device or x.device)
+    kind = dtype or x.dtype
+    return filled(size, e.fitting(fill_value, kind), kind, device or x.device)
 
 
 def _with_strides(
@@ -227,7 +229,7 @@ def empty_permuted(
 @decomposition(aten.fill.Scalar, aten.fill.Tensor)
 def fill(x: Tensor, value: Operand) -> Tensor:
     if e.is_number(value):
-        return _in_layout(x, value, None, None, None)  # type: ignore[arg-type]
+        return _in_layout(x, e.fitting(value, x.dtype), None, None, None)  # type: ignore[arg-type]
     if value.device != x.device:  # type: ignore[union-attr]
         value = p.device_put(value, device=x.device)  # a 0-d CPU tensor, as eager allows
     wide = e.expand(e.cast(value, x.dtype), x.shape)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ and nothing but prims is called.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 import flambeau_prims.ops  # noqa: F401 - defines the prims that are looked up below
-from flambeau_prims._op import PRIMS
+from flambeau_prims._op import PRIMS, require
 from flambeau_prims._torch_compat import OpOverload
 from flambeau_prims.broadcast import broadcast_shapes, same_shape, trailing_dims
 from flambeau_prims.layout import (
@@ -328,3 +329,23 @@ def in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
     if is_channels_last(x.shape, x.stride()):
         return x
     return copy_in_format(x, memory_format)
+
+
+def fitting(value: Number, dtype: torch.dtype) -> Number:
+    """The number; PrimError where eager's kernel refuses it, as no element of this dtype is near.
+
+    A number that is left open is one that fits, which a guard then says.
+    """
+    if isinstance(value, bool | complex) or dtype.is_complex or dtype == torch.bool:
+        return value
+    if dtype.is_floating_point:
+        least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
+        fits = value in (math.inf, -math.inf) or value != value or least <= value <= most
+    else:
+        most = torch.iinfo(dtype).max
+        least = torch.iinfo(dtype).min
+        if not least and isinstance(value, int | torch.SymInt):
+            least = -most  # eager counts down from the largest
+        fits = least <= value <= most
+    require(bool(fits), f"full: {value} is no {dtype}")
+    return value

@@ -386,7 +386,7 @@ def where(condition: Tensor, a: Operand, b: Operand) -> Tensor:
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     placed, mask = e.meet(x, mask)
     if isinstance(value, NUMBERS):
-        filled = e.const(value, placed)
+        filled = e.const(e.fitting(value, x.dtype), placed)
     else:
         home = value if value.device == x.device else p.device_put(value, device=x.device)
         filled = e.expand(e.cast(home, x.dtype), placed.shape)
