@@ -334,17 +334,21 @@ def in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:
 def fitting(value: Number, dtype: torch.dtype) -> Number:
     """The number; PrimError where eager's kernel refuses it, as no element of this dtype is near.
 
-    A number that is left open is one that fits, which a guard then says.
+    A number that is left open is not asked: a guard on its range would make it a constant.
     """
-    if isinstance(value, bool | complex) or dtype.is_complex or dtype == torch.bool:
+    if (
+        isinstance(value, bool | complex | torch.SymFloat | torch.SymInt)
+        or dtype.is_complex
+        or dtype == torch.bool
+    ):
         return value
     if dtype.is_floating_point:
         least, most = torch.finfo(dtype).min, torch.finfo(dtype).max
-        fits = value in (math.inf, -math.inf) or value != value or least <= value <= most
+        fits = least <= value <= most or (type(value) is float and not math.isfinite(value))
     else:
         most = torch.iinfo(dtype).max
         least = torch.iinfo(dtype).min
-        if not least and isinstance(value, int | torch.SymInt):
+        if not least and isinstance(value, int):
             least = -most  # eager counts down from the largest
         fits = least <= value <= most
     require(bool(fits), f"full: {value} is no {dtype}")
