@@ -161,6 +161,7 @@ FUNCTIONS = {
     "sign": lambda x: np.sign(x) if x.dtype.kind == "c" else (x > 0) * 1 - (x < 0),
     "lgamma": lambda x: np.where(np.isinf(x), np.inf, special.gammaln(x)),
     "rsqrt": lambda x: 1 / np.sqrt(x),
+    "fma": lambda a, b, c: (a.astype(np.longdouble) * b + c).astype(a.dtype),
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "trunc_div": lambda a, b: a // b + ((a // b < 0) & (a // b * b != a)),
     "bitcast": lambda x, *, dtype, source: from_torch(to_torch(x, source).view(dtype)),

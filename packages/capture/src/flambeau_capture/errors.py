@@ -12,6 +12,8 @@ class BackendError(RuntimeError):
 class ExportError(RuntimeError):
     """A function cannot be had as one graph that stands alone; the text says what stands in it."""
 
+    is_a_finding = True
+
 
 class RecompileError(RuntimeError):
     """A function would have to be compiled again where that was forbidden; the text says why."""

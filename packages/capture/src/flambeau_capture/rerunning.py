@@ -3,7 +3,8 @@
 In: a finished graph; the error that it raised. Out: whether nothing of it is left when it raises;
 the function that runs in its place. Invariant: the program raises, and handles, what it does
 without capture, after the effects that come before: a graph that writes to what it was given, draws
-random numbers, or calls what is not torch's is not run again.
+random numbers, or calls what is not torch's is not run again. An error with a true attribute
+`is_a_finding` is what a backend has found out, and reaches the program.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture._native import disabled
-from flambeau_capture.errors import ExportError
 from flambeau_capture.records import Records
 from flambeau_capture.values.graph_calls import operator_name, version_of
 
@@ -68,7 +68,7 @@ class AsItIs:
         self.grad_mode = grad_mode
 
     def __call__(self, function: Callable[..., Any], error: BaseException) -> Callable[..., Any]:
-        if not isinstance(error, Exception) or isinstance(error, ExportError):
+        if not isinstance(error, Exception) or getattr(error, "is_a_finding", False):
             raise error
         compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it
         run, records, name = disabled(function), self.records, self.function
