@@ -77,6 +77,16 @@ class Layouts:
                 return True
         return not is_dense(tuple(value.shape), tuple(value.stride()))
 
+    def of_windows(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is a part of another's windows (`unfold`). A functional write to them
+        would clear what lies between windows, and add what lies in two."""
+        value = current_value(tensor)
+        while id(value) in self.view_of:
+            value, step = self.view_of[id(value)]
+            if step.func is torch.ops.aten.unfold.default:
+                return True
+        return False
+
     def of(self, tensor: torch.Tensor) -> Layout:
         """Where a tensor's elements are, after all writes so far."""
         if not is_functional(tensor):

@@ -119,6 +119,10 @@ def write_apart(
     name = getattr(func, "__name__", "").split(".")[0]
     if version(target) == before or name in RESHAPE_IN_PLACE:
         return result
+    if layouts.of_windows(target):
+        raise Unsupported(
+            f"{name} writes to windows of a tensor (unfold); write to slices of it, or to a clone"
+        )
     key = storage_key(target)
     given = tensors_in((args, {n: x for n, x in kwargs.items() if n != "out"}))
     given = given[1:] if "out" not in kwargs else given
