@@ -207,13 +207,10 @@ _GRAD = _getter("grad")
 _BEGIN_GRAD = (torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__)  # type: ignore[attr-defined]
 
 
-_BY_CUDNN = frozenset((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu))
-
-
 def refuse_recurrent(func: Any, target: Any) -> None:
     """Recurrent layers that cuDNN computes: it is asked how it wants the weights to lie, which
     tensors without memory cannot be."""
-    if func not in _BY_CUDNN or not isinstance(target, torch.Tensor):
+    if func not in RECURRENT or not isinstance(target, torch.Tensor):
         return
     if target.device.type == "cuda" and torch.backends.cudnn.is_acceptable(target):
         raise Unsupported(

@@ -94,6 +94,10 @@ def relying_on_leaves(
     return replace(joint, plan=replace(joint.plan, leaves=leaves))
 
 
+#: marks of values in regions under a checkpoint that eager does not keep
+_COMPUTED_AGAIN = ("must_recompute", "prefer_recompute")
+
+
 def watching(joint: Joint, known: Classifier | None = None) -> Joint:
     """The same with a plan that names the results, and the inputs, in whose memory the operators of
     the backward part read: eager keeps that memory, whichever values of it are saved here.
@@ -113,7 +117,7 @@ def watching(joint: Joint, known: Classifier | None = None) -> Joint:
         for node in joint.graph.nodes
         if node in behind
         for source in node.all_input_nodes
-        if source not in behind
+        if source not in behind and source.meta.get("recompute") not in _COMPUTED_AGAIN
     }
     roots = {
         **{Saved("output", at): joint.outputs[at] for at in sorted(joint.plan.handed)},
