@@ -19,19 +19,16 @@ from flambeau_capture.values.arrays import NumpyScalar, rules
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod
-from flambeau_capture.values.symbols import NUMBERS, SymbolValue, symbol_operator, symbol_value
+from flambeau_capture.values.symbols import (
+    BY_PYTHON,
+    NUMBERS,
+    SymbolValue,
+    symbol_operator,
+    symbol_value,
+)
 
 _LONGEST = 12  # scalars that one is computed of
 _COMPARED = frozenset({"==", "!=", "<", "<=", ">", ">="})
-_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "**": operator.pow,
-}
 #: on these NumPy's operators of scalars are Python's of the numbers that they hold
 _AS_IN_PYTHON = ("float64", "int64")
 _OF_THE_CLASS = frozenset({"dtype", "shape", "ndim", "size", "itemsize", "nbytes"})
@@ -124,8 +121,8 @@ def scalar_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
     """An operator on scalars of which one varies; None: on their values, then."""
     if symbol in _COMPARED:
         return _compared(tx, symbol, left, right)
-    if symbol in _COMPUTED:
-        return scalar_call(tx, _COMPUTED[symbol], [left, right], symbol)
+    if symbol in BY_PYTHON:
+        return scalar_call(tx, BY_PYTHON[symbol], [left, right], symbol)
     return None
 
 

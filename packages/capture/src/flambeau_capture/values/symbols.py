@@ -115,7 +115,7 @@ COMPUTED: dict[Any, Computation] = {
     operator.mod: Computation((_FINITE, _POSITIVE)),
 }
 #: operators on numbers of which one is a float; on integers, `/` and `**`
-_BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
+BY_PYTHON: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -223,8 +223,8 @@ def symbol_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value
         return _wrapped(tx, numbers[0] ** numbers[1])
     if symbol in _BITS and not floats and type(numbers[1]) is int:
         return _bits(tx, symbol, *numbers)
-    if symbol in _BY_PYTHON:
-        made = symbol_call(tx, _BY_PYTHON[symbol], [left, right])
+    if symbol in BY_PYTHON:
+        made = symbol_call(tx, BY_PYTHON[symbol], [left, right])
         if made is not None:
             return made
     if symbol in _FLOAT:
