@@ -153,7 +153,8 @@ def trace(
     cotangent; else it takes flags besides.
     """
     calls = higher_order or {}
-    with no_saved_tensor_hooks():
+    # anomaly mode reads the values of gradients; it watches the compiled function from outside
+    with no_saved_tensor_hooks(), torch.autograd.set_detect_anomaly(False):
         grad_mode = torch.is_grad_enabled()
         # Leaving inference mode sets the grad mode too.
         overlapping: frozenset[int] = frozenset()

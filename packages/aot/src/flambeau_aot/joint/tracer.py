@@ -32,6 +32,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.input_hooks import InputHooks
+from flambeau_aot.joint.alerts import alerts
 from flambeau_aot.joint.cotangents import Dependence
 from flambeau_aot.joint.draws import inverse, memory_order
 from flambeau_aot.joint.fakes import FakeValues, is_dense
@@ -107,6 +108,7 @@ class Tracer(TorchDispatchMode):
         self.dependence: Dependence | None = None
         self._nodes: dict[int, fx.Node] = {}
         self._depth = 0
+        self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
         self._writes: dict[Any, bool] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
@@ -183,6 +185,12 @@ class Tracer(TorchDispatchMode):
         if self._depth == 0:
             self._meta = self._lines_now()
         self._refuse_writes(func, args, kwargs)
+        if self._deterministic and alerts(func, args, kwargs):
+            raise Unsupported(
+                f"{func} has no deterministic implementation, and `torch.use_deterministic_"
+                "algorithms` was asked for: the graph runs eagerly, which raises or warns",
+                self._meta.get("stack_trace", ""),
+            )
         if _of_numbers_alone(func, args, kwargs):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence

@@ -79,6 +79,10 @@ def binary_cross_entropy(
     x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     a, t = e.widen(x, target)
+    likely = p.logical_and(e.ge(a, 0.0), e.le(a, 1.0))
+    p.assert_true(
+        p.all(likely, list(range(a.ndim))), "all elements of input should be between 0 and 1"
+    )
     # logarithms are cut off at -100, so that no loss is infinite
     yes = e.maximum(p.log(a), -100.0)
     no = e.maximum(p.log1p(p.neg(a)), -100.0)
