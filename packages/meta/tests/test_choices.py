@@ -1,7 +1,7 @@
 import pytest
 
 from flambeau.choices import Choices, choose, known_options, of_stage
-from flambeau.errors import UnknownOption
+from flambeau.errors import BadOption, UnknownOption
 
 
 def test_nothing_chosen_is_the_default():
@@ -37,3 +37,63 @@ def test_every_known_option_can_be_given():
 def test_of_stage_takes_full_spellings_only():
     given = {"capture.debug": True, "debug": False, "inductor.threads": 1}
     assert of_stage(given, "capture") == {"capture.debug": True}
+
+
+class Foreign:
+    """Of no kind that an option takes."""
+
+    def __repr__(self):
+        return "<foreign>"
+
+
+@pytest.mark.parametrize("name", sorted(set(known_options().values())))
+def test_no_option_takes_what_it_does_not_declare(name):
+    for value in (Foreign(), 1j, b"bytes"):
+        with pytest.raises(BadOption, match=f"option {name} cannot be"):
+            choose(options={name: value})
+
+
+NUMBERS = [
+    full
+    for full in set(known_options().values())
+    for stage, _, field in [full.partition(".")]
+    if isinstance(getattr(getattr(Choices(), stage), field), (int, float))
+    and not isinstance(getattr(getattr(Choices(), stage), field), bool)
+]
+
+
+@pytest.mark.parametrize("name", [*sorted(NUMBERS), "inductor.threads", "inductor.kept_memory"])
+def test_numbers_are_neither_negative_nor_names(name):
+    for value in (-1, "8", True):
+        with pytest.raises(BadOption, match=f"option {name} cannot be"):
+            choose(options={name: value})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"kernels": "cuda"}, "'auto', "),
+        ({"compile_backward": "later"}, "'ahead', 'lazy'"),
+        ({"recompute_share": 7}, "from 0 to 1"),
+        ({"threads": 0}, "from 1 on"),
+        ({"skip_passes": ("nosuchpass",)}, "fold_constants"),
+        ({"skip_passes": "fold_constants"}, "a tuple of str"),
+        ({"debug_dir": "/proc/nope"}, "a folder that can be written"),
+        ({"limits": 3}, "Limits"),
+    ],
+)
+def test_a_bad_value_says_what_would_do(options, says):
+    with pytest.raises(BadOption, match=says):
+        choose(options=options)
+
+
+@pytest.mark.parametrize("argument", ["nopython", "dynamic"])
+def test_arguments_of_compile_are_checked_by_their_names(argument):
+    shown = {"nopython": "fullgraph"}.get(argument, argument)
+    with pytest.raises(BadOption, match=f"option {shown} cannot be 'yes'"):
+        choose(**{argument: "yes"})
+
+
+def test_a_path_is_text(tmp_path):
+    assert choose(options={"debug_dir": tmp_path}).inductor.debug_dir == str(tmp_path)
+    assert (tmp_path).is_dir()

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from flambeau.bisecting import Verdict
     from flambeau.bisecting.bisect import bisect
     from flambeau.errors import (
+        BadOption,
         CannotPackage,
         FlambeauError,
         FlambeauWarning,
@@ -70,6 +71,7 @@ _HOMES = {
     "Autotune": "flambeau.backends.autotune",
     "Verdict": "flambeau.bisecting",
     "bisect": "flambeau.bisecting",
+    "BadOption": "flambeau.errors",
     "CannotPackage": "flambeau.errors",
     "FlambeauError": "flambeau.errors",
     "FlambeauWarning": "flambeau.errors",
@@ -114,6 +116,7 @@ _RUNTIME = frozenset({"flambeau.cache", "flambeau.errors", "flambeau.loading"})
 
 __all__ = [
     "Autotune",
+    "BadOption",
     "CannotPackage",
     "CompileProfiler",
     "Explanation",

@@ -22,7 +22,7 @@ from flambeau.backends.never_slower import never_slower
 from flambeau.backends.request import Request
 from flambeau.choices import choose, of_stage
 from flambeau.copies import make_copyable
-from flambeau.errors import Fault
+from flambeau.errors import BadOption, Fault
 from flambeau.records import Recorder, Report, recorded, recorder_of, remember, total
 from flambeau.runs import told_of_runs
 
@@ -80,7 +80,8 @@ def compile(
     verify: the first calls of each graph (three, or so many) are checked against running it as it
     is, and in double precision; a graph that is wrong is named in a warning and runs as it is.
 
-    Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known.
+    Raises UnknownBackend, UnknownMode and UnknownOption, each with the names that are known, and
+    BadOption for a value that an option cannot have.
     """
     for follow in (tracing.from_environment, logs.from_environment, progress.from_environment):
         follow()
@@ -112,6 +113,8 @@ def compile(
         settings = Settings.from_environment()
         if settings is not None:
             chosen = hook.with_repro(chosen, backend, choices, settings)
+    if not isinstance(verify, int) or verify < 0:
+        raise BadOption("verify", verify, "bool or a number of calls")
     if verify:
         from flambeau.verifying import CALLS, verified  # as above
 

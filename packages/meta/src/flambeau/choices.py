@@ -15,6 +15,7 @@ import flambeau_inductor
 
 from flambeau.errors import UnknownOption
 from flambeau.modes import options_of
+from flambeau.option_values import checked
 
 #: fields that another argument of `compile` sets, or that meta itself fills in
 RESERVED: Mapping[str, frozenset[str]] = {
@@ -62,7 +63,7 @@ def choose(
 ) -> Choices:
     """The options of the stages: the mode's first, then the caller's on top.
 
-    Raises UnknownMode and UnknownOption, both with what is known.
+    Raises UnknownMode and UnknownOption, both with what is known, and BadOption.
     """
     known = known_options()
     wanted = {**options_of(mode, known), **(options or {})}
@@ -71,7 +72,10 @@ def choose(
         if key not in known:
             raise UnknownOption("option", key, known)
         stage_name, _, name = known[key].partition(".")
-        by_stage[stage_name][name] = value
+        owner = type(getattr(Choices(), stage_name))
+        by_stage[stage_name][name] = checked(owner, stage_name, name, value)
+    nopython = checked(flambeau_capture.Options, "capture", "nopython", nopython)
+    dynamic = checked(flambeau_capture.Options, "capture", "dynamic", dynamic)
     by_stage["capture"] |= {"nopython": nopython, "dynamic": dynamic}
     start = Choices()
     return Choices(

@@ -65,6 +65,14 @@ class UnknownOption(UnknownName, TypeError):
     """An option that no stage has."""
 
 
+class BadOption(FlambeauError, ValueError, TypeError):
+    """A value that an option cannot have; the text says which it can."""
+
+    def __init__(self, name: str, value: object, would_do: str) -> None:
+        super().__init__(f"option {name} cannot be {value!r}: it takes {would_do}")
+        self.name = name
+
+
 class CannotPackage(FlambeauError):
     """A function that has no form in a file, with what stands in the way."""
 
