@@ -310,7 +310,7 @@ def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(dir)
 def _dir(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not args:
-        return ListValue([Constant(name) for name in sorted(tx.variables())])
+        raise Break("FB0009", "dir() without an argument")
     value = args[0]
     kind = value.cls
     own = find_in_class(kind, "__dir__")

@@ -68,6 +68,11 @@ def delete_fast(name: str) -> Spelled:
     return _named("DELETE_FAST", name)
 
 
+def take_fast(name: str) -> Spelled:
+    """-> the local variable, known to be bound, which has no value any more."""
+    return [*load_fast_bound(name), *delete_fast(name)]
+
+
 def load_deref(name: str) -> Spelled:
     """-> what the cell of the name holds."""
     return _named("LOAD_DEREF", name)

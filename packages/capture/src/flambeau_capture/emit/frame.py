@@ -240,7 +240,7 @@ def _run_as_it_is(code: CodeType, again: Any) -> list[Instruction]:
     """Where a graph that raised goes on: its error is handled, and the frame runs from the start,
     for which all is as it was."""
     error = "___error"
-    taken = [*spelling.load_fast_bound(error), *spelling.delete_fast(error)]
+    taken = spelling.take_fast(error)
     made = [
         Instruction("PUSH_EXC_INFO"),
         *spelling.swap(2),

@@ -229,16 +229,11 @@ def passing(slots: Slots, pushed: int) -> tuple[list[Instruction], list[list[Ins
         ]
     values = iter(left(slots))
     loads = [
-        _taken(f"___stack_{place}") if slot is Slot.ERROR else next(values)
+        spelling.take_fast(f"___stack_{place}") if slot is Slot.ERROR else next(values)
         for place, slot in enumerate(slots)
         if slot is not Slot.NULL
     ]
     return leave_stack(slots), loads
-
-
-def _taken(name: str) -> list[Instruction]:
-    """-> the variable, which has no value any more."""
-    return [*spelling.load_fast_bound(name), *spelling.delete_fast(name)]
 
 
 __all__ = [

@@ -2,7 +2,8 @@
 
 In: a code object, the instruction to go on at, the shape of the stack there, and the variables that
 are alive. Out: `Resumption`: the code of `__resume_at_<offset>_<n>` and the order of its arguments.
-Invariant: the function's frame is, at that instruction, what the original frame would be.
+Invariant: the function's frame is, at that instruction, what the original frame would be: no
+variable is left of what it was given besides.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ _VARIADIC = 0x04 | 0x08
 _GENERATOR_LIKE = 0x20 | 0x80 | 0x200
 _NESTED = 0x10
 _LOOKS_AT_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir"})
+#: names that say which variables `live_at` keeps; they hold for each part of a function that has
+#: them, so that what a frame keeps is the same by its own code and by that which goes on elsewhere
+_TELLING = _LOOKS_AT_LOCALS | {"super"}
 
 INSTEAD = "___instead"
 
@@ -106,7 +110,7 @@ def make_resumption(
     if waiting is not None:
         call = [
             *spelling.callable_from(spelling.load_const(drive)),
-            *spelling.load_fast_bound(CALLEE),
+            *spelling.take_fast(CALLEE),
             *spelling.call(1),
         ]
         for made in call:
@@ -118,7 +122,7 @@ def make_resumption(
             )
         start += call
         if callee is Callee.DROP:
-            start += [*spelling.pop_top(), *spelling.load_fast_bound(INSTEAD)]
+            start += [*spelling.pop_top(), *spelling.take_fast(INSTEAD)]
     start += spelling.jump(target)
     parameters = (*arguments, *stack_names(stack))
     if callee is Callee.DROP:
@@ -155,7 +159,7 @@ def as_function(
     free = (*code.co_freevars, *code.co_cellvars)
     if any(i.opname == "MAKE_CELL" for i in whole.instructions):
         raise CannotResume("a comprehension's own cells are made after the break")
-    return assemble(
+    made = assemble(
         whole,
         name=name,
         qualname=qualname or name,
@@ -167,3 +171,5 @@ def as_function(
         cellvars=(),
         freevars=free,
     )
+    told = _TELLING.intersection(code.co_names).difference(made.co_names)
+    return made.replace(co_names=(*made.co_names, *sorted(told))) if told else made

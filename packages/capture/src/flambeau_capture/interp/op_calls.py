@@ -1,4 +1,4 @@
-"""Opcodes of calls, and the calls that need the calling frame: super, locals, globals.
+"""Opcodes of calls, and the calls that need the calling frame: super, locals, globals, vars, dir.
 
 In: a frame and an instruction. Out: the frame, with the result on the stack. Invariant: keyword
 arguments keep their order.
@@ -20,6 +20,7 @@ from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.module_globals import GlobalsDict
 from flambeau_capture.values.supers import SuperValue
 
@@ -93,13 +94,10 @@ def dict_merge(frame: Frame, instruction: Instruction) -> None:
 
 def invoke(frame: Frame, fn: Value, args: list[Value], kwargs: dict[str, Value]) -> Value:
     """Call a value; a few built-ins look at the frame that calls them."""
-    special: Callable[[Frame, list[Value]], Value] | None = None
     if isinstance(fn, ClassValue) and fn.python_class is super:
-        special = _super
-    elif isinstance(fn, BuiltinValue):
-        special = _FRAME_BUILTINS.get(fn.fn)
-    if special is not None:
-        return special(frame, args)
+        return _super(frame, args)
+    if isinstance(fn, BuiltinValue) and fn.fn in _FRAME_BUILTINS and not args and not kwargs:
+        return _FRAME_BUILTINS[fn.fn](frame)
     return tail_call(frame, fn, args, kwargs)
 
 
@@ -121,7 +119,8 @@ def _super(frame: Frame, args: list[Value]) -> Value:
     return SuperValue(owner, first)
 
 
-def _locals(frame: Frame, args: list[Value]) -> Value:
+def _bound(frame: Frame) -> dict[str, Value]:
+    """The variables that a program is shown of its frame."""
     code = frame.code
     names = (*code.co_varnames, *code.co_cellvars, *code.co_freevars)
     found: dict[str, Value] = {}
@@ -131,19 +130,26 @@ def _locals(frame: Frame, args: list[Value]) -> Value:
             value = frame.cells[name].content
         if value is not None and not name.startswith("___"):  # a resume function's own
             found.setdefault(name, value)
-    return DictValue([(Constant(name), value) for name, value in found.items()], tx=frame.tx)
+    return found
 
 
-def _globals(frame: Frame, args: list[Value]) -> Value:
+def _locals(frame: Frame) -> Value:
+    entries = [(Constant(name), value) for name, value in _bound(frame).items()]
+    return DictValue(entries, tx=frame.tx)
+
+
+def _globals(frame: Frame) -> Value:
     return GlobalsDict(frame.scope)
 
 
-def _vars(frame: Frame, args: list[Value]) -> Value:
-    return frame.tx.get_attr(args[0], "__dict__") if args else _locals(frame, args)
+def _dir(frame: Frame) -> Value:
+    return ListValue([Constant(name) for name in sorted(_bound(frame))])
 
 
-_FRAME_BUILTINS: dict[object, Callable[[Frame, list[Value]], Value]] = {
+#: without an argument these are about the frame that calls them
+_FRAME_BUILTINS: dict[object, Callable[[Frame], Value]] = {
     builtins.locals: _locals,
     builtins.globals: _globals,
-    builtins.vars: _vars,
+    builtins.vars: _locals,
+    builtins.dir: _dir,
 }
