@@ -7,6 +7,7 @@ traced says so.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -204,45 +205,85 @@ def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
 def autograd_call(
     forward: Body,
     backward: Body,
-    spec: tuple[int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
+    bare: Body | tuple[str, str] | None,
+    spec: tuple[int, int, int, tuple[bool, ...], tuple[int, ...], tuple[int, ...]],
     once: bool,
     *tensors: Tensor,
 ) -> Any:
-    """A `torch.autograd.Function` of two bodies. spec: how many of the tensors are its arguments,
-    how many results it has, which of the values that it keeps autograd is to watch for writes,
-    which results have no derivative, and which are arguments written to. once: whether it is marked
-    with `once_differentiable`."""
-    return _apply(_OnceFunction if once else _Function, forward, backward, spec, *tensors)
+    """A `torch.autograd.Function` of its bodies. bare: with `set_materialize_grads(False)`, the
+    backward for derivatives of which none is defined, or the class and text of the error that it
+    raises then. spec: how many of the tensors are its
+    arguments, how many results it has, how many values the first backward body takes (the other one
+    takes those behind), which of the values that it keeps autograd is to watch for writes, which
+    results have no derivative, and which are arguments written to. once: whether it is marked with
+    `once_differentiable`."""
+    kind = _KINDS[once, bare is not None]
+    return _apply(kind, forward, backward, bare, spec, *tensors)
 
 
 class _Function(torch.autograd.Function):
-    """The forward body answers the results, then what the backward body takes after the
-    derivatives of the results; that answers a derivative, or None, for every argument."""
+    """The forward body answers the results, then what the backward bodies take after the
+    derivatives of the results; these answer a derivative, or None, for every argument."""
 
     @staticmethod
-    def forward(ctx: Any, forward: Body, backward: Body, spec: Any, *tensors: Tensor) -> Any:
-        arguments, results, checked, without, dirty = spec
+    def forward(
+        ctx: Any, forward: Body, backward: Body, bare: Any, spec: Any, *tensors: Tensor
+    ) -> Any:
+        arguments, results, first, checked, without, dirty = spec
         found = forward(*tensors)
         kept = found[results:]
         ctx.save_for_backward(*(x if own else None for x, own in zip(kept, checked)))
         ctx.kept = [None if own else x for x, own in zip(kept, checked)]
         ctx.mark_non_differentiable(*(found[place] for place in without))
         ctx.mark_dirty(*(found[place] for place in dirty))
-        ctx.body = backward
+        ctx.bodies, ctx.first = (backward, bare), first
         ctx.missing = len(tensors) - arguments
         return tuple(found[:results])
 
     @staticmethod
     def backward(ctx: Any, *derivatives: Tensor) -> Any:
         kept = [b if a is None else a for a, b in zip(ctx.saved_tensors, ctx.kept)]
-        found = disabled(ctx.body)(*derivatives, *kept)  # it is captured already
-        return (None, None, None, *found, *(None,) * ctx.missing)
+        backward, bare = ctx.bodies
+        # the bodies are captured already
+        if bare is not None and all(derivative is None for derivative in derivatives):
+            if isinstance(bare, tuple):
+                raise getattr(builtins, bare[0], RuntimeError)(bare[1])
+            found = disabled(bare)(*kept[ctx.first :])
+        else:
+            found = disabled(backward)(*derivatives, *kept[: ctx.first])
+        return (None, None, None, None, *found, *(None,) * ctx.missing)
+
+
+class _BareFunction(_Function):
+    """The same of one that is told which derivatives are undefined."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        return _Function.forward(ctx, *arguments)
+
+
+_BACKWARD_ONCE: Any = torch.autograd.function.once_differentiable(_Function.backward)
 
 
 class _OnceFunction(_Function):
-    """The same of a backward that is no part of the graph of a second derivative."""
+    """One whose backward is no part of the graph of a second derivative."""
 
-    backward: Any = staticmethod(torch.autograd.function.once_differentiable(_Function.backward))
+    backward = staticmethod(_BACKWARD_ONCE)
+
+
+class _BareOnceFunction(_BareFunction):
+    """Both."""
+
+    backward = staticmethod(_BACKWARD_ONCE)
+
+
+_KINDS: dict[tuple[bool, bool], type[torch.autograd.Function]] = {
+    (False, False): _Function,
+    (False, True): _BareFunction,
+    (True, False): _OnceFunction,
+    (True, True): _BareOnceFunction,
+}
 
 
 def _apply(kind: type[torch.autograd.Function], *arguments: Any) -> Any:

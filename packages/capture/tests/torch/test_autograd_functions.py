@@ -248,6 +248,62 @@ def test_undefined_gradients(agree):
     agree(lambda a: Halves.apply(a, True)[0], x(), graphs=None)
 
 
+def answering(materialize, wanted, undefined):
+    """A function that answers None, or a derivative, for its second argument; undefined: what it
+    makes of a gradient that is None."""
+
+    class Answering(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a, b):
+            ctx.set_materialize_grads(materialize)
+            ctx.save_for_backward(a)
+            return a * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            (a,) = ctx.saved_tensors
+            if grad is None:
+                if undefined == "None":
+                    return None, None
+                grad = a.cos() if undefined == "value" else grad.sin()
+            return grad * a * 3, (grad if wanted else None)
+
+    return Answering.apply
+
+
+def after_none(first, second):
+    yield lambda a, b: second(b * 1, first(a * 2, a))
+    yield lambda a, b: (second(b * 1, first(a * 2, a) * 3), a.sin())
+    yield lambda a, b: (second(b, first(a * 2, b)), first(a, b))
+
+    def of_both(a, b):
+        inner = first(a * 1, b)
+        return inner * 1, second(b, inner)
+
+    yield of_both
+
+
+@pytest.mark.parametrize("undefined", ["None", "value", "error"])
+@pytest.mark.parametrize("materialize", [False, True])
+@pytest.mark.parametrize("answers", [False, True])
+def test_a_gradient_that_the_function_behind_leaves_undefined(
+    capture, undefined, materialize, answers
+):
+    def outcome(run):
+        a, b = (torch.ones(3, requires_grad=True) for _ in range(2))
+        out = run(a, b)
+        for end in out if isinstance(out, tuple) else (out,):
+            try:
+                end.sum().backward(retain_graph=True)
+            except Exception as error:
+                return type(error), str(error)
+        return [None if x.grad is None else x.grad.tolist() for x in (a, b)]
+
+    first, second = answering(materialize, True, undefined), answering(True, answers, "None")
+    for run in after_none(first, second):
+        assert outcome(capture(run)) == outcome(run)
+
+
 class Counted(torch.autograd.Function):
     """Writes, in backward, to what it holds on to."""
 

@@ -23,6 +23,7 @@ import torch
 from flambeau_aot._torch_compat import (
     autograd_nodes,
     current_backward_sequence,
+    current_value,
     is_of_python,
     keeps_undefined,
     node_sequence,
@@ -36,6 +37,11 @@ Cotangents = frozenset[int]
 """Cotangents by their order."""
 
 _NONE: Cotangents = frozenset()
+
+UNDEFINED_FOR_SOME = (
+    "an autograd function with set_materialize_grads(False), whose gradients are undefined for "
+    "some of the program's results alone; leave undefined gradients zero"
+)
 
 Flag = Callable[[Presence], torch.Tensor]
 """Gives the graph's input that says whether a cotangent of a set is defined."""
@@ -81,6 +87,8 @@ class Dependence:
         _refuse_undefined(outputs, reached)
         with_hooks = {tensor.grad_fn for tensor in hooked if tensor.grad_fn is not None}
         for node, own in reached.items():
+            if keeps_undefined(node):
+                node.register_prehook(self._refuse_absent(own))
             if is_of_python(node) and type(node).__name__ != STAND_IN:
                 self._watch(node, own, node.register_hook)
             elif node in with_hooks:
@@ -95,6 +103,17 @@ class Dependence:
             self._open.pop(number, None)
 
         register(done)
+
+    def _refuse_absent(self, own: Cotangents) -> Callable[..., None]:
+        """For a function that asks for None: raise where its gradient would be None for some of the
+        cotangents that reach it, as a function between the two answers None."""
+
+        def check(gradients: Sequence[torch.Tensor | None]) -> None:
+            defined = [item for item in gradients if item is not None]
+            if any(self.of(current_value(item)) != own for item in defined):
+                raise Unsupported(UNDEFINED_FOR_SOME)
+
+        return check
 
     def of(self, value: torch.Tensor | None) -> Cotangents:
         """The cotangents that a recorded value depends on."""
@@ -166,10 +185,7 @@ def _refuse_undefined(outputs: Sequence[Any], reached: Mapping[Any, Cotangents])
                 if following is node:
                     results[place] = results.get(place, _NONE) | own
         if len(set(results.values())) > 1:
-            raise Unsupported(
-                "an autograd function with set_materialize_grads(False), of which several results "
-                "lead to several results of the program; leave undefined gradients zero"
-            )
+            raise Unsupported(UNDEFINED_FOR_SOME)
 
 
 def _reached(roots: Sequence[Any]) -> dict[Any, Cotangents]:

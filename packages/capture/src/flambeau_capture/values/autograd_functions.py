@@ -17,7 +17,15 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
 from flambeau_capture.graph_functions import autograd_call
 from flambeau_capture.values.attributes import class_attribute, find_in_class
-from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+    unpack,
+)
 from flambeau_capture.values.bodies import Inside
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
@@ -180,6 +188,10 @@ class _Application:
             ):
                 raise Break(NO_FUNCTION, "mark_dirty of what is no argument, or no result")
         backward, kept = self._backward(forward, ctx, results, without)
+        bare, first = None, len(kept)
+        if not ctx.materialize:
+            bare, more = self._bare_backward(forward, ctx, results)
+            kept = [*kept, *more]
         by_version = {forward.localize(v.node) for v in ctx.saved if isinstance(v, TensorValue)}
         checked = tuple(forward.localize(node) in by_version for node in kept)
         forward.set_output((*nodes, *(forward.localize(node) for node in kept)))
@@ -187,9 +199,10 @@ class _Application:
         bodies = (
             tx.graph.add_module(module, "forward"),
             tx.graph.add_module(backward, "backward"),
+            tx.graph.add_module(bare, "bare") if isinstance(bare, fx.GraphModule) else bare,
         )
         compat.set_grad_enabled(grad_mode)
-        spec = (len(self.tensors), len(results), checked, without, dirty)
+        spec = (len(self.tensors), len(results), first, checked, without, dirty)
         found = find_in_class(self.kind.python_class, "backward")
         once = found is not None and compat.is_once_differentiable(found[1])
         made = record_call(
@@ -244,23 +257,46 @@ class _Application:
                     Constant(None) if place in without else value
                     for place, value in enumerate(derivatives)
                 ]
-            function = tx.get_attr(self.kind, "backward")
-            found = tx.call(function, [ctx, *derivatives], {})
-            parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
-            if len(parts) < len(self.given) or not all(
-                _is_none(v) for v in parts[len(self.given) :]
-            ):
-                raise Break(NO_FUNCTION, f"backward of {self.name} answers {len(parts)} values")
-            outputs: list[fx.Node | None] = []
-            for value, part in zip(self.given, parts):
-                if isinstance(value, TensorValue):
-                    if not isinstance(part, TensorValue) and not _is_none(part):
-                        raise Break(NO_FUNCTION, f"backward answers {part.describe()}")
-                    outputs.append(
-                        body.localize(part.node) if isinstance(part, TensorValue) else None
-                    )
-            body.set_output(tuple(outputs))
-            return body.finish_body()
+            return self._answers(body, ctx, derivatives)
+
+    def _bare_backward(
+        self, forward: GraphBuilder, ctx: ContextValue, results: list[TensorValue]
+    ) -> tuple[fx.GraphModule | tuple[str, str], list[fx.Node]]:
+        """The same for derivatives of which none is defined, as another function's backward that
+        answers None leaves them; for one that then raises, the error's class and text."""
+        if not any(self.needs):
+            return fx.GraphModule(torch.nn.Module(), _nothing(0, len(self.tensors))), []
+        try:
+            with Inside(self.tx, f"backward of {self.name}", forward) as body:
+                return self._answers(body, ctx, [Constant(None) for _ in results])
+        except UserError as error:
+            return (error.value.cls.__name__, _text(error.value)), []
+
+    def _answers(
+        self, body: GraphBuilder, ctx: ContextValue, derivatives: list[Value]
+    ) -> tuple[fx.GraphModule, list[fx.Node]]:
+        """What the program's backward makes of these, as the body's output."""
+        tx = self.tx
+        found = tx.call(tx.get_attr(self.kind, "backward"), [ctx, *derivatives], {})
+        parts = unpack(tx, found) if isinstance(found, SequenceValue) else [found]
+        if len(parts) < len(self.given) or not all(_is_none(v) for v in parts[len(self.given) :]):
+            raise Break(NO_FUNCTION, f"backward of {self.name} answers {len(parts)} values")
+        outputs: list[fx.Node | None] = []
+        for value, part in zip(self.given, parts):
+            if isinstance(value, TensorValue):
+                if not isinstance(part, TensorValue) and not _is_none(part):
+                    raise Break(NO_FUNCTION, f"backward answers {part.describe()}")
+                outputs.append(body.localize(part.node) if isinstance(part, TensorValue) else None)
+        body.set_output(tuple(outputs))
+        return body.finish_body()
+
+
+def _text(error: Value) -> str:
+    """The message of an error of the program."""
+    try:
+        return str(error.as_python())
+    except NotConcrete:
+        return error.describe()
 
 
 def _calls(made: SequenceValue) -> set[fx.Node]:
