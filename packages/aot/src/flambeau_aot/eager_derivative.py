@@ -23,6 +23,7 @@ from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.program import Program
+from flambeau_aot.runtime.observed import Observed
 from flambeau_aot.sizes import sized
 
 
@@ -41,10 +42,12 @@ def eager_derivative(
     read: Sequence[torch.Tensor],
     cotangents: Sequence[torch.Tensor | None],
     symbols: Sequence[int] = (),
+    observed: Sequence[Observed] = (),
 ) -> Sequence[torch.Tensor | None]:
-    """Gradients of those primals that have one.
+    """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
-    read: the primals of `needed.read` that are not static. Raises DoubleBackwardError where the
+    read: the primals of `needed.read` that are not static. observed: what the caller has put on
+    results. Raises DoubleBackwardError where the
     program now does something else than when it was traced; else what the program raises.
     """
     constants = len(joint.static) - needed.statics
@@ -72,6 +75,8 @@ def eager_derivative(
             f"{program.name} does not do what it did when it was first traced; what a "
             "function reads besides its arguments must not change between calls"
         )
+    _observe(results, observed)
+    create_graph = torch.is_grad_enabled()
     wanted = [values[index] for index in own if joint.grads[index] is not None]
     reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
     if not wanted or not reached:
@@ -81,9 +86,17 @@ def eager_derivative(
             [end for end, _ in reached],
             wanted,
             [item for _, item in reached],
-            create_graph=True,
+            create_graph=create_graph,
             allow_unused=True,
         )
+
+
+def _observe(results: Any, observed: Sequence[Observed]) -> None:
+    """Put on results what the caller has put on those of the compiled call."""
+    flat, _ = pytree.tree_flatten(results)
+    for item in observed:
+        for hook in (*item.hooks, *((item.keep,) if item.keep else ())):
+            flat[item.place].register_hook(hook)
 
 
 def _to_run_on(given: torch.Tensor, written: bool) -> torch.Tensor:

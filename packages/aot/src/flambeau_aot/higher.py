@@ -25,6 +25,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.program import Program
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.function import HigherOrder
+from flambeau_aot.runtime.observed import Observed
 from flambeau_aot.runtime.random import Streams, replayed
 
 Derive = Callable[..., Sequence[torch.Tensor | None]]
@@ -41,7 +42,8 @@ class Derivatives:
     """The derivatives of one compiled program, one for each set of cotangents that need grad.
 
     compiled: None for one that runs eagerly. told: is called with why, once for each. apart: makes
-    of a function one that whoever has captured the program does not look into.
+    of a function one that whoever has captured the program does not look into. observed: whether a
+    pass has run eagerly for what the caller has put on results.
     """
 
     program: Program
@@ -53,6 +55,7 @@ class Derivatives:
     told: Callable[[Exception], None] = field(default=warn_of)
     apart: Callable[[Derive], Derive] = field(default=lambda derive: derive)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    observed: bool = False
 
     def __post_init__(self) -> None:
         self.needs: Needs = needs(self.program, self.joint)
@@ -107,16 +110,18 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
+        observed: Sequence[Observed] = (),
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.read` that are not static, with their history. streams: the
         random streams as they were before the program ran. symbols: values of the open sizes; a
-        derivative is compiled for each, and for each set of defined cotangents.
+        derivative is compiled for each, and for each set of defined cotangents. observed: what the
+        caller has put on results; a pass that is observed runs eagerly.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
-        return self.apart(self._derived)(read, cotangents, streams, symbols)
+        return self.apart(self._derived)(read, cotangents, streams, symbols, observed)
 
     def _derived(
         self,
@@ -124,7 +129,13 @@ class Derivatives:
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int],
+        observed: Sequence[Observed],
     ) -> Sequence[torch.Tensor | None]:
+        own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
+        if observed:
+            self._tell_of_observers()
+            with replayed(streams):
+                return eager_derivative(*own, observed)
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
@@ -136,11 +147,19 @@ class Derivatives:
         entry = self.compiled[pattern]
         with replayed(streams):
             if entry is None:
-                return eager_derivative(
-                    self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols
-                )
+                return eager_derivative(*own)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
         return grads
+
+    def _tell_of_observers(self) -> None:
+        if not self.observed:
+            self.observed = True
+            self.told(
+                Unsupported(
+                    f"the caller has put a hook, or retain_grad(), on a result of {self.name} on "
+                    "which another result depends; put it on what the program does not read"
+                )
+            )
 
     def _compiled_or_told(
         self, examples: Sequence[torch.Tensor], symbols: Sequence[int], defined: Sequence[int]

@@ -272,7 +272,9 @@ class Plan:
     memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
     program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
     eager would not, because they are leaves that require grad. watched: what must not be written to
-    between the call and a backward pass, whether or not its value is kept.
+    between the call and a backward pass, whether or not its value is kept. depended: results, by
+    place, through which the gradients of other results go; depended_inputs: inputs written to, of
+    which that is so.
     """
 
     inputs: InputPlan
@@ -294,6 +296,8 @@ class Plan:
     inside: tuple[InsideView, ...] = ()
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()
+    depended: tuple[int, ...] = ()
+    depended_inputs: tuple[int, ...] = ()
 
     @property
     def written(self) -> frozenset[int]:
@@ -383,4 +387,5 @@ def shifted(plan: Plan, start: int, by: int) -> Plan:
         inside=tuple(inside(item) for item in plan.inside),
         apart=tuple(moved(primal) for primal in plan.apart),
         watched=tuple(watched(item) for item in plan.watched),
+        depended_inputs=tuple(moved(primal) for primal in plan.depended_inputs),
     )

@@ -152,9 +152,14 @@ class _WhereDefined(OrderedDict[int, Any]):
         super().__setitem__(key, lambda grad: None if grad is None else hook(grad))
 
 
-def separate_hooks(function: type[torch.autograd.Function]) -> None:
+def separate_hooks(
+    function: type[torch.autograd.Function], deferred: frozenset[int] = frozenset()
+) -> None:
     """Let the results of an autograd function have hooks as results of nodes of their own have: an
     engine that runs a node for one result calls the hooks of all, with None.
+
+    deferred: results whose hooks the engine is not to call: by result, the node's `deferred` has
+    them.
 
     `Tensor.register_hook` tells the node of the first hook that a tensor gets.
     """
@@ -162,6 +167,10 @@ def separate_hooks(function: type[torch.autograd.Function]) -> None:
     usual = node._register_hook_dict
 
     def register(self: Any, tensor: torch.Tensor) -> None:
+        if tensor.output_nr in deferred:
+            known = getattr(self, "deferred", {})
+            self.deferred = {**known, tensor.output_nr: tensor._backward_hooks}
+            return
         tensor._backward_hooks = _WhereDefined()
         usual(self, tensor)
 

@@ -41,6 +41,7 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
+from flambeau_aot.runtime.observed import Observed, observed
 from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.samples import over_samples
 from flambeau_aot.runtime.sparse import assembled
@@ -87,6 +88,8 @@ class Crossing:
     presences: what the flags say that the backward graph takes behind the cotangents.
     watched: what is not saved and must not be written to before the backward pass all the same.
     changed: primals that the call itself changes when the forward graph has run.
+    depended: results through which the gradients of others go, by their place among those of the
+    function and of the program.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
     """
@@ -107,6 +110,7 @@ class Crossing:
     late: tuple[LateWrite, ...] = ()
     watched: tuple[Watched, ...] = ()
     changed: frozenset[int] = frozenset()
+    depended: tuple[tuple[int, int], ...] = ()
 
     @property
     def watched_after(self) -> tuple[int, ...]:
@@ -132,7 +136,8 @@ class HigherOrder:
 
 
 class HigherCall(Protocol):
-    """Gradients from primals and cotangents, as part of the autograd graph."""
+    """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
+    observed: what the caller has put on results."""
 
     def __call__(
         self,
@@ -140,6 +145,7 @@ class HigherCall(Protocol):
         cotangents: Sequence[torch.Tensor | None],
         streams: Streams,
         symbols: Sequence[int] = (),
+        observed: Sequence[Observed] = (),
     ) -> Sequence[torch.Tensor | None]: ...
 
 
@@ -151,21 +157,28 @@ class Life:
 
 
 def autograd_function(
-    forward: Boxed, backward: Boxed, crossing: Crossing, higher: HigherOrder | None
+    forward: Boxed,
+    backward: Boxed,
+    crossing: Crossing,
+    higher: HigherOrder | None,
+    observable: bool = False,
 ) -> tuple[type[torch.autograd.Function], Life]:
     """Build the autograd function of one compile; it takes all primals, static ones first. It can
     be called as long as its `Life` is held.
 
+    observable: whether what is made around it may be given hooks that its backward has to know of.
+
     Without `higher`, a backward pass with `create_graph=True` raises DoubleBackwardError.
     """
     life = Life()
+    observable = observable or bool(crossing.depended)
     methods = {
         "forward": staticmethod(_forward(forward, crossing, higher, life)),
-        "backward": staticmethod(_backward(backward, crossing, higher, life)),
+        "backward": staticmethod(_backward(backward, crossing, higher, life, False, observable)),
     }
     made = type("CompiledGraph", (torch.autograd.Function,), methods)
     if len(crossing.differentiable) > 1:
-        separate_hooks(made)
+        separate_hooks(made, frozenset(slot for slot, _ in crossing.depended))
     return made, life
 
 
@@ -213,6 +226,9 @@ def _forward(
         symbols = f", primals[-{crossing.symbols}:]" if crossing.symbols else ""
         lines.append(f"    view{place} = view_again({whole}, steps{place}, False{symbols})")
         given.append(f"view{place}")
+    if crossing.depended:
+        references = [f"ref({given[slot]})" for slot, _ in crossing.depended]
+        lines.append(f"    ctx.observable = {display(references)}")
     if crossing.watched:
         own = [
             given[item.source.index]
@@ -238,6 +254,7 @@ def _forward(
         "view_again": replay,
         "write_counter": write_counter,
         "life": weakref.ref(life),
+        "ref": weakref.ref,
     }
     scope.update({f"steps{place}": view.steps for place, view in enumerate(crossing.inside)})
     scope["graph"] = settling(graph, scope, "graph")
@@ -250,10 +267,12 @@ def _backward(
     higher: HigherOrder | None,
     life: Life,
     one_of_many: bool = False,
+    observable: bool = False,
 ) -> Callable[..., Any]:
     """Run the backward graph on what was saved, then on the cotangents.
 
     one_of_many: it is run several times, for the samples of a batch, and leaves what was saved.
+    observable: whether to ask what the caller has put on results.
     """
     given = [f"c{index}" for index in crossing.differentiable]
     results = ["None" if place is None else f"grads[{place}]" for place in crossing.grads]
@@ -271,6 +290,10 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
+        if observable:
+            lines.append(f"    seen = observed(ctx, {display(given)}, slots)")
+            lines.append("    if seen:")
+            lines.append(f"        return as_eager(ctx, {display(given)}, seen)")
         if not one_of_many:
             lines.append("    if transforms_active() or within_older_vmap():")
             lines.append(f"        return batched(ctx, ({inputs},))")
@@ -322,6 +345,9 @@ def _backward(
         "release": saved_tensors_released,
         "as_traced": as_traced,
         "higher": _higher(crossing, higher),
+        "observed": observed,
+        "as_eager": _as_eager(crossing, higher),
+        "slots": _slots(crossing),
         "undefined": _undefined(crossing),
         "read_for": _read_for(crossing),
         "versions": versions,
@@ -467,7 +493,9 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         )
         return found
 
-    def differentiable(ctx: Any, given: Sequence[Any]) -> tuple[Any, ...]:
+    def differentiable(
+        ctx: Any, given: Sequence[Any], observed: Sequence[Observed] = ()
+    ) -> tuple[Any, ...]:
         """The gradients as part of the autograd graph."""
         if higher is None:
             raise DoubleBackwardError(
@@ -490,11 +518,39 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
             for item, layout in zip(given, crossing.tangents, strict=True)
         ]
         streams_before = ctx.streams if higher.draws else ()
-        found = iter(higher.call(read, cotangents, streams_before, symbols))
+        found = iter(higher.call(read, cotangents, streams_before, symbols, observed))
         grads = [None if place is None else next(found) for place in of_primals]
         return undefined(grads, given)
 
     return differentiable
+
+
+def _slots(crossing: Crossing) -> tuple[tuple[int, int, int], ...]:
+    """Of each result that others depend on: its place among the function's results, the cotangents,
+    the program's results."""
+    orders = {slot: order for order, slot in enumerate(crossing.differentiable)}
+    return tuple((slot, orders[slot], place) for slot, place in crossing.depended)
+
+
+def _as_eager(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tuple[Any, ...]]:
+    differentiable = _higher(crossing, higher)
+
+    def as_eager(ctx: Any, given: Sequence[Any], observed: Sequence[Observed]) -> tuple[Any, ...]:
+        """The gradients, and what the caller's hooks on results make of them."""
+        refusal = "it was compiled with Options(higher_order=False)"
+        if higher is not None:
+            refusal = higher.refusal
+        if transforms_active() or within_older_vmap():
+            refusal = "its backward pass runs inside of vmap"
+        if refusal:
+            raise AotError(
+                "a hook, or retain_grad(), on a result of a compiled program on which another "
+                "result depends; its backward pass would have to be run as eager runs it, and: "
+                f"{refusal}"
+            )
+        return differentiable(ctx, given, observed)
+
+    return as_eager
 
 
 def as_traced(value: torch.Tensor | None, layout: TangentLayout) -> torch.Tensor:

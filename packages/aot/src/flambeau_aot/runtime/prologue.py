@@ -72,6 +72,8 @@ def _checks(plan: Plan, written: tuple[int, ...]) -> list[Check]:
         checks.append(_once_a_place(written, sizes_vary=bool(plan.inputs.symbols)))
     if plan.leaves:
         checks.append(lambda args, primals: still_leaves(plan.leaves, primals))
+    if plan.depended_inputs:
+        checks.append(lambda args, primals: _keep_no_gradient(plan.depended_inputs, primals))
     shapes = [shape.primal for shape in plan.reshapes]
     raised = frozenset(p for p in (*plan.touched, *shapes) if p < plan.inputs.bound)
     if raised:
@@ -119,6 +121,12 @@ def still_leaves(leaves: Sequence[int], primals: list[torch.Tensor]) -> None:
     for primal in leaves:
         if not primals[primal].is_leaf:
             raise AliasingChanged(f"input {primal} was a leaf when traced, now it has a history")
+
+
+def _keep_no_gradient(depended: Sequence[int], primals: list[torch.Tensor]) -> None:
+    for primal in depended:
+        if primals[primal].retains_grad:
+            raise AliasingChanged(f"input {primal} is written to, and keeps its gradient")
 
 
 def alone(static: Sequence[torch.Tensor]) -> frozenset[int]:

@@ -1,0 +1,56 @@
+"""Results through which the gradients of other results go.
+
+What comes in: what the program returned, as autograd knows it. What goes out: the results, and the
+inputs written to, that stand in the middle of another result's history.
+Invariant: in eager a hook on such a tensor sees the whole of its gradient; the autograd function of
+a compiled program has no edge between its results, and whoever puts one there is to be noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from flambeau_aot._torch_compat import autograd_nodes, is_functional
+from flambeau_aot.errors import Unsupported
+from flambeau_aot.joint.written import Effects, in_graph
+from flambeau_aot.plan import IsInput, Literal, SameResult
+
+
+def depended_results(effects: Effects, results: Sequence[Any]) -> tuple[int, ...]:
+    """The places of such results; an input is none."""
+    behind = _behind(effects)
+    return tuple(
+        place
+        for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
+        if is_functional(result)
+        and not isinstance(plan, (IsInput, Literal, SameResult))
+        and in_graph(result)
+        and result.grad_fn in behind
+    )
+
+
+def depended_inputs(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """The inputs written to of which that is so. Raises Unsupported for one that keeps its
+    gradient: it keeps that of the value written."""
+    behind = _behind(effects)
+    found = []
+    for update in effects.updates:
+        wrapper = effects.returned[update.output].wrapper
+        if update.differentiable and wrapper is not None and wrapper.grad_fn in behind:
+            if update.primal < len(primals) and primals[update.primal].retains_grad:
+                raise Unsupported(
+                    "retain_grad() of an input that the program writes to, where a result depends "
+                    "on what was written; call it after the region, or pass a clone"
+                )
+            found.append(update.primal)
+    return tuple(found)
+
+
+def _behind(effects: Effects) -> set[Any]:
+    """The nodes that the gradients of the function's results go through, behind those results."""
+    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
+    nodes = autograd_nodes([end.grad_fn for end in ends])
+    return {other for _, following in nodes for other in following}

@@ -1,0 +1,164 @@
+"""What the caller puts on results through which the gradients of other results go."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from flambeau_aot.errors import AotError, Unsupported
+
+Results = tuple[torch.Tensor, ...]
+
+
+def chain(x: torch.Tensor) -> Results:
+    y = x * x
+    return y, y.sin()
+
+
+def long_chain(x: torch.Tensor) -> Results:
+    y = x * x
+    z = y.exp()
+    return y, z, z * y
+
+
+def backwards(x: torch.Tensor) -> Results:
+    y = x.cos()
+    return y.sin(), y
+
+
+def product(x: torch.Tensor) -> Results:
+    y = x @ x
+    return y.sum(), y, y.relu() @ x
+
+
+def drawn(x: torch.Tensor) -> Results:
+    y = x * 3
+    return y, torch.nn.functional.dropout(y, 0.5)
+
+
+def with_a_view(x: torch.Tensor) -> Results:
+    y = x * x
+    return y, y.t(), y.t().sin()
+
+
+def beside(x: torch.Tensor) -> Results:
+    return x.sin(), x.cos()
+
+
+PROGRAMS = [chain, long_chain, backwards, product, drawn, with_a_view, beside]
+MARKS: dict[str, Callable[[torch.Tensor, list[Any]], Any]] = {
+    "nothing": lambda y, seen: None,
+    "retain": lambda y, seen: y.retain_grad(),
+    "hook": lambda y, seen: y.register_hook(lambda grad: seen.append(grad.clone())),
+    "replace": lambda y, seen: y.register_hook(lambda grad: grad * 10 + 1),
+    "both": lambda y, seen: (
+        y.register_hook(lambda grad: grad * 2),
+        y.retain_grad(),
+        y.register_hook(lambda grad: seen.append(grad.clone())),
+    ),
+    "removed": lambda y, seen: y.register_hook(lambda grad: grad * 10).remove(),
+}
+
+
+def outcome(call: Callable[..., Any], marked: int, mark: str, asked: str, way: str) -> list[Any]:
+    x = torch.arange(1.0, 5.0).reshape(2, 2).div(3).requires_grad_()
+    seen: list[Any] = []
+    torch.manual_seed(0)
+    results = call(x)
+    y = results[marked % len(results)]
+    MARKS[mark](y, seen)
+    chosen = results if asked == "all" else [results[-1 if asked == "last" else 0]]
+    loss = torch.stack([(n + 1) * end.sum() for n, end in enumerate(chosen)]).sum()
+    if way == "create_graph":
+        (first,) = torch.autograd.grad(loss, x, create_graph=True)
+        if first.requires_grad:
+            first.sum().backward()
+    else:
+        loss.backward(retain_graph=way == "twice")
+        if way == "twice":
+            loss.backward()
+    return [x.grad, y.grad if y.retains_grad else None, seen]
+
+
+@pytest.mark.parametrize("fn", PROGRAMS, ids=lambda fn: fn.__name__)
+def test_it_sees_the_whole_gradient(fn: Callable[..., Any]) -> None:
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    count = 1 if fn is with_a_view else 3
+    for case in itertools.product(
+        range(count), MARKS, ("all", "first", "last"), ("once", "twice", "create_graph")
+    ):
+        torch.testing.assert_close(
+            outcome(compiled, *case),
+            outcome(fn, *case),
+            msg=lambda text, case=case: f"{case} {text}",
+        )
+
+
+def test_what_is_on_a_dead_result() -> None:
+    for call in (chain, aot.aot_function(chain, aot.run_as_is)):
+        x = torch.ones(2, requires_grad=True)
+        y, z = call(x)
+        y.register_hook(lambda grad: grad * 10)
+        del y
+        z.sum().backward()
+        torch.testing.assert_close(x.grad, 20 * torch.ones(2).cos())
+
+
+def test_a_view_keeps_the_whole_gradient_and_takes_no_hook() -> None:
+    def of_input(x: torch.Tensor) -> Results:
+        y = x.t()
+        return y, y.sin()
+
+    def of_value(x: torch.Tensor) -> Results:
+        y = (x * x).t()
+        return y, y.sin()
+
+    for fn in (of_input, of_value):
+        compiled = aot.aot_function(fn, aot.run_as_is)
+        for asked in ("all", "first", "last"):
+            case = (0, "retain", asked, "once")
+            torch.testing.assert_close(outcome(compiled, *case), outcome(fn, *case))
+        with pytest.raises(AotError, match="put it on a clone"):
+            outcome(aot.aot_function(fn, aot.run_as_is), 0, "hook", "last", "once")
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    return x.sin()
+
+
+def written_in_part(x: torch.Tensor) -> torch.Tensor:
+    x[:1].mul_(2)
+    return x * 3
+
+
+@pytest.mark.parametrize("fn", [written, written_in_part], ids=lambda fn: fn.__name__)
+def test_an_input_written_to(fn: Callable[..., Any]) -> None:
+    def argument() -> torch.Tensor:
+        return torch.ones(2, requires_grad=True) * 1
+
+    kept = argument()
+    kept.retain_grad()
+    with pytest.raises(Unsupported, match="retain_grad"):
+        aot.aot_function(fn, aot.run_as_is)(kept)
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    compiled(argument()).sum().backward()
+    with pytest.raises(Unsupported, match="retain_grad"):
+        compiled(kept)
+    for mark in ("retain", "hook"):
+        late = argument()
+        result = compiled(late)
+        MARKS[mark](late, [])
+        with pytest.raises(AotError, match="put it on a clone"):
+            result.sum().backward()
+
+
+def test_there_is_no_gradient_as_eagers_without_the_derivative() -> None:
+    compiled = aot.aot_function(chain, aot.run_as_is, options=aot.Options(higher_order=False))
+    with pytest.raises(AotError, match="on which another result depends"):
+        outcome(compiled, 0, "hook", "last", "once")
+    outcome(compiled, 0, "nothing", "last", "once")
