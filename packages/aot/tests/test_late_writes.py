@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -187,3 +188,41 @@ def test_a_second_derivative_writes_once() -> None:
     with pytest.warns(UserWarning, match="runs eagerly.*writes to an input"):
         got = run(aot.aot_function(program, aot.run_as_is))
     torch.testing.assert_close(got, run(program))
+
+
+@pytest.mark.parametrize("after", [torch.mul, torch.pow], ids=["linear", "curved"])
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("hook", [False, True])
+def test_what_eager_does_once_is_not_done_twice(
+    after: Any, beside: bool, power: int, hook: bool
+) -> None:
+    """A pass through the results and through the gradients of an earlier pass."""
+
+    def run(function: Callable[..., Any]) -> Any:
+        x = torch.arange(1.0, 4.0).requires_grad_()
+        kept = torch.ones(3)
+        end = (function(x, kept) ** power).sum()
+        (first,) = torch.autograd.grad(end, x, create_graph=True)
+        penalty = (first * first).sum() + (end if beside else 0)
+        if penalty.requires_grad:
+            penalty.backward()
+        return first, x.grad, kept
+
+    def program(x: torch.Tensor, kept: torch.Tensor) -> Any:
+        if not hook:
+            return after(function_writing(WRITES["add_"], True)(x * 2, kept), 2.0)
+        y = x * 2
+        y.register_hook(lambda grad: kept.add_(1) * grad)
+        return after(y, 2.0)
+
+    compiled = aot.aot_function(program, aot.run_as_is)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            got = run(compiled)
+        except aot.DoubleBackwardError as error:
+            assert "which eager would do once" in str(error)
+            assert after is torch.pow or hook
+        else:
+            torch.testing.assert_close(got, run(program))

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import expression_of, pytree
+from flambeau_aot._torch_compat import autograd_nodes, expression_of, is_of_python, pytree
 from flambeau_aot.derivative import Needs, own_inputs, plan_of
 from flambeau_aot.errors import AotError, DoubleBackwardError
 from flambeau_aot.joint.ambient import Ambient
@@ -23,7 +23,7 @@ from flambeau_aot.joint.lines import Lines
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.plan import FromFunction, FromGraph, InputPlan, ViewOfOutput
 from flambeau_aot.program import Program
-from flambeau_aot.runtime.observed import Observed
+from flambeau_aot.runtime.observed import Observed, Visits
 from flambeau_aot.sizes import sized
 
 
@@ -43,12 +43,14 @@ def eager_derivative(
     cotangents: Sequence[torch.Tensor | None],
     symbols: Sequence[int] = (),
     observed: Sequence[Observed] = (),
+    visits: Visits | None = None,
 ) -> Sequence[torch.Tensor | None]:
     """Gradients of those primals that have one, as part of the autograd graph if grad is enabled.
 
     read: the primals of `needed.read` that are not static. observed: what the caller has put on
-    results. Raises DoubleBackwardError where the
-    program now does something else than when it was traced; else what the program raises.
+    results. visits: is told when a later pass runs functions of this one. Raises
+    DoubleBackwardError where the program now does something else than when it was traced; else what
+    the program raises.
     """
     constants = len(joint.static) - needed.statics
     plan = plan_of(joint, constants, symbols)
@@ -81,6 +83,8 @@ def eager_derivative(
     reached = [(end, item) for end, item in pairs if end is not None and end.requires_grad]
     if not wanted or not reached:
         return [None] * len(wanted)
+    if visits is not None:
+        _note_visits([end for end, _ in reached], visits)
     with torch.enable_grad():
         return torch.autograd.grad(
             [end for end, _ in reached],
@@ -89,6 +93,17 @@ def eager_derivative(
             create_graph=create_graph,
             allow_unused=True,
         )
+
+
+def _note_visits(ends: Sequence[torch.Tensor], visits: Visits) -> None:
+    """Have it noted when one of the program's functions is run; where there is none, when the way
+    to an input is, for what is done besides gradients is then done by hooks."""
+    kind: Any = _Same
+    nodes: list[Any] = [node for node, _ in autograd_nodes([end.grad_fn for end in ends])]
+    last = [node for node in nodes if isinstance(node, kind._backward_cls)]
+    own = [node for node in nodes if is_of_python(node) and node not in last]
+    for node in own or last:
+        node.register_prehook(lambda _: visits.note("derived"))
 
 
 def _observe(results: Any, observed: Sequence[Observed]) -> None:

@@ -25,7 +25,7 @@ from flambeau_aot.joint.trace import Joint
 from flambeau_aot.program import Program
 from flambeau_aot.runtime.call import Compiled
 from flambeau_aot.runtime.function import HigherOrder
-from flambeau_aot.runtime.observed import Observed
+from flambeau_aot.runtime.observed import Observed, Visits
 from flambeau_aot.runtime.random import Streams, replayed
 
 Derive = Callable[..., Sequence[torch.Tensor | None]]
@@ -111,17 +111,19 @@ class Derivatives:
         streams: Streams,
         symbols: Sequence[int] = (),
         observed: Sequence[Observed] = (),
+        visits: Visits | None = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients, of those primals that have one, as part of the autograd graph.
 
         read: the primals of `needs.read` that are not static, with their history. streams: the
         random streams as they were before the program ran. symbols: values of the open sizes; a
         derivative is compiled for each, and for each set of defined cotangents. observed: what the
-        caller has put on results; a pass that is observed runs eagerly.
+        caller has put on results; a pass that is observed runs eagerly. visits: is told when nodes
+        of a derivative that runs eagerly are.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
-        return self.apart(self._derived)(read, cotangents, streams, symbols, observed)
+        return self.apart(self._derived)(read, cotangents, streams, symbols, observed, visits)
 
     def _derived(
         self,
@@ -130,12 +132,13 @@ class Derivatives:
         streams: Streams,
         symbols: Sequence[int],
         observed: Sequence[Observed],
+        visits: Visits | None,
     ) -> Sequence[torch.Tensor | None]:
         own = (self.program, self.joint, self.needs, self.ambience, read, cotangents, symbols)
         if observed:
             self._tell_of_observers()
             with replayed(streams):
-                return eager_derivative(*own, observed)
+                return eager_derivative(*own, observed, visits)
         defined = tuple(place for place, item in enumerate(cotangents) if item is not None)
         known = [item for item in cotangents if item is not None]
         pattern = (defined, tuple(map(_standing, known)), tuple(symbols))
@@ -147,7 +150,7 @@ class Derivatives:
         entry = self.compiled[pattern]
         with replayed(streams):
             if entry is None:
-                return eager_derivative(*own)
+                return eager_derivative(*own, visits=visits)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
         return grads
 

@@ -23,7 +23,7 @@ from flambeau_aot.joint.ambient import Ambient, ambient
 from flambeau_aot.plan import SymbolPlace
 from flambeau_aot.program import of_graph_module
 from flambeau_aot.runtime.call import Compiled
-from flambeau_aot.runtime.observed import Observed
+from flambeau_aot.runtime.observed import Observed, Visits
 from flambeau_aot.runtime.random import Streams
 from flambeau_aot.saved import Stored, restore
 from flambeau_aot.sizes import Sized, has_symbols, is_symbolic, sized
@@ -83,6 +83,7 @@ class LateDerivatives:
         streams: Streams,
         symbols: Sequence[int] = (),
         observed: Sequence[Observed] = (),
+        visits: Visits | None = None,
     ) -> Sequence[torch.Tensor | None]:
         """Gradients as part of the autograd graph."""
         with self.lock:
@@ -97,7 +98,7 @@ class LateDerivatives:
                 f"{compiled.report.name} reads other inputs at the sizes {tuple(symbols)} than "
                 "where it was compiled first: no derivative of second order"
             )
-        return higher.call(read, cotangents, streams, (), observed)
+        return higher.call(read, cotangents, streams, (), observed, visits)
 
     def _compile(self, symbols: Sequence[int]) -> Compiled:
         with FakeTensorMode(), torch.inference_mode(False):

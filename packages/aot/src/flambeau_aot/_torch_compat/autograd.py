@@ -94,6 +94,11 @@ def backward_keeps_graph() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def current_backward_pass() -> int:
+    """The number of the backward pass being run."""
+    return int(torch._C._current_graph_task_id())
+
+
 def saved_where_checked(
     ctx: Any, checked: Sequence[bool], before: Sequence[int]
 ) -> list[torch.Tensor]:

@@ -41,7 +41,7 @@ from flambeau_aot.info import Boxed
 from flambeau_aot.plan import InsideView, LateWrite, Presence, Saved, SparseGrad, Watched
 from flambeau_aot.runtime.epilogue import replay
 from flambeau_aot.runtime.lines import defined, display, settling
-from flambeau_aot.runtime.observed import Observed, observed
+from flambeau_aot.runtime.observed import Observed, Visits, observed
 from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.samples import over_samples
 from flambeau_aot.runtime.sparse import assembled
@@ -137,7 +137,7 @@ class HigherOrder:
 
 class HigherCall(Protocol):
     """Gradients from primals and cotangents, as part of the autograd graph if grad is enabled;
-    observed: what the caller has put on results."""
+    observed: what the caller has put on results. visits: is told when nodes of theirs are run."""
 
     def __call__(
         self,
@@ -146,6 +146,7 @@ class HigherCall(Protocol):
         streams: Streams,
         symbols: Sequence[int] = (),
         observed: Sequence[Observed] = (),
+        visits: Visits | None = None,
     ) -> Sequence[torch.Tensor | None]: ...
 
 
@@ -290,6 +291,9 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
+        if observable or crossing.late:
+            lines.append("    if hasattr(ctx, 'visits'):")
+            lines.append("        ctx.visits.note('compiled')")
         if observable:
             lines.append(f"    seen = observed(ctx, {display(given)}, slots)")
             lines.append("    if seen:")
@@ -518,7 +522,10 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
             for item, layout in zip(given, crossing.tangents, strict=True)
         ]
         streams_before = ctx.streams if higher.draws else ()
-        found = iter(higher.call(read, cotangents, streams_before, symbols, observed))
+        visits = None
+        if (crossing.late or observed) and torch.is_grad_enabled():
+            visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
+        found = iter(higher.call(read, cotangents, streams_before, symbols, observed, visits))
         grads = [None if place is None else next(found) for place in of_primals]
         return undefined(grads, given)
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from flambeau_aot.errors import AotError
+from flambeau_aot._torch_compat import current_backward_pass
+from flambeau_aot.errors import AotError, DoubleBackwardError
 from flambeau_aot.plan import FromFunction, FromGraph, Plan
 
 
@@ -37,6 +38,27 @@ class Outside:
     place: int | None
     tensor: weakref.ref[torch.Tensor]
     hooks: int
+
+
+class Visits:
+    """One call of a compiled program whose derivative runs eagerly, on nodes of its own: what the
+    backward part does besides gradients (writes, the caller's hooks), eager does once in a backward
+    pass, and these two would do it once each, of a part of the gradient."""
+
+    def __init__(self) -> None:
+        self.by: dict[str, int] = {}
+
+    def note(self, who: str) -> None:
+        """The backward part ("compiled") or the derivative's nodes ("derived") are run; raises
+        DoubleBackwardError where both are in one backward pass."""
+        self.by[who] = current_backward_pass()
+        if len(self.by) == 2 and self.by["compiled"] == self.by["derived"]:
+            raise DoubleBackwardError(
+                "a backward pass goes through a compiled program and through its gradients of an "
+                "earlier pass with create_graph=True, and its backward part writes to an input or "
+                "calls hooks of the caller's, which eager would do once; run this part of the "
+                "program uncompiled"
+            )
 
 
 def outside(plan: Plan, primals: Sequence[Any], results: Sequence[Any]) -> tuple[Outside, ...]:
