@@ -76,3 +76,61 @@ def test_a_derivative_of_a_branch_runs_with_torch_and_says_so():
         compiled(torch.ones(3), w).sum().backward()
     torch.testing.assert_close(w.grad, w.detach().cos())
     assert flambeau.report(compiled).fallbacks and told
+
+
+def _reentrant(x):
+    return checkpoint(lambda u: u.sin() * u, x, use_reentrant=True)
+
+
+def _beside(x):
+    region = _reentrant(x)
+    return torch.autograd.grad((x * x).sum(), x)[0], region
+
+
+def _accumulating(x):
+    region = _reentrant(x * 2)
+    region.sum().backward()
+    return region.detach()
+
+
+REENTRANT = {
+    "derivative inside": lambda x: torch.autograd.grad(_reentrant(x * 2).sum() * 1, [x])[0],
+    "derivative beside": _beside,
+    "backward inside": _accumulating,
+    "first result": lambda x: (_reentrant(x), x * 2),
+    "only result": lambda x: _reentrant(x * 2),
+}
+PASSES = {
+    "backward": lambda end, x: end.backward(),
+    "create_graph": lambda end, x: end.backward(create_graph=True),
+    "inputs": lambda end, x: end.backward(inputs=[x]),
+    "grad": lambda end, x: torch.autograd.grad(end, x),
+}
+
+
+@pytest.mark.parametrize("asked", PASSES)
+@pytest.mark.parametrize("program", REENTRANT)
+def test_what_goes_through_a_reentrant_checkpoint(program, asked):
+    """Eager's engine does where it accumulates in all leaves, and else raises."""
+
+    def outcome(run, which):
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        try:
+            results = run(x)
+            results = results if isinstance(results, tuple) else (results,)
+            ends = [item.sum() for item in results if item.requires_grad]
+            found = PASSES[asked](ends[which % len(ends)], x) if ends else None
+        except RuntimeError as error:
+            return str(error)[:60]
+        return x.grad, found
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = flambeau.compile(REENTRANT[program], backend="aot_eager")
+        for which in (0, 1):
+            expected = outcome(REENTRANT[program], which)
+            given = outcome(compiled, which)
+            if isinstance(expected, str):
+                assert given == expected
+            else:
+                torch.testing.assert_close(given, expected)

@@ -138,6 +138,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         late=joint.late_writes,
         watched=tuple(x for x in joint.plan.watched if x.source not in halves.saved),
         changed=joint.plan.written,
+        reentrant=joint.plan.reentrant,
         depended=tuple(_depended(joint.plan)),
     )
 

@@ -272,7 +272,8 @@ class Plan:
     memory, and so the counter, of one that is touched or reshaped. hooks: (primal, hook): what the
     program puts on the gradients of inputs. leaves: inputs that the backward part reads, though
     eager would not, because they are leaves that require grad. watched: what must not be written to
-    between the call and a backward pass, whether or not its value is kept. depended: results, by
+    between the call and a backward pass, whether or not its value is kept. reentrant: tangents that
+    lead to a checkpoint with use_reentrant=True. depended: results, by
     place, through which the gradients of other results go; depended_inputs: inputs written to, of
     which that is so.
     """
@@ -296,6 +297,7 @@ class Plan:
     inside: tuple[InsideView, ...] = ()
     apart: tuple[int, ...] = ()
     watched: tuple[Watched, ...] = ()
+    reentrant: frozenset[int] = frozenset()
     depended: tuple[int, ...] = ()
     depended_inputs: tuple[int, ...] = ()
 

@@ -91,6 +91,11 @@ def _with_lifted(body: Body, lifted: tuple[Tensor, ...]) -> Callable[..., Any]:
     return function
 
 
+REENTRANT = "checkpoint with use_reentrant=True"
+"""What the history of a tensor says that such a checkpoint has made, to whoever traces the call: a
+backward pass through it has to be one that accumulates in all leaves."""
+
+
 def checkpoint_call(
     body: Body, options: Sequence[tuple[str, Any]], explicit: tuple[int, ...], *tensors: Tensor
 ) -> Any:
@@ -98,7 +103,10 @@ def checkpoint_call(
     tensors the program gives to checkpoint itself; the others it reads from outside. Whoever traces
     the call decides what to keep for backward and sees the body alone."""
     if compat.foreign_modes():
-        return body(*tensors)
+        result = body(*tensors)
+        if dict(options).get("use_reentrant", True):
+            compat.mark_history(_leaves(result), REENTRANT)
+        return result
 
     def function(*args: Tensor) -> Any:
         everything = list(tensors)

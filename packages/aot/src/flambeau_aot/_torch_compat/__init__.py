@@ -18,6 +18,7 @@ from flambeau_aot._torch_compat.autograd import (
     CTX_NON_DIFFERENTIABLE,
     CTX_TO_SAVE,
     FORWARD_AD_LEVEL,
+    accumulates_only,
     appliers,
     autograd_nodes,
     backward_keeps_graph,
@@ -29,6 +30,7 @@ from flambeau_aot._torch_compat.autograd import (
     keeps_undefined,
     leaves_reached,
     node_sequence,
+    pass_accumulates,
     raises_when_run,
     saved_tensors_released,
     saved_where_checked,
@@ -112,6 +114,8 @@ from flambeau_aot._torch_compat.tensors import (
 )
 
 __all__ = [
+    "accumulates_only",
+    "pass_accumulates",
     "batch_of",
     "CTX_MATERIALIZE",
     "CTX_NON_DIFFERENTIABLE",

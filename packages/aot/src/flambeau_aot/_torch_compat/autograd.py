@@ -11,8 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import CheckpointFunction
 
 from flambeau_aot._torch_compat.tensors import version
+
+REENTRANT = "checkpoint with use_reentrant=True"
+"""Metadata key of the nodes that such a checkpoint has made, where its body alone is traced."""
 
 
 def sequence_number() -> int:
@@ -34,6 +38,19 @@ def node_sequence(node: Any) -> int:
 def is_of_python(node: Any) -> bool:
     """Whether an autograd node is that of a `torch.autograd.Function`."""
     return isinstance(node, torch.autograd.function.BackwardCFunction)
+
+
+def accumulates_only(node: Any) -> bool:
+    """Whether a backward pass through this node must be one that accumulates in all leaves: that of
+    a checkpoint with use_reentrant=True, or one that says so in its metadata."""
+    kind = getattr(type(node), "_forward_cls", None)
+    return kind is CheckpointFunction or REENTRANT in node.metadata
+
+
+def pass_accumulates() -> bool:
+    """Whether the backward pass being run accumulates in all leaves."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    return bool(engine.is_checkpoint_valid())
 
 
 def raises_when_run(node: Any) -> bool:

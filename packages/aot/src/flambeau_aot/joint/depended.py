@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from flambeau_aot._torch_compat import autograd_nodes, is_functional
+from flambeau_aot._torch_compat import accumulates_only, autograd_nodes, is_functional
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.written import Effects, in_graph
 from flambeau_aot.plan import IsInput, Literal, SameResult
@@ -47,6 +47,17 @@ def depended_inputs(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[
                 )
             found.append(update.primal)
     return tuple(found)
+
+
+def reentrant_tangents(effects: Effects, differentiable: Sequence[int]) -> frozenset[int]:
+    """The tangents that lead to a checkpoint with use_reentrant=True, which eager's engine goes
+    through only where gradients are accumulated in all leaves."""
+    ends = [effects.from_function[place].wrapper for place in differentiable]
+    return frozenset(
+        order
+        for order, end in enumerate(ends)
+        if end is not None and any(accumulates_only(n) for n, _ in autograd_nodes([end.grad_fn]))
+    )
 
 
 def _behind(effects: Effects) -> set[Any]:

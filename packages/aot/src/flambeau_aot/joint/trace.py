@@ -37,7 +37,7 @@ from flambeau_aot.casts import LeavesToCast
 from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
-from flambeau_aot.joint.depended import depended_inputs, depended_results
+from flambeau_aot.joint.depended import depended_inputs, depended_results, reentrant_tangents
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.late_writes import WrittenInBackward
 from flambeau_aot.joint.regions import mark
@@ -297,6 +297,7 @@ def _trace(
         beside=_beside(effects, primals),
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
         apart=_apart(effects, stand_ins),
+        reentrant=reentrant_tangents(effects, differentiable),
         depended=depended_results(effects, flat),
         depended_inputs=depended_inputs(effects, primals),
     )

@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
     FORWARD_AD_LEVEL,
     backward_keeps_graph,
     no_view,
+    pass_accumulates,
     saved_tensors_released,
     saved_where_checked,
     separate_hooks,
@@ -89,7 +90,8 @@ class Crossing:
     watched: what is not saved and must not be written to before the backward pass all the same.
     changed: primals that the call itself changes when the forward graph has run.
     depended: results through which the gradients of others go, by their place among those of the
-    function and of the program.
+    function and of the program. reentrant: tangents that lead to a checkpoint with
+    use_reentrant=True.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
     """
@@ -111,6 +113,7 @@ class Crossing:
     watched: tuple[Watched, ...] = ()
     changed: frozenset[int] = frozenset()
     depended: tuple[tuple[int, int], ...] = ()
+    reentrant: frozenset[int] = frozenset()
 
     @property
     def watched_after(self) -> tuple[int, ...]:
@@ -291,6 +294,10 @@ def _backward(
     if given:
         lines.append(f"    if {' and '.join(f'{name} is None' for name in given)}:")
         lines.append(f"        return {nothing}")
+        if crossing.reentrant:
+            through = " or ".join(f"{given[order]} is not None" for order in crossing.reentrant)
+            lines.append(f"    if not pass_accumulates() and ({through}):")
+            lines.append("        refuse_reentrant()")
         if observable or crossing.late:
             lines.append("    if hasattr(ctx, 'visits'):")
             lines.append("        ctx.visits.note('compiled')")
@@ -352,6 +359,8 @@ def _backward(
         "observed": observed,
         "as_eager": _as_eager(crossing, higher),
         "slots": _slots(crossing),
+        "pass_accumulates": pass_accumulates,
+        "refuse_reentrant": _refuse_reentrant,
         "undefined": _undefined(crossing),
         "read_for": _read_for(crossing),
         "versions": versions,
@@ -530,6 +539,13 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         return undefined(grads, given)
 
     return differentiable
+
+
+def _refuse_reentrant() -> None:
+    raise RuntimeError(
+        "When use_reentrant=True, torch.utils.checkpoint is incompatible with .grad() or passing "
+        "an `inputs` parameter to .backward(); use use_reentrant=False"
+    )
 
 
 def _slots(crossing: Crossing) -> tuple[tuple[int, int, int], ...]:

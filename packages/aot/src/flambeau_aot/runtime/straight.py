@@ -32,7 +32,7 @@ Call = Callable[..., Any]
 
 _OWN_PARTS = {
     "inputs", "results", "differentiable", "visible", "structure", "grad_mode", "leaves", "inside",
-    "apart", "watched", "depended", "depended_inputs",
+    "apart", "watched", "reentrant", "depended", "depended_inputs",
 }  # fmt: skip
 
 

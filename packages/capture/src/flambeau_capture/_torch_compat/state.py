@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -186,6 +186,14 @@ STATE_VARIABLES: dict[str, tuple[dict[str, Any], str]] = {
 def forward_ad_level() -> int:
     """The level of forward-mode differentiation at work, -1 for none; it is the process's own."""
     return int(forward_ad._current_level)
+
+
+def mark_history(tensors: Iterable[torch.Tensor], word: str) -> None:
+    """Leave a word in the metadata of the autograd nodes that have made these tensors."""
+    for tensor in tensors:
+        node: Any = tensor.grad_fn
+        if node is not None:
+            node.metadata[word] = True
 
 
 def foreign_modes() -> bool:

@@ -18,7 +18,7 @@ from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import REASONS, Break, BreakReport
 from flambeau_capture.builtins.later_derivatives import first_reader
 from flambeau_capture.graph import GraphBuilder
-from flambeau_capture.graph_functions import derivative_call
+from flambeau_capture.graph_functions import derivative_call, is_reentrant
 from flambeau_capture.source import Attr
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
@@ -83,6 +83,8 @@ def _in_graph(
         usual = batched == "only_inputs"
         if batched in given and given[batched].truth(tx) is not usual:
             raise Break(_REASON, f"torch.autograd.grad with {batched}={not usual}")
+    if any(is_reentrant(node) for node in _behind([value.node for value in outputs])):
+        raise Break(_REASON, "torch.autograd.grad beside a checkpoint with use_reentrant=True")
     whole_graph_is_ours(tx)
     for tensor in inputs:
         no_hooks(tx, tensor)
@@ -99,6 +101,18 @@ def _in_graph(
     parts = weights.parts() if isinstance(weights, TupleValue) else [weights]
     known = [value for value in parts if isinstance(value, TensorValue)]
     return record_derivative(tx, derivative_call, nodes, options, [*outputs, *inputs, *known])
+
+
+def _behind(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """What these nodes are computed from, and they themselves."""
+    found: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
 
 
 def _tensors(tx: Tracer, value: Value | None, name: str) -> list[TensorValue]:
