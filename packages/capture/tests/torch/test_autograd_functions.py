@@ -226,6 +226,45 @@ def test_an_argument_written_to_beside_another_result(agree):
     agree(lambda a: Doubled.apply(a * 3) + 1, x())
 
 
+class DoubledBeside(torch.autograd.Function):
+    """The same, of two arguments."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        a.mul_(2)
+        ctx.mark_dirty(a)
+        return a
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad * 3
+
+
+@pytest.mark.parametrize("leaf", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_what_the_written_argument_is_as_a_result(capture, leaf, twice, first):
+    """It is the argument itself but where grad is disabled and the argument requires it."""
+
+    def outcome(run, wants, enabled):
+        a = torch.ones(2, requires_grad=wants)
+        a = a if leaf else a * 1
+        try:
+            with torch.set_grad_enabled(enabled):
+                result = run(a, a if twice else torch.ones(2))
+        except RuntimeError as error:
+            return str(error), a.tolist()
+        return result is a, result.requires_grad, result.is_leaf, a.requires_grad, a.tolist()
+
+    def run(a, b):
+        return DoubledBeside.apply(a, b)
+
+    compiled = capture(run)
+    for number in range(first, first + 4):
+        case = (bool(number & 2), bool(number & 1))
+        assert outcome(compiled, *case) == outcome(run, *case), case
+
+
 class Halves(torch.autograd.Function):
     """Undefined gradients stay undefined."""
 

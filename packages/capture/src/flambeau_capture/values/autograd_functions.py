@@ -187,6 +187,9 @@ class _Application:
                 any(results[place] is value for value in inner) for place in dirty
             ):
                 raise Break(NO_FUNCTION, "mark_dirty of what is no argument, or no result")
+            if not grad_mode and any(self._wants(inner, results[place]) for place in dirty):
+                # the result is another tensor then, which does not
+                raise Break(NO_FUNCTION, "mark_dirty of what requires grad, where grad is disabled")
         backward, kept = self._backward(forward, ctx, results, without)
         bare, first = None, len(kept)
         if not ctx.materialize:
@@ -216,6 +219,11 @@ class _Application:
         nodes_written = {value.node for value in written if isinstance(value, TensorValue)}
         tx.graph.written_by_functions.update(dict.fromkeys(_calls(made), nodes_written))
         return TupleValue(answers) if isinstance(result, SequenceValue) else answers[0]
+
+    def _wants(self, inner: list[Value], result: TensorValue) -> bool:
+        """Whether the argument that a result is requires grad."""
+        argument = self.given[_places(inner, [result])[0]]
+        return isinstance(argument, TensorValue) and bool(argument.fake.requires_grad)
 
     def _argument(self, body: GraphBuilder, value: Value) -> Value:
         if not isinstance(value, TensorValue):
