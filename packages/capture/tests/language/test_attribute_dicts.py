@@ -2,6 +2,7 @@
 writes it."""
 
 import collections
+import itertools
 import random
 import threading
 import types
@@ -233,3 +234,52 @@ def test_a_dict_that_is_the_attributes_of_an_object(capture):
 
     one = Space()
     assert torch.equal(capture(fn)(torch.ones(2), one, one.__dict__), torch.ones(2) + 1)
+
+
+def _delete(o):
+    del o.a
+
+
+def _take_out(o):
+    vars(o).pop("a")
+
+
+def _set(o):
+    o.a = 3
+
+
+def _set_what_it_was(o):
+    o.a = 1
+
+
+def _set_another(o):
+    o.b = 4
+
+
+def _set_new(o):
+    o.c = 5
+
+
+STEPS = [_delete, _take_out, _set, _set_what_it_was, _set_another, _set_new]
+
+
+@pytest.mark.parametrize("steps", [*itertools.product(STEPS, repeat=3)])
+def test_the_order_of_what_is_deleted_and_set_again(capture, steps):
+    class Plain:
+        pass
+
+    def run(o, x):
+        for step in steps:
+            step(o)
+        return x + 1, list(vars(o))
+
+    def outcome(call):
+        o = Plain()
+        o.a, o.b = 1, 2
+        try:
+            named = call(o, torch.ones(1))[1]
+        except (AttributeError, KeyError) as error:
+            return type(error)
+        return named, vars(o), list(vars(o))
+
+    assert outcome(capture(run)) == outcome(run)

@@ -49,6 +49,7 @@ class ObjectValue(SpecialMethods):
         self.payload = payload
         self.shared = False  # its `__dict__` is its payload: attributes are items
         self.written: dict[str, Value | None] = {}
+        self.moved: set[str] = set()  # deleted from the existing object: set again, they come last
         self._read: dict[str, Value] = {}
 
     @property
@@ -83,8 +84,8 @@ class ObjectValue(SpecialMethods):
         if self.shared:
             return [key.as_python() for key, _ in self._items().entries()]
         real = {} if self.real is None else instance_dict(self.real)
-        names = [name for name in real if self.written.get(name, True) is not None]
-        return names + [n for n, v in self.written.items() if v is not None and n not in real]
+        stay = [name for name in real if name not in self.moved]
+        return stay + [n for n, v in self.written.items() if v is not None and n not in stay]
 
     def instance_get(self, tx: Tracer, name: str) -> Value | None:
         """An attribute of the instance itself; None if it has none of that name."""
@@ -143,8 +144,12 @@ class ObjectValue(SpecialMethods):
         tx.heap.changed(self)
         if value is None and not self._holds(name):
             self.written.pop(name, None)
-        else:
-            self.written[name] = value
+            return
+        if value is None:
+            self.moved.add(name)
+        elif name in self.moved and self.written[name] is None:
+            del self.written[name]
+        self.written[name] = value
 
     def _items(self) -> DictValue:
         from flambeau_capture.values.dicts import DictValue
@@ -160,6 +165,7 @@ class ObjectValue(SpecialMethods):
             return False
         tx.heap.changed()
         self.written.clear()
+        self.moved.clear()
         self.shared = True
         return True
 
@@ -366,18 +372,19 @@ class ObjectValue(SpecialMethods):
     def is_as_it_was(self) -> bool:
         """Whether every attribute was set to the constant that it has anyway (set and reset)."""
         own = getattr(self.real, "__dict__", {})
-        return all(
+        return not self.moved and all(
             isinstance(value, Constant) and name in own and value.is_known_to_be(own[name])
             for name, value in self.written.items()
         )
 
     def replay(self, writer: Any) -> None:
         for name, value in self.written.items():
-            if value is None:
+            if value is None or name in self.moved:
                 writer.call(object.__delattr__, [self, Constant(name)])
-            else:
+                writer.pop_top()
+            if value is not None:
                 writer.call(object.__setattr__, [self, Constant(name), value])
-            writer.pop_top()
+                writer.pop_top()
 
 
 def _is_filled(slot: Any, real: Any) -> bool:
