@@ -17,9 +17,9 @@ from torch.utils import _pytree
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 ORDERS = ("all turned", "first turned", "channels last")
 # By what differs: parts that share memory (they are aot's), sizes that depend on the data, copies
-# of memory that no two elements share, a layout that a library of a processor chooses.
+# of memory that no two elements share.
 LEFT = {"unsafe_chunk", "unsafe_split", "unique", "nonzero", "argwhere", "_unsafe_masked_index"}
-LEFT |= {"stack", "nn.functional.conv_transpose3d"}
+LEFT |= {"stack"}
 ON_A_GPU = sorted(
     name
     for name in database.by_name()
@@ -29,7 +29,12 @@ ON_A_GPU = sorted(
 # Those that were once laid out otherwise, whatever the slice.
 OFTEN = {"polar", "rsub", "nn.functional.grid_sample", "linalg.solve", "nn.functional.nll_loss"}
 OFTEN |= {"nn.functional.binary_cross_entropy", "nn.functional.pixel_shuffle"}
-OFTEN |= {"nn.functional.avg_pool3d", "nn.functional.logsigmoid", "nn.functional.batch_norm"}
+OFTEN |= {
+    "nn.functional.conv_transpose3d",
+    "nn.functional.avg_pool3d",
+    "nn.functional.logsigmoid",
+    "nn.functional.batch_norm",
+}
 SLICE = 1 if os.environ.get("FLAMBEAU_ALL_LAYOUTS") else 4
 ON_A_CPU = sorted({*sorted(set(database.by_name()) - LEFT)[::SLICE], *OFTEN})
 

@@ -8,6 +8,8 @@ import torch
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.sweep import database
 from flambeau_prims.sweep.measure import flatten
+from flambeau_prims.table import decompositions
+from torch.utils._python_dispatch import TorchDispatchMode
 
 INDEX = torch.tensor([2, 0, 1, 1])
 SQUARE = torch.tensor([[2, 0], [1, 1]])
@@ -52,7 +54,6 @@ LAYOUTS = ("reversed", "channels last", "every other", "repeated")
 WITH_HOLES = ("diagonal_scatter", "select_scatter", "slice_scatter", "as_strided_scatter")
 """Copies that have in eager the holes that the argument has; ours are dense."""
 UNPREDICTED = {
-    "nn.functional.conv_transpose3d": "one of two libraries by sizes and threads",
     "stack": "a batch of images of one row",
     "ldexp": "half precision takes another way to the same product",
     **dict.fromkeys(("argwhere", "nonzero"), "a stride would be a size counted in elements"),
@@ -154,3 +155,88 @@ def test_the_database_in_every_layout():
                     wrong.append(f"{name} {dtype} {layout} {which}: {found} for {expected}")
     assert wrong == []
     assert asked > 100
+
+
+GRADIENTS = (
+    "nn.functional.adaptive_avg_pool3d nn.functional.adaptive_max_pool3d nn.functional.avg_pool3d"
+    " nn.functional.glu nn.functional.huber_loss nn.functional.smooth_l1_loss nn.functional.prelu"
+    " nn.functional.mse_loss nn.functional.leaky_relu nn.functional.relu nn.functional.batch_norm"
+    " nn.functional.interpolate.bicubic nn.functional.conv_transpose3d nn.functional.pixel_shuffle"
+    " native_layer_norm constant_pad_nd cdist fft.fft fft.fft2"
+).split()
+"""Those of whose gradients one was once laid out otherwise, whatever the slice."""
+NOT_COMPARED = {
+    "aten::_embedding_bag": "three results that only the gradient reads, left out by some kernels",
+    "aten::log_sigmoid_forward": "a buffer that only the gradient reads",
+    "aten::unique_dim": "results that were not asked for",
+    "aten::_conj": "a view in eager, whose memory is another matter",
+    "aten::nonzero": UNPREDICTED["nonzero"],
+    "aten::stack": UNPREDICTED["stack"],
+    **dict.fromkeys((f"aten::{name}" for name in WITH_HOLES), "the holes of the argument"),
+}
+
+
+class AlsoDecomposed(TorchDispatchMode):
+    """Every operator is computed by its decomposition too; `wrong` tells where strides differ."""
+
+    @classmethod
+    def _should_skip_dynamo(cls):
+        return False
+
+    def __init__(self, wrong):
+        super().__init__()
+        self.table, self.wrong, self.compared = decompositions(), wrong, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name, function = func._schema.name, self.table.get(func)
+        if function is None or func._schema.is_mutable or name in NOT_COMPARED or "empty" in name:
+            return result
+        try:
+            found = function(*args, **(kwargs or {}))
+        except Exception:  # an index that only eager takes
+            return result
+        if found is not NotImplemented:
+            self.compared += 1
+            if told(found) != told(result):
+                given = told([x for x in args if isinstance(x, torch.Tensor)])
+                self.wrong.append(f"{func} of {given}: {told(found)} for {told(result)}")
+        return result
+
+
+def cotangents(ends):
+    """Ones in several layouts; those of a sum are one number, repeated."""
+    yield [torch.ones_like(x, memory_format=torch.contiguous_format) for x in ends]
+    yield [torch.ones((), dtype=x.dtype).expand(x.shape) for x in ends]
+    yield [laid_out(torch.ones_like(x), "reversed") for x in ends]
+    yield [laid_out(torch.ones_like(x), "channels last") for x in ends]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_gradients_in_every_layout():
+    names = sorted(database.by_name())
+    names = sorted({*names[PART * 4 % 64 :: 64], *GRADIENTS})
+    wrong = []
+    mode = AlsoDecomposed(wrong)
+    for name in names:
+        entry = database.by_name()[name]
+        if not database.has_gradient(entry, torch.float32):
+            continue
+        for call in database.calls(entry, torch.float32, 2, True):
+            for layout, which in itertools.product(("dense", *LAYOUTS), ("all", "first")):
+                args, kwargs = copied(arranged(call, layout, which))
+                wanted = [x for x in flatten((args, kwargs)) if isinstance(x, torch.Tensor)]
+                leaves = [x.requires_grad_() for x in wanted if x.is_floating_point()]
+                try:
+                    with mode:
+                        results = flatten(entry(*args, **kwargs))
+                        ends = [x for x in results if isinstance(x, torch.Tensor)]
+                        ends = [x for x in ends if x.requires_grad]
+                        for given in cotangents(ends):
+                            torch.autograd.grad(
+                                ends, leaves, given, allow_unused=True, retain_graph=True
+                            )
+                except (RuntimeError, ValueError, NotImplementedError, IndexError):
+                    continue  # eager refuses the layout, or has no derivative
+    assert sorted(set(wrong)) == []
+    assert mode.compared > 1000

@@ -36,6 +36,7 @@ __all__ = [
     "is_composite",
     "is_mutable",
     "is_settled",
+    "is_taken_by_onednn",
     "is_view_op",
     "make_fake",
     "parameters",
@@ -64,6 +65,13 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     """The device of `tensor`; for a fake tensor the one it stands for, also inside its kernels."""
     device: torch.device = getattr(tensor, "fake_device", None) or tensor.device
     return device
+
+
+def is_taken_by_onednn(dtype: torch.dtype) -> bool:
+    """Whether this processor has oneDNN's convolutions in a half precision."""
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float16 and bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
 
 
 _QUESTIONS = frozenset({"aten::size", "aten::stride", "aten::storage_offset"})

@@ -203,6 +203,7 @@ def differentiate(
             pull = spread(e.div(sum_gn, number), shape, dims)
             inner = p.sub(inner, p.mul(normal, pull))
         first = e.cast(p.mul(inner, spread(scale, shape, dims)), x.dtype)
+        first = e.in_image_format(x, first)
     own = dtype if weight is None else weight.dtype
     return (
         first,

@@ -39,7 +39,8 @@ def cdist_forward(a: Tensor, b: Tensor, p_: float, compute_mode: int | None) -> 
 @decomposition(aten._cdist_backward.default)
 def cdist_backward(grad: Tensor, a: Tensor, b: Tensor, p_: float, distance: Tensor) -> Any:
     if product((*grad.shape, *a.shape)) == 0:
-        return p.full(list(a.shape), 0, dtype=a.dtype, device=a.device)
+        zeros = p.full(list(a.shape), 0, dtype=a.dtype, device=a.device)
+        return e.laid_out_as(a, zeros)
     first, second = _together(a, b)
     return p.cdist_backward(grad, first, second, p_, distance)
 

@@ -21,6 +21,7 @@ from flambeau_prims.broadcast import broadcast_shapes, same_shape, trailing_dims
 from flambeau_prims.layout import (
     Size,
     TensorMeta,
+    channels_last_strides,
     dense_order,
     elementwise_strides,
     is_channels_last,
@@ -305,7 +306,9 @@ def in_image_format(model: Tensor, x: Tensor) -> Tensor:
     last = model.ndim in (4, 5) and suggests_channels_last(TensorMeta.of(model))
     if not last:
         return in_format(x, torch.contiguous_format)
-    return in_format(x, torch.channels_last if model.ndim == 4 else torch.channels_last_3d)
+    told = any(map(is_one, x.shape)) and x.stride() != channels_last_strides(x.shape)
+    form = torch.channels_last if model.ndim == 4 else torch.channels_last_3d
+    return copy_in_format(x, form) if told else in_format(x, form)  # dimensions of one included
 
 
 def copy_in_format(x: Tensor, memory_format: torch.memory_format | None) -> Tensor:

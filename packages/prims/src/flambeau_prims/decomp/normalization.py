@@ -84,7 +84,7 @@ def layer_norm_backward(
     scale = e.expand(e.cast(rstd, wide.dtype), shape)
     centered = p.sub(wide, e.expand(e.cast(mean, wide.dtype), shape))
     normal = p.mul(centered, scale)
-    return (
+    found = (
         e.cast(_through(affine(g, weight, None, inner), normal, scale, inner), x.dtype)
         if output_mask[0]
         else None,
@@ -93,6 +93,8 @@ def layer_norm_backward(
         else None,
         e.cast(p.sum(g, outer), bias.dtype) if output_mask[2] and bias is not None else None,
     )
+    # the library kernel writes row-major whatever the layout of its input
+    return tuple(y if y is None else e.in_format(y, torch.contiguous_format) for y in found)
 
 
 def _through(g: Tensor, normal: Tensor, scale: Tensor, dims: list[int]) -> Tensor:

@@ -123,7 +123,8 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     n = len(lead)
     split = p.reshape(x, [*lead, c, h // r, r, w // r, r])
     order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
-    return p.clone(p.reshape(p.permute(split, order), [*lead, c * r * r, h // r, w // r]))
+    made = p.clone(p.reshape(p.permute(split, order), [*lead, c * r * r, h // r, w // r]))
+    return made if e.on_gpu(x) else e.in_image_format(x, made)
 
 
 @decomposition(aten.channel_shuffle.default)

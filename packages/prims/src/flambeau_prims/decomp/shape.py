@@ -143,6 +143,8 @@ def constant_pad_nd(x: Tensor, pad: Sequence[Size], value: Number = 0) -> Tensor
             raise RuntimeError(f"The input size {x.shape[dim]} is cut to nothing by padding {pad}")
     if any(start) or stop != list(x.shape):
         x = p.slice(x, start, stop, [1] * x.ndim)
+    if not any(map(e.is_symbolic, pad)) and not any(low) and not any(high):
+        return e.copy_in_format(x, None)  # nothing is added: a copy, in the layout of what is left
     return p.pad(x, low, high, value)
 
 
@@ -228,6 +230,7 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
 @decomposition(aten.pixel_shuffle.default)
 def pixel_shuffle(x: Tensor, upscale_factor: int) -> Tensor:
+    """[..., C r r, H, W] to [..., C, H r, W r]."""
     r = upscale_factor
     if r == 1:
         return e.in_image_format(x, x)

@@ -176,13 +176,17 @@ def _forward(x: Tensor, output: Sequence[Size], taps: MakeTaps, wide: bool) -> T
     return e.in_image_format(x, e.cast(y, x.dtype))
 
 
-def _backward(grad: Tensor, input_size: Sequence[Size], taps: MakeTaps) -> Tensor:
+def _backward(
+    grad: Tensor, input_size: Sequence[Size], taps: MakeTaps, rows: bool = False
+) -> Tensor:
+    """The gradient by the image: in the format of `grad`, or row-major if `rows`."""
     g = e.widen(grad)
     for place in range(grad.ndim - 2):
         dim = 2 + place
         made = taps(input_size[dim], grad.shape[dim], place)
         g = put_back(g, dim, input_size[dim], made)
-    return e.in_image_format(grad, e.cast(g, grad.dtype))
+    found = e.cast(g, grad.dtype)
+    return e.in_format(found, torch.contiguous_format) if rows else e.in_image_format(grad, found)
 
 
 def _scale(scales: Sequence[float | None], place: int) -> float | None:
@@ -272,7 +276,8 @@ def _register_weighing(name: str, kind: Callable[..., Taps]) -> None:
     ) -> Tensor:
         del output_size
         scales = (*scales, *named.values())
-        return _backward(grad, input_size, _weighing_taps(kind, align_corners, grad, scales))
+        made = _weighing_taps(kind, align_corners, grad, scales)
+        return _backward(grad, input_size, made, rows=kind is _cubic)
 
 
 for _dims in (1, 2, 3):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from flambeau_prims._op import MetaResult, define, in_layout, require, tensor_metas
+from flambeau_prims._torch_compat import is_taken_by_onednn
 from flambeau_prims.layout import (
     Shape,
     Size,
@@ -29,17 +30,58 @@ def _in_format(like: TensorMeta, shape: Sequence[Size], *deciding: TensorMeta) -
     return like.like(shape)
 
 
-def _convolved(a: TensorMeta, w: TensorMeta, shape: Sequence[Size], transposed: bool) -> TensorMeta:
-    """Metadata of what the libraries write: channels-last if image or weights are, but for a
-    transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an image one
-    high, eager takes a row-major copy, so that the weights decide."""
+def _convolved(
+    a: TensorMeta,
+    w: TensorMeta,
+    shape: Sequence[Size],
+    *geometry: Any,
+) -> TensorMeta:
+    """Metadata of what the libraries write: channels-last if image or weights are, but for
+    torch's own transposed one of volumes on a CPU and for float64 on a GPU. Of a line, which is an
+    image one high, eager takes a row-major copy, so that the weights decide."""
     if a.ndim == 3:
         high = [TensorMeta(_as_image(x.shape, 1), _as_image(x.stride, x.shape[2] * x.stride[2]),
                            x.dtype, x.device) for x in (a.like(shape), w)]  # fmt: skip
-        found = _convolved(high[0], high[1], high[0].shape, transposed)
+        found = _convolved(high[0], high[1], high[0].shape, *geometry)
         return a.like(shape, [*found.stride[:2], found.stride[3]])
-    rows = transposed and a.ndim == 5 if a.device.type == "cpu" else a.dtype == torch.float64
+    rows = _in_torchs_own(a, w, *geometry) if a.device.type == "cpu" else a.dtype == torch.float64
     return a.like(shape) if rows else _in_format(a, shape, a, w)
+
+
+def _in_torchs_own(
+    a: TensorMeta,
+    w: TensorMeta,
+    stride: Sequence[Size],
+    padding: Sequence[Size],
+    dilation: Sequence[Size],
+    transposed: bool,
+    output_padding: Sequence[Size],
+    groups: Size,
+) -> bool:
+    """Whether a CPU has torch's own kernel for a transposed convolution of volumes, which writes
+    rows: oneDNN is left out by what it does not take, and where there is little to compute."""
+    del padding
+    if not transposed or a.ndim != 5:
+        return False
+    if not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
+        return True
+    wide = any(bool(extra >= step) for extra, step in zip(output_padding, stride, strict=True))
+    if wide or (bool(groups > 1) and bool(a.shape[1] == groups)):
+        return True
+    if a.dtype != torch.float32:
+        return not is_taken_by_onednn(a.dtype)
+    several = (
+        any(bool(n != 1) for n in (*stride, *dilation, *w.shape[-2:]))
+        or bool(a.shape[0] >= 16)
+        or torch.get_num_threads() > 1
+    )
+    much = (
+        bool(groups > 1)
+        or all(bool(n > 3) for n in w.shape[-2:])
+        or bool(a.shape[0] > 1)
+        or bool(product(a.shape[:4]) > 20480)
+    )
+    return not (several and much)
 
 
 def _as_image(numbers: Sequence[Size], height: Size) -> Shape:
@@ -75,7 +117,7 @@ def _convolution_rule(
             out = (size + 2 * padding[i] - reach - 1) // stride[i] + 1
         require(out >= 0, f"convolution: the kernel does not fit into {a.shape}")
         shape.append(out)
-    return _convolved(a, w, shape, transposed)
+    return _convolved(a, w, shape, stride, padding, dilation, transposed, output_padding, groups)
 
 
 def _convolution_flops(args: tuple[Any, ...], result: MetaResult) -> Size:
@@ -132,9 +174,12 @@ def _backward_rule(
         a, w, None, stride, padding, dilation, transposed, output_padding, groups
     )
     require(grad.shape == forward.shape, f"convolution_backward: gradient of shape {grad.shape}")
+    geometry = (stride, padding, dilation, transposed, output_padding, groups)
+    rows = a.device.type == "cpu" and _in_torchs_own(a, w, *geometry)
+    deciding = () if rows else (a, w)
     return (
-        _in_format(a, a.shape, a, w) if output_mask[0] else None,
-        _in_format(w, w.shape, a, w) if output_mask[1] else None,
+        _in_format(a, a.shape, *deciding) if output_mask[0] else None,
+        _in_format(w, w.shape, *deciding) if output_mask[1] else None,
         grad.like((grad.shape[1],)) if output_mask[2] else None,
     )
 

@@ -34,8 +34,19 @@ def _check(name: str, a: TensorMeta, dims: Sequence[int], kind: frozenset[torch.
 
 
 def _strides(a: TensorMeta, dims: Sequence[int], shape: Sequence[Size]) -> Shape:
-    """Dense strides: the rest of the dimensions in the order of their strides, then `dims`."""
-    rest = sorted((d for d in range(a.ndim) if d not in dims), key=lambda d: -a.stride[d])
+    """Dense strides: the rest of the dimensions in the order of their strides, then `dims`.
+
+    Of equal strides those are first that are so when each transformed dimension has changed places
+    with the last that is not: what torch sorts is partitioned so.
+    """
+    parted, end = list(range(a.ndim)), a.ndim
+    for place in range(a.ndim):
+        if parted[place] in dims:
+            end = next((k for k in range(end - 1, place, -1) if parted[k] not in dims), place)
+            parted[place], parted[end] = parted[end], parted[place]
+        if place >= end:
+            break
+    rest = sorted((d for d in parted if d not in dims), key=lambda d: -a.stride[d])
     return ordered_strides(shape, [*rest, *dims])
 
 

@@ -195,7 +195,7 @@ def _define_avg(n: int) -> None:
 
     def backward_rule(grad: TensorMeta, a: TensorMeta, *geometry: Any) -> TensorMeta:
         _require_gradient(back, grad, a, rule(a, *geometry).shape)
-        return in_format_of(a, a.shape)
+        return _in_library_format(a, a.shape, n)
 
     geometry = (
         "int[] kernel, int[] stride, int[] padding, bool ceil_mode, bool count_include_pad,"
@@ -224,7 +224,7 @@ def _define_avg(n: int) -> None:
         tags=("library",),
         doc="Each gradient spread evenly over the window it came from.",
         flops=flops_per_input(3**n),
-        shape=f"{_OPERAND} `a`; channels-last if it is",
+        shape=f"{_OPERAND} `a`" + ("; channels-last if it is" if n == 2 else ""),
         edge_cases=edges,
         source=_SOURCE,
     )
@@ -282,7 +282,7 @@ def _adaptive_avg_back_rule(grad: TensorMeta, a: TensorMeta, spatial: int) -> Te
     require(grad.ndim == a.ndim, f"{name}: gradient {grad.shape} for {a.shape}")
     pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
     _require_gradient(name, grad, a, pooled.shape)
-    return in_format_of(a, a.shape)
+    return _in_library_format(a, a.shape, spatial)
 
 
 define(
@@ -295,7 +295,7 @@ define(
     tags=("library",),
     doc="Each gradient spread evenly over its window; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
-    shape=f"{_OPERAND} `a`; channels-last if it is",
+    shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
     edge_cases=_ADAPTIVE,
     source=_SOURCE,
 )
@@ -330,7 +330,7 @@ def _adaptive_max_back_rule(
     pooled = _windows(name, a, grad.shape[grad.ndim - spatial :])
     _require_gradient(name, grad, a, pooled.shape)
     _require_positions(name, indices, grad)
-    return in_format_of(a, a.shape)
+    return _in_library_format(a, a.shape, spatial)
 
 
 define(
@@ -345,7 +345,7 @@ define(
     tags=("library",),
     doc="Each gradient added at its window's position; `spatial` dimensions were pooled.",
     flops=flops_per_input(1),
-    shape=f"{_OPERAND} `a`; channels-last if it is",
+    shape=f"{_OPERAND} `a`; channels-last if that is a 2-d image that is",
     edge_cases={"duplicates": "windows that share a largest element: their gradients add up"},
     source=_SOURCE,
 )

@@ -27,7 +27,8 @@ aten = torch.ops.aten
 
 @decomposition(aten.threshold_backward.default)
 def threshold_backward(grad: Tensor, x: Tensor, threshold: Number) -> Tensor:
-    return elementwise(lambda g, y: e.where(e.le(y, threshold), 0, g), (grad, x))
+    # its layout is decided by `x`, which eager's kernel takes first
+    return elementwise(lambda y, g: e.where(e.le(y, threshold), 0, g), (x, grad))
 
 
 def conjugated(x: Tensor) -> Tensor:
@@ -59,18 +60,20 @@ def leaky_relu_backward(
     grad: Tensor, x: Tensor, negative_slope: Number, self_is_result: bool
 ) -> Tensor:
     del self_is_result  # the sign is the same
-    return elementwise(lambda g, y: p.where(e.gt(y, 0.0), g, e.mul(g, negative_slope)), (grad, x))
+    # its layout is decided by `x`, which eager's kernel takes first
+    return elementwise(lambda y, g: p.where(e.gt(y, 0.0), g, e.mul(g, negative_slope)), (x, grad))
 
 
 @decomposition(aten._prelu_kernel_backward.default)
 def prelu_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    def of_input(g: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    def of_input(y: Tensor, w: Tensor, g: Tensor) -> Tensor:
         return p.where(e.gt(y, 0.0), g, p.mul(w, g))
 
-    def of_weight(g: Tensor, y: Tensor) -> Tensor:
+    def of_weight(y: Tensor, g: Tensor) -> Tensor:
         return e.where(e.gt(y, 0.0), 0.0, p.mul(y, g))
 
-    return elementwise(of_input, (grad, x, weight)), elementwise(of_weight, (grad, x))
+    # their layout is decided by `x`, which eager's kernel takes first
+    return elementwise(of_input, (x, weight, grad)), elementwise(of_weight, (x, grad))
 
 
 @decomposition(aten.elu_backward.default)
@@ -175,7 +178,8 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
         return p.mul(p.mul(g, y), p.mul(s, e.sub(1.0, s)))
 
     first = elementwise(lambda g, gate: p.mul(g, p.sigmoid(gate)), (grad, b))
-    return p.cat([first, elementwise(of_gate, (grad, a, b))], where)
+    both = p.cat([first, elementwise(of_gate, (grad, a, b))], where)
+    return e.in_format(both, torch.contiguous_format)
 
 
 @decomposition(aten.hardshrink_backward.default, aten.softshrink_backward.default)

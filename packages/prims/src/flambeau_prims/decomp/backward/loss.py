@@ -48,9 +48,14 @@ def _pairwise(
     return e.cast(each, dtype)
 
 
+def _in_rows(found: Any) -> Any:
+    """A gradient that eager's kernel writes row-major whatever the layout of its operands."""
+    return found if found is NotImplemented else e.in_format(found, torch.contiguous_format)
+
+
 @decomposition(aten.mse_loss_backward.default)
 def mse_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
-    return _pairwise(grad, x, target, reduction, lambda a, b: e.mul(p.sub(a, b), 2.0))
+    return _in_rows(_pairwise(grad, x, target, reduction, lambda a, b: e.mul(p.sub(a, b), 2.0)))
 
 
 @decomposition(aten.smooth_l1_loss_backward.default)
@@ -63,7 +68,7 @@ def smooth_l1_loss_backward(
             return p.sign(gap)
         return p.where(e.lt(p.abs(gap), beta), e.div(gap, beta), p.sign(gap))
 
-    return _pairwise(grad, x, target, reduction, slope)
+    return _in_rows(_pairwise(grad, x, target, reduction, slope))
 
 
 @decomposition(aten.huber_loss_backward.default)
@@ -73,7 +78,7 @@ def huber_loss_backward(
     def slope(a: Tensor, b: Tensor) -> Tensor:
         return e.minimum(e.maximum(p.sub(a, b), -delta), delta)
 
-    return _pairwise(grad, x, target, reduction, slope)
+    return _in_rows(_pairwise(grad, x, target, reduction, slope))
 
 
 @decomposition(aten.binary_cross_entropy_backward.default)
