@@ -44,11 +44,10 @@ def _convolved(
                            x.dtype, x.device) for x in (a.like(shape), w)]  # fmt: skip
         found = _convolved(high[0], high[1], high[0].shape, *geometry)
         return a.like(shape, [*found.stride[:2], found.stride[3]])
-    rows = _in_torchs_own(a, w, *geometry) if a.device.type == "cpu" else a.dtype == torch.float64
-    return a.like(shape) if rows else _in_format(a, shape, a, w)
+    return a.like(shape) if _in_rows(a, w, *geometry) else _in_format(a, shape, a, w)
 
 
-def _in_torchs_own(
+def _in_rows(
     a: TensorMeta,
     w: TensorMeta,
     stride: Sequence[Size],
@@ -58,15 +57,22 @@ def _in_torchs_own(
     output_padding: Sequence[Size],
     groups: Size,
 ) -> bool:
-    """Whether a CPU has torch's own kernel for a transposed convolution of volumes, which writes
-    rows: oneDNN is left out by what it does not take, and where there is little to compute."""
+    """Whether a kernel of torch's own writes rows: of float64 on a GPU, and of a transposed
+    convolution where the libraries do not take its padding of the output. On a CPU that is so of
+    volumes; oneDNN is also left out by what else it does not take, and for little to compute."""
     del padding
-    if not transposed or a.ndim != 5:
+    gpu = a.device.type == "cuda"
+    if gpu and a.dtype == torch.float64:
+        return True
+    if not transposed or not (gpu or a.ndim == 5):
+        return False
+    if any(bool(extra >= step) for extra, step in zip(output_padding, stride, strict=True)):
+        return True
+    if gpu:
         return False
     if not torch.backends.mkldnn.enabled or not torch.backends.mkldnn.is_available():
         return True
-    wide = any(bool(extra >= step) for extra, step in zip(output_padding, stride, strict=True))
-    if wide or (bool(groups > 1) and bool(a.shape[1] == groups)):
+    if bool(groups > 1) and bool(a.shape[1] == groups):
         return True
     if a.dtype != torch.float32:
         return not is_taken_by_onednn(a.dtype)
@@ -175,8 +181,7 @@ def _backward_rule(
     )
     require(grad.shape == forward.shape, f"convolution_backward: gradient of shape {grad.shape}")
     geometry = (stride, padding, dilation, transposed, output_padding, groups)
-    rows = a.device.type == "cpu" and _in_torchs_own(a, w, *geometry)
-    deciding = () if rows else (a, w)
+    deciding = () if a.device.type == "cpu" and _in_rows(a, w, *geometry) else (a, w)
     return (
         _in_format(a, a.shape, *deciding) if output_mask[0] else None,
         _in_format(w, w.shape, *deciding) if output_mask[1] else None,
