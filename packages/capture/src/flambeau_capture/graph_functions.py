@@ -201,6 +201,22 @@ def derivative_call(
     return torch.autograd.grad(outputs, inputs, weights, **options)
 
 
+def kept_call(derivative: Tensor, leaf: Tensor, dense: bool, own: bool) -> Tensor:
+    """What autograd keeps in `.grad` as a leaf's first derivative: that itself if it is nobody
+    else's (`own`) and laid out as the leaf is, which is `dense` in some order, or else row-major;
+    if not, a copy that is. The layout is asked of the derivative that a kernel makes."""
+    if dense:
+        sizes = zip(derivative.shape, derivative.stride(), leaf.stride())
+        laid = all(step != 0 if size == 1 else step == wanted for size, step, wanted in sizes)
+    else:
+        laid = derivative.is_contiguous()
+    if own and laid:
+        return derivative.detach()
+    if dense:
+        return derivative.new_empty_strided(leaf.shape, leaf.stride()).copy_(derivative)
+    return derivative.clone(memory_format=torch.contiguous_format)
+
+
 def hook_call(body: Body, tensor: Tensor, *lifted: Tensor) -> None:
     """`tensor.register_hook(body)`."""
 

@@ -89,6 +89,48 @@ def test_a_derivative_has_the_layout_of_its_leaf(capture):
     assert weight.grad.stride() == (1, 3)
 
 
+def turned(shape):
+    return x(*shape[::-1]).permute(*range(len(shape))[::-1])
+
+
+LEAVES = {
+    "rows": lambda shape: x(*shape),
+    "turned": turned,
+    "channels last": lambda shape: x(*shape).contiguous(memory_format=torch.channels_last),
+    "with holes": lambda shape: torch.stack([turned(shape)] * 2, -1)[..., 0],
+    "repeated": lambda shape: x(*shape[:-1], 1).expand(shape),
+}
+LOSSES = {
+    "of kernels that write rows": lambda a, b: F.mse_loss(a, b, reduction="sum"),
+    "of two operands": lambda a, b: (F.hardswish(a) * b).sum(),
+    "repeated": lambda a, b: a.sum() + b.sum(),
+    "of views": lambda a, b: (a.permute(3, 2, 1, 0).reshape(-1) * b.reshape(-1)).sum(),
+    "of an image": lambda a, b: (F.avg_pool2d(a, 2) + F.max_pool2d(b, 2)).square().sum(),
+    "shared": lambda a, b: (a + b).exp().sum(),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 1, 4, 4)])
+def test_a_derivative_is_laid_out_as_autograd_keeps_it(capture, loss, shape):
+    def step(a, b):
+        LOSSES[loss](a, b).backward()
+
+    for one in LEAVES:
+        for other in LEAVES:
+            made = [LEAVES[one](shape), LEAVES[other](shape)]
+            kept = []
+            for call in (step, capture(step)):
+                leaves = [value.detach().requires_grad_() for value in made]
+                call(*leaves)
+                kept.append([leaf.grad for leaf in leaves])
+            for expected, got in zip(*kept, strict=True):
+                wide = [size > 1 for size in shape]
+                strides = zip(wide, expected.stride(), got.stride())
+                assert all(e == g for told, e, g in strides if told), (one, other)
+                torch.testing.assert_close(got, expected)
+
+
 def test_weights_inputs_and_graphs_that_are_kept(capture, backend, same):
     def step(one, other, value):
         out = one * other * value

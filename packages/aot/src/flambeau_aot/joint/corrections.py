@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+Layout = Callable[[Sequence[Any]], Sequence[Any]]
+
 _REDUCED = (torch.bfloat16, torch.float16)
 _NO_REDUCTION = 0
 
@@ -25,6 +27,7 @@ class Told:
     dtype: torch.dtype | None = None
     shape: Sequence[Any] | None = None
     stride: Sequence[Any] | None = None
+    laid: Layout | None = None  # from the shape to strides
 
 
 Correction = Callable[[Sequence[Any], torch.device], Mapping[int, Told]]
@@ -55,12 +58,144 @@ def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, To
     return {0: Told(dtype=args[0].dtype)} if device.type == "cpu" else {}
 
 
+def rows(shape: Sequence[Any]) -> tuple[Any, ...]:
+    """Row-major strides."""
+    strides: list[Any] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * (1 if isinstance(size, int) and size == 0 else size)
+    return tuple(reversed(strides))
+
+
+def _channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
+    *spatial, inner = rows([shape[0], *shape[2:], shape[1]])
+    return (spatial[0], inner, *spatial[1:])
+
+
+def _suggested(model: torch.Tensor) -> Layout:
+    """The layout of the memory format that a kernel finds suggested by a tensor's strides."""
+    known = all(isinstance(n, int) for n in (*model.shape, *model.stride()))
+    if not known or model.dim() not in (4, 5) or not model.numel():
+        return rows
+    dims = [0, *range(2, model.dim()), 1]
+    least = 0
+    if model.stride(1) == 0:
+        return rows
+    for dim in reversed(dims):
+        size, step = model.shape[dim], model.stride(dim)
+        if step < least or (dim == 0 and least == model.stride(1)):
+            return rows
+        least = step * size if size > 1 else step
+    return _channels_last
+
+
+def _in_rows(*places: int) -> Correction:
+    """Results that a kernel writes row-major, whatever the layout of its arguments; those that the
+    last argument's mask leaves out are none."""
+
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+        mask = args[-1] if isinstance(args[-1], (list, tuple)) and len(places) > 1 else None
+        return {place: Told(laid=rows) for place in places if mask is None or mask[place]}
+
+    return correct
+
+
+def _in_format_of(place: int, *, only: str = "") -> Correction:
+    """The first result in the memory format of an argument; on one kind of device if told."""
+
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+        wanted = len(args[-1]) != 3 or args[-1][0] if isinstance(args[-1], (list, tuple)) else True
+        if not wanted or (only and device.type != only):
+            return {}
+        return {0: Told(laid=_suggested(args[place]))}
+
+    return correct
+
+
+def _by_operands(*places: int) -> Correction:
+    """A result laid out by the operands in this order, as torch's iterator over elements does."""
+
+    def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+        tensors = [args[place] for place in places if isinstance(args[place], torch.Tensor)]
+        numbers = [n for x in tensors for n in (*x.shape, *x.stride())]
+        if len(tensors) < 2 or not all(isinstance(n, int) for n in numbers):
+            return {}
+        bare = [torch.empty_strided(x.shape, x.stride(), device="meta") for x in tensors]
+        return {0: Told(stride=torch.add(*bare).stride())}
+
+    return correct
+
+
+def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """Its statistics; and the result in the format of the batch, on a CPU."""
+    told = dict(_batch_norm_statistics(args, device))
+    if device.type == "cpu" and not args[0].is_contiguous():
+        told[0] = Told(laid=_suggested(args[0]))
+    return told
+
+
+def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """Row-major on a CPU, with the buffer."""
+    return {0: Told(laid=rows), 1: Told(laid=rows)} if device.type == "cpu" else {}
+
+
+def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """A product on a CPU; on a GPU in the format of the cotangent."""
+    correct = _by_operands(0, 1) if device.type == "cpu" else _in_format_of(0)
+    return correct(args, device)
+
+
+def _log_softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """Its dtype, row-major."""
+    return {0: Told(dtype=args[0].dtype if device.type == "cpu" else None, laid=rows)}
+
+
+def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """A base that repeats its elements is copied without."""
+    numbers = [*args[0].shape, *args[0].stride()]
+    repeats = any(n != 1 and s == 0 for n, s in zip(args[0].shape, args[0].stride(), strict=True))
+    if not all(isinstance(n, int) for n in numbers) or not repeats:
+        return {}
+    bare = torch.empty_strided(args[0].shape, args[0].stride(), device="meta")
+    return {0: Told(stride=bare.clone().stride())}
+
+
+def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
+    """Row-major where the base is a number."""
+    return {} if isinstance(args[0], torch.Tensor) else {0: Told(laid=rows)}
+
+
+_ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"
+_OPERANDS = (
+    "hardswish_backward hardtanh_backward logit_backward xlogy"
+    " special_xlog1py copysign div floor_divide heaviside logaddexp logaddexp2"
+    " logical_and logical_or logical_xor"
+)
+
 CORRECTIONS: dict[str, Correction] = {
-    "aten::native_batch_norm": _batch_norm_statistics,
+    **{f"aten::{name}": _in_rows(0) for name in _ROWS.split()},
+    **{f"aten::{name}": _by_operands(0, 1) for name in _OPERANDS.split()},
+    **{f"aten::{name}_scatter": _scattered for name in ("slice", "select", "diagonal")},
+    "aten::leaky_relu_backward": _by_operands(1, 0),
+    "aten::threshold_backward": _by_operands(1, 0),
+    "aten::native_layer_norm_backward": _in_rows(0, 1, 2),
+    "aten::_fused_rms_norm_backward": _in_rows(0, 1),
+    "aten::native_batch_norm_backward": _in_format_of(1),
+    "aten::batch_norm_backward": _in_format_of(1),
+    "aten::replication_pad2d_backward": _in_format_of(1, only="cpu"),
+    "aten::channel_shuffle": _in_format_of(0, only="cpu"),
+    "aten::max_unpool2d": _in_format_of(0, only="cpu"),
+    "aten::upsample_bilinear2d": _in_format_of(0),
+    "aten::upsample_trilinear3d": _in_format_of(0),
+    "aten::log_sigmoid_forward": _log_sigmoid,
+    "aten::native_dropout_backward": _dropout_slope,
+    "aten::pow": _power,
+    "aten::native_batch_norm": _batch_norm,
     "aten::_native_batch_norm_legit": _batch_norm_statistics,
     "aten::_native_batch_norm_legit_functional": _batch_norm_statistics,
     "aten::_softmax_backward_data": _softmax_slope,
-    "aten::_log_softmax_backward_data": _softmax_slope,
+    "aten::_log_softmax_backward_data": _log_softmax_slope,
     "aten::multi_margin_loss": _loss_of_one_sample,
     "aten::multilabel_margin_loss_forward": _loss_of_one_sample,
 }

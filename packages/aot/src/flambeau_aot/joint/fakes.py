@@ -27,6 +27,7 @@ from flambeau_aot._torch_compat import (
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
 from flambeau_aot.joint.corrections import CORRECTIONS, Told
+from flambeau_aot.joint.corrections import rows as contiguous
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]
@@ -167,7 +168,8 @@ class FakeValues:
         for place, said in told.items():
             shape, stride, offset, dtype, device = self.key_of(parts[place])
             shape = shape if said.shape is None else _keyed(tuple(said.shape))
-            stride = stride if said.stride is None else _keyed(tuple(said.stride))
+            laid = said.stride if said.laid is None else said.laid([_plain(n) for n in shape])
+            stride = stride if laid is None else _keyed(tuple(laid))
             parts[place] = self._make((shape, stride, offset, said.dtype or dtype, device))
 
     def _plain(self, func: Any) -> bool:
@@ -309,16 +311,6 @@ def is_dense(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
             return False
         expected *= size
     return True
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
 
 
 def _kind(value: list[Any] | tuple[Any, ...]) -> type[list[Any]] | type[tuple[Any, ...]]:

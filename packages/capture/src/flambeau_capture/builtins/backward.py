@@ -18,7 +18,7 @@ from flambeau_capture.builtins.derivatives import (
     no_hooks,
     whole_graph_is_ours,
 )
-from flambeau_capture.graph_functions import derivative_call, is_reentrant
+from flambeau_capture.graph_functions import derivative_call, is_reentrant, kept_call
 from flambeau_capture.source import Held
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import handles
@@ -165,10 +165,9 @@ def _accumulate(tx: Tracer, leaf: TensorValue, derivative: TensorValue, given: s
         return
     if not _is_none(before):
         raise Break(_REASON, f"backward where .grad is {before.describe()}")
-    mine, layout = derivative.fake, leaf.fake.stride()
-    if id(derivative) in given or mine.stride() != layout or mine._is_view():
-        made = graph_call(tx, "call_function", torch.empty_like, [leaf], {})
-        copied = graph_call(tx, "call_method", "copy_", [made, derivative], {})
-        assert isinstance(copied, TensorValue)
-        derivative = copied
-    leaf.set_attr(tx, "grad", derivative)
+    own = id(derivative) not in given and not derivative.fake._is_view()
+    steps = zip(leaf.fake.shape, torch.empty_like(leaf.fake).stride(), leaf.fake.stride())
+    dense = all(size == 1 or step == wanted for size, step, wanted in steps)  # copies keep it
+    options = [Constant(dense), Constant(own)]
+    kept = graph_call(tx, "call_function", kept_call, [derivative, leaf, *options], {})
+    leaf.set_attr(tx, "grad", kept)

@@ -84,7 +84,7 @@ def layer_norm_backward(
     scale = e.expand(e.cast(rstd, wide.dtype), shape)
     centered = p.sub(wide, e.expand(e.cast(mean, wide.dtype), shape))
     normal = p.mul(centered, scale)
-    found = (
+    return _in_rows(
         e.cast(_through(affine(g, weight, None, inner), normal, scale, inner), x.dtype)
         if output_mask[0]
         else None,
@@ -93,7 +93,10 @@ def layer_norm_backward(
         else None,
         e.cast(p.sum(g, outer), bias.dtype) if output_mask[2] and bias is not None else None,
     )
-    # the library kernel writes row-major whatever the layout of its input
+
+
+def _in_rows(*found: Tensor | None) -> tuple[Tensor | None, ...]:
+    """Gradients as the library kernel writes them, row-major whatever the layout of its input."""
     return tuple(y if y is None else e.in_format(y, torch.contiguous_format) for y in found)
 
 
@@ -149,7 +152,7 @@ def rms_norm_backward(
         first = e.cast(p.mul(inner, scale), x.dtype)
     if output_mask[1] and weight is not None:
         second = e.cast(p.sum(p.mul(g, normal), list(range(axis))), weight.dtype)
-    return first, second
+    return _in_rows(first, second)
 
 
 def _grouped(x: Tensor, n: Size, c: Size, hw: Size, group: int) -> Tensor:

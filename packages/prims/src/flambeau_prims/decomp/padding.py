@@ -60,9 +60,12 @@ def _pad(x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
         dim = x.ndim - 1 - place
         before, after = padding[2 * place], padding[2 * place + 1]
         y = pick(y, dim, _taps(x.shape[dim], before, after, positions, x.device))
-    if e.on_gpu(x):  # kernels for CUDA write row by row
-        return e.in_format(y, torch.contiguous_format)
-    return e.in_image_format(x, y)
+    return _as_written(x, y)
+
+
+def _as_written(x: Tensor, y: Tensor) -> Tensor:
+    """In the format of `x`, but row by row as kernels for CUDA write."""
+    return e.in_format(y, torch.contiguous_format) if e.on_gpu(x) else e.in_image_format(x, y)
 
 
 def _pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Size], positions: Positions) -> Tensor:
@@ -72,7 +75,7 @@ def _pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Size], positions: P
         size = x.shape[dim]
         before, after = padding[2 * place], padding[2 * place + 1]
         g = put_back(g, dim, size, _taps(size, before, after, positions, x.device))
-    return e.in_image_format(x, e.cast(g, grad.dtype))
+    return _as_written(x, e.cast(g, grad.dtype))
 
 
 def _register(name: str, positions: Positions) -> None:

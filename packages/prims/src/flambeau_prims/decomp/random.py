@@ -90,7 +90,8 @@ def native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Ten
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Any:
     dtype = to_float(grad.dtype)
     g = e.cast(grad, compute_dtype(dtype))
-    return e.cast(p.mul(g, e.mul(e.cast(mask, g.dtype), scale)), dtype)
+    found = e.cast(p.mul(g, e.mul(e.cast(mask, g.dtype), scale)), dtype)
+    return e.in_image_format(grad, found) if e.on_gpu(grad) else found
 
 
 @decomposition(aten.bernoulli.p, table=PHILOX_TABLE)
