@@ -6,7 +6,9 @@ thread as it was.
 
 from __future__ import annotations
 
+import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -42,5 +44,65 @@ def compiling() -> Iterator[None]:
 
 
 def python_dispatcher() -> Any:
-    """Context in which composite operators on symbolic sizes run their Python forms."""
-    return torch._C._EnablePythonDispatcher()
+    """Context in which composite operators on symbolic sizes run their Python forms, and no other
+    operator does: of one with kernels of its own such a form is another formula, whose values and
+    gradients are not eager's."""
+    return _python_forms_of_composites()
+
+
+_FORMS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+_withheld: dict[Any, dict[Any, Any]] = {}
+_holding = threading.Lock()
+_inside = 0
+
+
+@contextmanager
+def _python_forms_of_composites() -> Iterator[None]:
+    """The forms are torch's, one table for the process: they are put aside while any thread is
+    inside, and put back by the last one."""
+    global _inside
+    with _holding:
+        if not _inside:
+            _withhold()
+        _inside += 1
+    try:
+        with torch._C._EnablePythonDispatcher():
+            yield
+    finally:
+        with _holding:
+            _inside -= 1
+            if not _inside:
+                _give_back()
+
+
+def _withhold() -> None:
+    for operator in _with_kernels_and_forms():
+        held = {key: operator.py_kernels.pop(key) for key in _FORMS if key in operator.py_kernels}
+        _withheld[operator] = held
+        operator._dispatch_cache.clear()
+
+
+def _give_back() -> None:
+    for operator, held in _withheld.items():
+        operator.py_kernels.update(held)
+        operator._dispatch_cache.clear()
+    _withheld.clear()
+
+
+def _is_composite(operator: Any) -> bool:
+    """Whether an operator is nothing but calls of others, for torch's dispatcher."""
+    key = "CompositeImplicitAutograd"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))
+
+
+@functools.cache
+def _with_kernels_and_forms() -> tuple[Any, ...]:
+    """ATen's operators with kernels of their own that have a Python form beside them."""
+    found = []
+    for name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, name)
+        for kind in packet.overloads() if hasattr(packet, "overloads") else ():
+            operator = getattr(packet, kind)
+            if any(key in operator.py_kernels for key in _FORMS) and not _is_composite(operator):
+                found.append(operator)
+    return tuple(found)
