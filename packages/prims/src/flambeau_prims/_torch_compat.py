@@ -7,6 +7,7 @@ Tried on torch 2.13.0 (CPU) and 2.11.0 (CPU and CUDA 13).
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ __all__ = [
     "has_dispatch",
     "is_composite",
     "is_mutable",
+    "is_of_onednn",
     "is_settled",
     "is_taken_by_onednn",
     "is_view_op",
@@ -52,6 +54,19 @@ __all__ = [
 def schema_text(op: OpOverload) -> str:
     """The schema of `op` as text, with its namespace."""
     return str(op._schema)
+
+
+def is_of_onednn(dtype: torch.dtype) -> bool:
+    """Whether pointwise functions of a dtype may be oneDNN's on this CPU."""
+    if not torch.backends.mkldnn.is_available() or not torch._C._get_mkldnn_enabled():
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and _onednn_takes_bfloat16())
+
+
+@functools.cache
+def _onednn_takes_bfloat16() -> bool:
+    with torch.utils._python_dispatch._disable_current_modes():  # a question to the processor
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def argument_names(op: OpOverload) -> tuple[tuple[str, ...], frozenset[str]]:

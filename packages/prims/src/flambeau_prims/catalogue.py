@@ -158,9 +158,11 @@ What makes the exact ones so:
   `fmin` may give either, as eager does by where in a vector they stand.
 
 On a CPU eager has roots, and remainders of quotients above 2**23, from libraries that do not
-round correctly; here they are rounded correctly. `gelu` of infinity is infinite, where the
-library that eager calls on a CPU gives NaN. Functions within eager's own error whose results are
-rounded to half precision on a GPU take denormal results for zero.
+round correctly; here they are rounded correctly. The mean beside a variance (`var_mean`,
+`std_mean`) of what has an infinite element is NaN; eager's is infinite where that element is the
+last that its kernel adds. Statistics of a batch are added up in float32 on a CPU, where eager adds
+in float64: sums above 3e38 are infinite. Where eager takes the elements of a vector otherwise than
+the few behind the last vector (zeros of `softshrink`, gradients at NaN), all are taken as one.
 
 What exactness costs on a GPU (sm_90, instructions of a float32 element): quotients, reciprocals
 and roots 15, in half precision too, where approximate ones take 8; `exp` 22 for 5 where its

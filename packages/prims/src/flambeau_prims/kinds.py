@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import torch
 
 from flambeau_prims.cuda_dtypes import refused_on_cuda
+from flambeau_prims.ops.linalg import LAPACK
 from flambeau_prims.ops.pointwise import ANY, FLOATS, INEXACT, INTS, REAL
 
 Kind = frozenset[torch.dtype]
@@ -34,7 +35,16 @@ EVERYWHERE: Mapping[str, Kind] = {
     **_kinds("ceil floor round trunc threshold relu", REAL),
     **_kinds("deg2rad rad2deg isneginf isposinf sign logit", REAL | {torch.bool}),
     **_kinds("hardtanh", _SIGNED),
+    **_kinds("linalg_matrix_exp", LAPACK | {torch.float16, torch.bfloat16}),
     **_kinds("special_erfcx", INTS | {torch.bool} | _WIDE),
+    **_kinds(
+        "linalg_cholesky_ex cholesky linalg_qr _linalg_svd _linalg_eigh linalg_eig _linalg_eigvals"
+        " linalg_lu_factor_ex linalg_lu linalg_ldl_factor_ex linalg_householder_product geqrf"
+        " ormqr cholesky_solve _cholesky_solve_helper cholesky_inverse linalg_solve_triangular"
+        " triangular_solve linalg_lu_solve _linalg_solve_ex linalg_inv_ex _linalg_det"
+        " _linalg_slogdet linalg_ldl_solve linalg_lstsq linalg_pinv",
+        LAPACK,
+    ),
 }
 ON_CPU: Mapping[str, Kind] = {
     **_kinds("abs", INTS | INEXACT),

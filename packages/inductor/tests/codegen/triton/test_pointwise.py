@@ -48,7 +48,8 @@ def check(op: str, operands: list[torch.Tensor], folder: Path, tolerance: float)
 
 @pytest.mark.parametrize("op", ["erf", "tanh"])
 def test_one_plus_a_function_that_ends_at_minus_one(op: str, tmp_path: Path) -> None:
-    """Written in fewer instructions than apart; what is far to the left goes to zero."""
+    """Written in fewer instructions than apart. Rounded as the sum of the two: to a multiple of
+    what numbers near -1 are rounded to, so nothing where the function is rounded to -1."""
     values = torch.cat([torch.linspace(-20, 20, 4001), torch.tensor([1e-30, -1e-30, -1e30, 1e30])])
     a = torch.cat([values, torch.tensor([float("inf"), -float("inf"), float("nan"), 0.0])])
     out = poisoned(len(a))
@@ -62,6 +63,27 @@ def test_one_plus_a_function_that_ends_at_minus_one(op: str, tmp_path: Path) -> 
     run_loop(Loop("sum", (Axis("x0", len(a)),), (), body), {"in0": a, "out": out}, tmp_path)
     exact = (1 + getattr(torch, op)(a.double())).float()
     torch.testing.assert_close(out, exact, rtol=0, atol=2.5e-7, equal_nan=True)
+    steps = out[out.isfinite()] * 2.0**24
+    assert torch.equal(steps, steps.round())
+    nothing = getattr(torch, op)(a) == -1
+    assert nothing.sum() > 500 and not out[nothing].any()
+
+
+@pytest.mark.parametrize("op", ["sigmoid", "exp", "exp2", "tanh"])
+def test_every_number_of_half_precision(op: str, tmp_path: Path) -> None:
+    """All 65536, of the forms that are accurate enough there: few are rounded to another number
+    than the right one, and those to its neighbour. (The interpreter cuts off what it makes
+    bfloat16.)"""
+    dtype = torch.float16
+    a = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    out = torch.empty_like(a)
+    loop = loops.pointwise(op, 1, len(a), dtype, dtype)
+    run_loop(loop, {"in0": a, "out": out}, tmp_path)
+    exact = getattr(torch, op)(a.float()).to(dtype)
+    wrong = ~((out == exact) | (out.isnan() & exact.isnan()))
+    assert int(wrong.sum()) <= 400
+    off = (out[wrong].view(torch.int16).int() - exact[wrong].view(torch.int16).int()).abs()
+    assert off.numel() == 0 or int(off.max()) == 1
 
 
 LIMITS = torch.tensor([0.0, -0.0, 1.5, -1.5, float("inf"), float("-inf"), float("nan"), -3.4e38])

@@ -10,9 +10,11 @@ import math
 import torch
 from torch import Tensor
 
+from flambeau_prims._torch_compat import is_of_onednn
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.emit import Number, Operand, canonical, elementwise, p
 from flambeau_prims.decomp.pointwise import at_least, clamp_to, overloads
+from flambeau_prims.layout import product
 from flambeau_prims.promotion import is_inexact
 from flambeau_prims.table import decomposition
 
@@ -113,10 +115,26 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
         return p.mul(e.mul(y, 0.5), e.add(p.erf(e.mul(y, SQRT_HALF)), 1.0))
 
     def by_tanh(y: Tensor) -> Tensor:
-        inner = e.mul(p.add(y, e.mul(p.mul(p.mul(y, y), y), GELU_CUBE)), GELU_SCALE)
+        cube = p.mul(p.mul(y, y), y)
+        inner = e.mul(e.fused(cube, GELU_CUBE, y), GELU_SCALE)
         return p.mul(e.mul(y, 0.5), e.add(p.tanh(inner), 1.0))
 
-    return elementwise({"none": exact, "tanh": by_tanh}[approximate], (x,))
+    def of_library(y: Tensor) -> Tensor:
+        return e.where(e.eq(y, math.inf), math.nan, exact(y))
+
+    erf = of_library if gelu_by_library(x) else exact
+    return elementwise({"none": erf, "tanh": by_tanh}[approximate], (x,))
+
+
+def gelu_by_library(x: Tensor) -> bool:
+    """Whether eager gives the error function's form to oneDNN, which makes NaN of infinity: of
+    more than one element in a row, on a CPU."""
+    return (
+        x.device.type == "cpu"
+        and is_of_onednn(x.dtype)
+        and e.contiguous(x)
+        and not e.is_one(product(x.shape))
+    )
 
 
 def softplus_of(x: Tensor, beta: Number, threshold: Number) -> Tensor:

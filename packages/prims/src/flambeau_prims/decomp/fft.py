@@ -31,7 +31,8 @@ def _scaled(x: Tensor, lengths: Sequence[Size], normalization: int) -> Tensor:
     scale = math.prod(int(n) for n in lengths) ** -power
     if not x.dtype.is_complex:
         return e.mul(x, scale)
-    # both parts by a real number: a complex one would make NaN of an infinite part
+    if e.on_gpu(x):  # by a complex number, as eager does there: NaN of an infinite part
+        return e.mul(x, complex(scale))
     return p.view_as_complex(e.mul(p.view_as_real(x), scale))
 
 

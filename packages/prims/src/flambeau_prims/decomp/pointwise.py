@@ -474,7 +474,11 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
 @decomposition(aten.addcmul.default)
 def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
-        return e.fused(s if e.is_one(value) else e.mul(s, value), t, y)
+        if e.is_one(value):
+            return e.fused(s, t, y)
+        if e.on_gpu(y):  # both factors first, which may overflow or vanish
+            return e.fused(p.mul(s, t), value, y)
+        return e.fused(e.mul(s, value), t, y)
 
     return elementwise(combine, (x, a, b))
 

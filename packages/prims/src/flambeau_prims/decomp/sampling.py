@@ -1,7 +1,8 @@
 """Sampling at grids and antialiased resizing; rearrangements of pixels that go with images.
 
 In: ATen's overloads. Out: the sampling prims, or views and products.
-Invariant: whatever library ATen names, the operation is one.
+Invariant: what ATen gives to the library of one kind of device is left to it, whose rounding and
+answers to what is no number are its own.
 """
 
 from __future__ import annotations
@@ -20,10 +21,6 @@ from flambeau_prims.promotion import compute_dtype
 from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
-
-# The modes that the libraries of one kind of device know: linear, zeros, corners aligned.
-_CUDNN = (0, 0, True)
-
 
 @decomposition(
     *overloads("grid_sampler_2d", "default"),
@@ -62,16 +59,6 @@ def grid_sampler_backward(
 @decomposition(*overloads("_grid_sampler_2d_cpu_fallback_backward", "default"))
 def grid_sampler_backward_fallback(grad: Tensor, x: Tensor, grid: Tensor, *modes: Any) -> Any:
     return grid_sampler_backward(grad, x, grid, *modes)
-
-
-@decomposition(*overloads("cudnn_grid_sampler", "default"))
-def cudnn_grid_sampler(x: Tensor, grid: Tensor) -> Any:
-    return grid_sampler(x, grid, *_CUDNN)
-
-
-@decomposition(*overloads("cudnn_grid_sampler_backward", "default"))
-def cudnn_grid_sampler_backward(x: Tensor, grid: Tensor, grad: Tensor) -> Any:
-    return grid_sampler_backward(grad, x, grid, *_CUDNN)
 
 
 def _scales(scales: Sequence[float | None]) -> list[float] | None:

@@ -77,14 +77,14 @@ ROUNDED: dict[str, Spelling] = {
     "tanh": "fm.tanh_to_half({0})",
     "sigmoid": "fm.sigmoid_to_half({0})",
     "exp": "tl.exp({0})",
-    "exp2": "tl.exp2({0})",
+    "exp2": "fm.exp2({0})",
 }
 """Spellings in float32 that are accurate enough where the result is rounded to half precision: of
 functions that eager does not compute exactly either."""
 
 ENDS_IN_HALF: dict[str, tuple[Spelling, int]] = {
     "exp": ("tl.exp({0})", 5),
-    "exp2": ("tl.exp2({0})", 2),
+    "exp2": ("fm.exp2({0})", 4),
     "sigmoid": ("1.0 / (1.0 + tl.exp(-{0}))", 8),
 }
 """Spellings in float32, and their machine instructions, of functions that eager does not compute

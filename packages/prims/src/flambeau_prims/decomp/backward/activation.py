@@ -1,7 +1,8 @@
 """Gradients of activation functions, as autograd calls them.
 
 In: the gradient of the result, and the input or the result. Out: the gradient of the input.
-Invariant: formulas agree with eager also at the kinks, where one-sided derivatives are chosen.
+Invariant: formulas agree with eager also at the kinks, where one-sided derivatives are chosen. The
+product and sum of one formula are rounded once, as in eager's kernels.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def elu_backward(
 def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
     def derive(g: Tensor, y: Tensor) -> Tensor:
         s = p.sigmoid(y)
-        return p.mul(g, p.mul(s, e.add(p.mul(y, e.sub(1.0, s)), 1.0)))
+        return p.mul(g, p.mul(s, e.fused(y, e.sub(1.0, s), e.const(1.0, y))))
 
     return elementwise(derive, (grad, x))
 
@@ -128,16 +129,18 @@ def gelu_backward(grad: Tensor, x: Tensor, *, approximate: str = "none") -> Tens
     def exact(g: Tensor, y: Tensor) -> Tensor:
         cdf = e.mul(e.add(p.erf(e.mul(y, SQRT_HALF)), 1.0), 0.5)
         pdf = e.mul(p.exp(e.mul(p.mul(y, y), -0.5)), 1.0 / math.sqrt(2.0 * math.pi))
-        return p.mul(g, p.add(cdf, p.mul(y, pdf)))
+        return p.mul(g, e.fused(y, pdf, cdf))
 
     def by_tanh(g: Tensor, y: Tensor) -> Tensor:
         # (1 + tanh(u)) / 2 is sigmoid(2u); below zero that keeps its digits, and so does its slope
         square, twice = p.mul(y, y), 2.0 * GELU_SCALE
-        inner = p.mul(y, e.add(e.mul(square, twice * GELU_CUBE), twice))
-        slope = p.mul(y, e.add(e.mul(square, 3.0 * twice * GELU_CUBE), twice))
+        inner = p.mul(y, e.fused(square, twice * GELU_CUBE, e.const(twice, y)))
+        steep = e.fused(square, 3.0 * twice * GELU_CUBE, e.const(twice, y))
         low = p.sigmoid(p.neg(p.abs(inner)))
         whole = p.where(e.lt(inner, 0.0), low, e.sub(1.0, low))
-        return p.mul(g, p.add(whole, p.mul(slope, p.sub(low, p.mul(low, low)))))
+        # what vanishes is multiplied before what grows with the square, as eager does
+        vanishing = p.mul(y, e.fused(p.neg(low), low, low))
+        return p.mul(g, e.fused(vanishing, steep, whole))
 
     return elementwise({"none": exact, "tanh": by_tanh}[approximate], (grad, x))
 
