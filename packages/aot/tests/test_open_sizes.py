@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import flambeau_prims
 import pytest
 import torch
 from flambeau_aot import NotYetSymbolic, Options, compile, run_as_is
+from flambeau_aot._torch_compat import modes
 from flambeau_aot.partition.mincut import min_cut_partition
 from flambeau_aot.partition.save_all import save_all
 from flambeau_aot.sizes import sized
@@ -115,3 +117,57 @@ def test_sizes_as_text() -> None:
     assert made((7, 10)) == ([71, "kept"], {"half": 3}, (1,))
     with pytest.raises(NotYetSymbolic, match="not a size of an input"):
         sized(a * b, symbols[:1])
+
+
+BESIDE_FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "softshrink": torch.nn.functional.softshrink,
+    "hardshrink": torch.nn.functional.hardshrink,
+    "multi_margin_loss": lambda x: torch.nn.functional.multi_margin_loss(
+        x.reshape(-1, 3), torch.zeros(x.numel() // 3, dtype=torch.int64)
+    ),
+    "multilabel_margin_loss_forward": lambda x: torch.nn.functional.multilabel_margin_loss(
+        x.reshape(-1, 3), torch.zeros_like(x.reshape(-1, 3), dtype=torch.int64)
+    ),
+    "native_batch_norm": lambda x: torch.native_batch_norm(
+        x.reshape(1, 1, -1), None, None, None, None, True, 0.1, 1e-5
+    )[0],
+    **{
+        f"{name}{n}d": lambda x, n=n, mode=mode: torch.nn.functional.interpolate(
+            x.nan_to_num(0.2, 1.0, -1.0).reshape(1, 3, -1)[(..., *[None] * (n - 1))],
+            size=[5] * n,
+            mode=mode,
+        )
+        for name, mode, dims in (
+            ("upsample_nearest", "nearest", (1, 2, 3)),
+            ("_upsample_nearest_exact", "nearest-exact", (1, 2, 3)),
+            ("upsample_bilinear", "bilinear", (2,)),
+            ("upsample_bicubic", "bicubic", (2,)),
+        )
+        for n in dims
+    },
+}
+"""Calls of operators with kernels of their own beside which torch has a Python form."""
+OF_A_LIBRARY = {"cudnn_batch_norm"}
+
+
+def test_operators_beside_forms_are_all_called() -> None:
+    found = {operator.name().split("::")[1] for operator in modes.operators_beside_forms()}
+    assert found == {*BESIDE_FORMS, *OF_A_LIBRARY}
+
+
+@pytest.mark.parametrize("name", BESIDE_FORMS)
+def test_operators_with_kernels_are_eagers_at_open_sizes(name: str) -> None:
+    """By their own values and gradients: at NaN, infinities and zeros other formulas differ."""
+    function = BESIDE_FORMS[name]
+    special = [0.3, -0.3, 0.0, -0.0, float("nan"), float("inf"), -float("inf"), 0.5, -0.5]
+    x = torch.tensor([*special, 2.0, -2.0, 1e-3], requires_grad=True)
+    gm = captured(lambda x: (function(x),), [x])
+    (mine,) = compile(gm, [x], run_as_is, decompositions=flambeau_prims.decompositions())(x)
+    eager = function(x)
+    grad = torch.linspace(-1, 1, eager.numel()).reshape(eager.shape)
+    torch.testing.assert_close(mine, eager, equal_nan=True)
+    ours, theirs = (torch.autograd.grad(y, x, grad)[0] for y in (mine, eager))
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
+    # nothing is traced: the forms are where they were
+    beside = modes.operators_beside_forms()
+    assert all(torch._C.DispatchKey.Autograd in operator.py_kernels for operator in beside)

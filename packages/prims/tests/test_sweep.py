@@ -4,13 +4,15 @@
 """
 
 import datetime
+import math
 import os
 
 import pytest
 import torch
 from flambeau_prims import decompositions
-from flambeau_prims.sweep import Plan, judge, sweep
+from flambeau_prims.sweep import Plan, database, judge, sweep
 from flambeau_prims.sweep.__main__ import main
+from flambeau_prims.sweep.database import VALUES
 from flambeau_prims.sweep.differences import DIFFERENCES
 from flambeau_prims.sweep.measure import compare
 from flambeau_prims.sweep.run import pairs
@@ -29,6 +31,36 @@ def test_part():
     assert wrong == [], f"repeat with: {again}"
     assert len(verdicts) > 150 and sum(v.samples for v in verdicts) > 250
     assert sum(v.gradients for v in verdicts) > 50
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_part_at_the_limits(values):
+    """Infinities, NaN, signed zeros; the largest and smallest numbers: forward and backward."""
+    dtypes = ("float32", "float64", "bfloat16", "float16")
+    plan = Plan(dtypes=dtypes, samples=2, part=PART, parts=PARTS, values=values)
+    verdicts = list(sweep(plan))
+    wrong = [f"{v.name} {v.dtype}: {v.message}" for v in verdicts if v.status == "wrong"]
+    assert wrong == []
+    assert len(verdicts) > 100
+
+
+def test_values_at_the_limits_are_drawn():
+    entry = database.by_name()["exp"]
+    for values, sign in (("special", math.inf), ("extreme", torch.finfo(torch.float32).max)):
+        (call, *_) = database.calls(entry, torch.float32, 1, True, values)
+        x = call.args[0]
+        assert x.requires_grad and (x == sign).any() and (x.abs() < 1e3).any()
+
+
+def test_a_gradient_that_overflows_is_seen():
+    def bent(grad, x, *, approximate="none"):
+        slope = x * (x * x * 0.2 + 1.6)
+        low = torch.sigmoid(-(x * (x * x * 0.07 + 1.6)).abs())
+        return grad * (torch.where(x < 0, low, 1 - low) + slope * (low - low * low))
+
+    table = WithWriting({**decompositions(), aten.gelu_backward.default: bent})
+    verdict = judge("nn.functional.gelu", "float32", table, 6, "extreme")
+    assert verdict.status == "wrong" and "nan" in verdict.message
 
 
 def test_parts_are_the_whole():

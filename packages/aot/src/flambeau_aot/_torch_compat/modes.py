@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -43,50 +44,39 @@ def compiling() -> Iterator[None]:
         torch.compiler._is_compiling_flag = before
 
 
-def python_dispatcher() -> Any:
-    """Context in which composite operators on symbolic sizes run their Python forms, and no other
-    operator does: of one with kernels of its own such a form is another formula, whose values and
-    gradients are not eager's."""
-    return _python_forms_of_composites()
-
-
 _FORMS = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
 _withheld: dict[Any, dict[Any, Any]] = {}
+_uses: Counter[Any] = Counter()
 _holding = threading.Lock()
-_inside = 0
 
 
 @contextmanager
-def _python_forms_of_composites() -> Iterator[None]:
-    """The forms are torch's, one table for the process: they are put aside while any thread is
-    inside, and put back by the last one."""
-    global _inside
+def python_dispatcher(decomposed: Container[Any] = ()) -> Iterator[None]:
+    """Context in which composite operators on symbolic sizes run their Python forms, and so do
+    operators with kernels of their own that are not `decomposed`. Of such an operator the form is
+    another formula, whose values and gradients are not eager's.
+
+    The forms are torch's, one table for the process: those are put aside while any thread is
+    inside, and put back by the last one.
+    """
+    apart = [each for each in operators_beside_forms() if each in decomposed]
     with _holding:
-        if not _inside:
-            _withhold()
-        _inside += 1
+        for operator in apart:
+            _uses[operator] += 1
+            if _uses[operator] == 1:
+                forms = operator.py_kernels
+                _withheld[operator] = {key: forms.pop(key) for key in _FORMS if key in forms}
+                operator._dispatch_cache.clear()
     try:
         with torch._C._EnablePythonDispatcher():
             yield
     finally:
         with _holding:
-            _inside -= 1
-            if not _inside:
-                _give_back()
-
-
-def _withhold() -> None:
-    for operator in _with_kernels_and_forms():
-        held = {key: operator.py_kernels.pop(key) for key in _FORMS if key in operator.py_kernels}
-        _withheld[operator] = held
-        operator._dispatch_cache.clear()
-
-
-def _give_back() -> None:
-    for operator, held in _withheld.items():
-        operator.py_kernels.update(held)
-        operator._dispatch_cache.clear()
-    _withheld.clear()
+            for operator in apart:
+                _uses[operator] -= 1
+                if not _uses[operator]:
+                    operator.py_kernels.update(_withheld.pop(operator))
+                    operator._dispatch_cache.clear()
 
 
 def _is_composite(operator: Any) -> bool:
@@ -96,7 +86,7 @@ def _is_composite(operator: Any) -> bool:
 
 
 @functools.cache
-def _with_kernels_and_forms() -> tuple[Any, ...]:
+def operators_beside_forms() -> tuple[Any, ...]:
     """ATen's operators with kernels of their own that have a Python form beside them."""
     found = []
     for name in dir(torch.ops.aten):

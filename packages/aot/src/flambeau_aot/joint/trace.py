@@ -240,7 +240,7 @@ def _trace(
         )
         for value, tensor in zip(values, primals, strict=True)
     ]
-    with functionalization(), tracer, _python_forms(bool(numbers)):
+    with functionalization(), tracer, _python_forms(bool(numbers), decompositions):
         parts = parts_of(input_plan, stand_ins)
         sparse = SparseUses()
         hidden = any(hides_grad(inputs[part.member.position]) for part in parts)
@@ -265,7 +265,7 @@ def _trace(
     )
     if differentiable and not requires_grad:
         raise Unsupported("a result requires grad although no input does")
-    with _python_forms(bool(numbers)):
+    with _python_forms(bool(numbers), decompositions):
         found = backward_part(
             tracer,
             effects,
@@ -380,9 +380,9 @@ def _beside(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...
     )
 
 
-def _python_forms(symbolic: bool) -> AbstractContextManager[Any]:
+def _python_forms(symbolic: bool, decompositions: Decompositions) -> AbstractContextManager[Any]:
     """The Python forms of composite operators where sizes are symbolic."""
-    return python_dispatcher() if symbolic else nullcontext()
+    return python_dispatcher(decompositions) if symbolic else nullcontext()
 
 
 def _sized_views(item: _Planned, symbols: Sequence[Any]) -> _Planned:

@@ -447,8 +447,8 @@ def one_plus_erf(x):
 
 @triton.jit
 def one_plus_tanh(x):
-    """1 + tanh(x), which is 2 / (1 + exp(-2x)), of float32, rounded as eager's sum of the two is: to
-    a multiple of what tanh is rounded to. The absolute error is below 3.1e-7."""
+    """1 + tanh(x), which is 2 / (1 + exp(-2x)), of float32, rounded as eager's sum of the two is:
+    to a multiple of what tanh is rounded to. The absolute error is below 3.1e-7."""
     return (2.0 * inverse(1.0 + tl.exp2(x * -2.8853900817779268)) - 1.0) + 1.0
 
 

@@ -120,7 +120,8 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
         return p.mul(e.mul(y, 0.5), e.add(p.tanh(inner), 1.0))
 
     def of_library(y: Tensor) -> Tensor:
-        return e.where(e.eq(y, math.inf), math.nan, exact(y))
+        whole = p.mul(y, e.add(p.erf(e.mul(y, SQRT_HALF)), 1.0))  # which may overflow
+        return e.where(e.eq(y, math.inf), math.nan, e.mul(whole, 0.5))
 
     erf = of_library if gelu_by_library(x) else exact
     return elementwise({"none": erf, "tanh": by_tanh}[approximate], (x,))

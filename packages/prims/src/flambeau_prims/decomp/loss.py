@@ -185,6 +185,11 @@ def ctc_loss(
     return result[0], result[1]
 
 
+def positive_part(gap: Tensor) -> Tensor:
+    """What a violated margin counts: a gap above zero; NaN is none."""
+    return e.where(e.gt(gap, 0.0), gap, 0.0)
+
+
 def margins(
     x: Tensor, target: Tensor, margin: Number, weight: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -194,7 +199,7 @@ def margins(
     wanted = p.reshape(positions("multi_margin_loss", target, LONG), [n])
     wanted = within(wanted, classes, "RuntimeError", "target out of range")
     own = p.gather(rows, 1, p.reshape(wanted, [n, 1]))
-    gap = e.maximum(e.add(p.sub(rows, e.expand(own, rows.shape)), margin), 0.0)
+    gap = positive_part(e.add(p.sub(rows, e.expand(own, rows.shape)), margin))
     hit = p.eq(
         p.broadcast_in_dim(p.iota(classes, 0, 1, dtype=torch.int64, device=x.device),
                            [n, classes], [1]),
@@ -229,7 +234,16 @@ def multi_margin_loss(
 
 @decomposition(aten.soft_margin_loss.default)
 def soft_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
-    return _pairwise(x, target, reduction, lambda a, t: p.log1p(p.exp(p.neg(p.mul(t, a)))))
+    """By eager's operators, each rounded to the tensors' dtype, in which the power overflows."""
+
+    def loss(a: Tensor, t: Tensor) -> Tensor:
+        def rounded(y: Tensor) -> Tensor:
+            return e.cast(e.cast(y, x.dtype), y.dtype)
+
+        power = rounded(p.exp(rounded(p.mul(p.neg(a), t))))
+        return p.log(rounded(e.add(power, 1.0)))
+
+    return _pairwise(x, target, reduction, loss)
 
 
 def multilabels(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -264,7 +278,7 @@ def multilabel_gaps(rows: Tensor, named: Tensor, is_label: Tensor) -> Tensor:
         p.broadcast_in_dim(given, shape, [0, 1]),
         p.broadcast_in_dim(p.logical_not(is_label), shape, [0, 2]),
     )
-    return e.where(counts, e.maximum(gap, 0.0), 0.0)
+    return e.where(counts, positive_part(gap), 0.0)
 
 
 @decomposition(aten.multilabel_margin_loss_forward.default)

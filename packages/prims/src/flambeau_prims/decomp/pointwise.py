@@ -471,8 +471,17 @@ def lerp(start: Tensor, end: Tensor, weight: Operand) -> Tensor:
     return elementwise(blend, (start, end, weight))
 
 
+def _by_complex_rules(*operands: Tensor) -> bool:
+    """Whether eager's kernel multiplies by C's rules for infinite complex numbers, which the
+    primitives do not know: kernels for a GPU that are compiled when they are called."""
+    return e.on_gpu(*operands) and result_type(operands).is_complex
+
+
 @decomposition(aten.addcmul.default)
-def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
+def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
+    if _by_complex_rules(x, a, b):
+        return NotImplemented
+
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:
         if e.is_one(value):
             return e.fused(s, t, y)
@@ -485,7 +494,7 @@ def addcmul(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Tensor:
 
 @decomposition(aten.addcdiv.default)
 def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: Number = 1) -> Any:
-    if not is_inexact(result_type((x, a, b))):
+    if not is_inexact(result_type((x, a, b))) or _by_complex_rules(x, a, b):
         return NotImplemented
 
     def combine(y: Tensor, s: Tensor, t: Tensor) -> Tensor:

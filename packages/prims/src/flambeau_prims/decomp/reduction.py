@@ -216,6 +216,12 @@ def _spread_of(
     )
 
 
+def _by_its_mean(x: Tensor, result: Tensor) -> bool:
+    """Whether eager computes the spread of all elements by their mean: one float on a CPU."""
+    wide = x.dtype == compute_dtype(x.dtype)
+    return x.device.type == "cpu" and wide and e.is_one(e.count(result.shape, range(result.ndim)))
+
+
 def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
     def call(
         x: Tensor, dim: Dims = None, *, correction: Number | None = None, keepdim: bool = False
@@ -231,6 +237,11 @@ def _register_spread(op: Any, root: bool, with_mean: bool) -> None:
             inner = e.cast(x, torch.float64) if deep else x
             variance, average = _spread_of(inner, dim, correction, keepdim)
             average = e.cast(average, x.dtype)
+            if not with_mean and _by_its_mean(x, average):
+                # eager's mean for it is of the tensor's dtype, and the rest in float64
+                middle = e.cast(mean(x, dim, keepdim), variance.dtype)
+                kept = p.logical_or(p.isfinite(middle), p.isnan(variance))
+                variance = p.where(kept, variance, p.mul(middle, middle))
         first = p.sqrt(variance) if root else variance
         first = first if x.dtype.is_complex else e.cast(first, x.dtype)
         return (first, average) if with_mean else first

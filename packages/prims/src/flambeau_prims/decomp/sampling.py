@@ -22,6 +22,7 @@ from flambeau_prims.table import decomposition
 
 aten = torch.ops.aten
 
+
 @decomposition(
     *overloads("grid_sampler_2d", "default"),
     *overloads("grid_sampler_3d", "default"),

@@ -13,10 +13,11 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import math
 import sys
 import types
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,8 +74,36 @@ def has_gradient(entry: Any, dtype: torch.dtype) -> bool:
     return dtype in entry.supported_backward_dtypes("cpu")
 
 
-def calls(entry: Any, dtype: torch.dtype, limit: int, gradient: bool) -> Iterator[Call]:
-    """Up to `limit` sample calls, spread over those that the database makes."""
+VALUES: dict[str, Callable[[torch.finfo], tuple[float, ...]]] = {
+    "special": lambda info: (
+        *(0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 0.5, -2.5, 3.0, 1e-3),
+    ),
+    "extreme": lambda info: (
+        *(info.max, info.min, info.tiny, -info.tiny / 4, 1e4, -1e4, 88.0, -104.0, 1e-7),
+        *(info.max / 2, 0.0),
+    ),
+}
+"""What takes the place of two in five elements of a sample's floating-point tensors, by the name of
+the draw; `samples` leaves all as they are."""
+
+
+def _drawn(x: Any, values: str, generator: torch.Generator) -> Any:
+    """The same with some elements replaced, where it is a tensor of floating-point numbers."""
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided or x.dtype.is_complex:
+        return x
+    if not x.dtype.is_floating_point or x.numel() == 0:
+        return x
+    table = torch.tensor(VALUES[values](torch.finfo(x.dtype)), dtype=torch.float64)
+    picked = table[torch.randint(0, len(table), x.shape, generator=generator)].to(x.dtype)
+    chosen = torch.rand(x.shape, generator=generator) < 0.4
+    return torch.where(chosen, picked, x.detach()).requires_grad_(x.requires_grad)
+
+
+def calls(
+    entry: Any, dtype: torch.dtype, limit: int, gradient: bool, values: str = "samples"
+) -> Iterator[Call]:
+    """Up to `limit` sample calls, spread over those that the database makes, of its values or of
+    others (`VALUES`)."""
     torch.manual_seed(0)
     made = entry.sample_inputs("cpu", dtype, requires_grad=gradient)
     small = [
@@ -85,7 +114,27 @@ def calls(entry: Any, dtype: torch.dtype, limit: int, gradient: bool) -> Iterato
     ]
     step = max(1, len(small) // limit)
     for sample in small[::step][:limit]:
-        yield Call((sample.input, *sample.args), sample.kwargs, sample.output_process_fn_grad)
+        args, kwargs = (sample.input, *sample.args), sample.kwargs
+        if values != "samples":
+            generator = torch.Generator().manual_seed(5)
+
+            def other(x: Any, generator: torch.Generator = generator) -> Any:
+                return _drawn(x, values, generator)
+
+            args, kwargs = mapped(other, args), mapped(other, kwargs)
+        yield Call(args, kwargs, sample.output_process_fn_grad)
+
+
+def mapped(function: Any, tree: Any) -> Any:
+    """The tree with the function's results for its leaves."""
+    if isinstance(tree, dict):
+        return {key: mapped(function, item) for key, item in tree.items()}
+    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
+        items = [mapped(function, item) for item in tree]
+        if hasattr(tree, "_fields"):
+            return type(tree)(*items)
+        return type(tree)(items)
+    return function(tree)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

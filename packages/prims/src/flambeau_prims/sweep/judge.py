@@ -69,23 +69,25 @@ def judge(
     dtype_name: str,
     table: Mapping[OpOverload, Decomposition],
     limit: int = 6,
+    values: str = "samples",
 ) -> Verdict:
-    """Run up to `limit` samples of an operation through `table`."""
+    """Run up to `limit` samples of an operation through `table`, of the database's values or of
+    others (`database.VALUES`)."""
     entry = database.by_name()[name]
     dtype = getattr(torch, dtype_name)
     gradient = database.has_gradient(entry, dtype)
     tally = _Tally()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the database's samples are not ours to clean up
-        for number, call in enumerate(database.calls(entry, dtype, limit, gradient)):
+        for number, call in enumerate(database.calls(entry, dtype, limit, gradient, values)):
             _one(entry, call, number, dtype, gradient, table, tally)
-    return _verdict(name, dtype_name, tally)
+    return _verdict(name, dtype_name, tally, values)
 
 
-def _verdict(name: str, dtype_name: str, tally: _Tally) -> Verdict:
+def _verdict(name: str, dtype_name: str, tally: _Tally, values: str) -> Verdict:
     leaves = tuple(sorted(op for op in tally.left if not is_inert(op)))
     undeclared = [op for op in leaves if leaf_reason(op) is None]
-    reason = difference(name, dtype_name)
+    reason = difference(name, dtype_name, values)
     if undeclared:
         tally.wrong.append(f"left without a declared reason: {', '.join(undeclared)}")
     if not reason:
@@ -174,7 +176,7 @@ def _copied(
             return WIDE.get(item, item)
         return item
 
-    args, kwargs = _mapped(fresh, call.args), _mapped(fresh, call.kwargs)
+    args, kwargs = database.mapped(fresh, call.args), database.mapped(fresh, call.kwargs)
     return _Copy(entry, args, kwargs, inputs, call.differentiable)
 
 
@@ -216,14 +218,3 @@ def _reference(
         return _run(_copied(entry, call, gradient, WIDE[dtype]), _cotangents(grads))
     except Exception:  # not defined in the wider dtype: eager itself is the reference
         return None, None
-
-
-def _mapped(function: Any, tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _mapped(function, item) for key, item in tree.items()}
-    if isinstance(tree, (list, tuple)) and not isinstance(tree, torch.Size):
-        items = [_mapped(function, item) for item in tree]
-        if hasattr(tree, "_fields"):
-            return type(tree)(*items)
-        return type(tree)(items)
-    return function(tree)

@@ -31,13 +31,15 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run: operations whose name `pattern` finds, at `dtypes`; `part` of `parts`."""
+    """What to run: operations whose name `pattern` finds, at `dtypes`; `part` of `parts`;
+    `values` of the tensors: the samples' or others (`database.VALUES`)."""
 
     pattern: str = ""
     dtypes: tuple[str, ...] = tuple(DTYPES)
     samples: int = 6
     part: int = 0
     parts: int = 1
+    values: str = "samples"
 
 
 def pairs(plan: Plan) -> Iterator[tuple[str, str]]:
@@ -46,7 +48,7 @@ def pairs(plan: Plan) -> Iterator[tuple[str, str]]:
     for number, (name, entry) in enumerate(sorted(database.by_name().items())):
         if not wanted.search(name):
             continue
-        taken = [d for d in plan.dtypes if database.takes(entry, DTYPES[d])]
+        taken = [d for d in plan.dtypes if database.takes(entry, getattr(torch, d))]
         for place, dtype in enumerate(taken):
             if (number + place) % plan.parts == plan.part:
                 yield name, dtype
@@ -56,7 +58,7 @@ def sweep(plan: Plan) -> Iterator[Verdict]:
     """The verdicts of a plan, one after the other."""
     table = WithWriting(decompositions())
     for name, dtype in pairs(plan):
-        yield judge(name, dtype, table, plan.samples)
+        yield judge(name, dtype, table, plan.samples, plan.values)
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

@@ -109,7 +109,10 @@ def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
     def derive(g: Tensor, y: Tensor) -> Tensor:
         middle = p.mul(g, e.add(e.div(y, 3.0), 0.5))
-        return e.where(e.le(y, -3.0), 0.0, p.where(e.lt(y, 3.0), middle, g))
+        inner = (
+            p.where(e.lt(y, 3.0), middle, g) if e.on_gpu(y) else p.where(e.ge(y, 3.0), g, middle)
+        )
+        return e.where(e.le(y, -3.0), 0.0, inner)
 
     return elementwise(derive, (grad, x))
 
@@ -178,7 +181,8 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
     def of_gate(g: Tensor, y: Tensor, gate: Tensor) -> Tensor:
         s = p.sigmoid(gate)
-        return p.mul(p.mul(g, y), p.mul(s, e.sub(1.0, s)))
+        # what vanishes first, as eager does: the others' product may overflow
+        return p.mul(p.mul(p.mul(e.sub(1.0, s), s), y), g)
 
     first = elementwise(lambda g, gate: p.mul(g, p.sigmoid(gate)), (grad, b))
     both = p.cat([first, elementwise(of_gate, (grad, a, b))], where)

@@ -66,7 +66,7 @@ def smooth_l1_loss_backward(
         gap = p.sub(a, b)
         if beta == 0.0:
             return p.sign(gap)
-        return p.where(e.lt(p.abs(gap), beta), e.div(gap, beta), p.sign(gap))
+        return p.where(e.ge(p.abs(gap), beta), p.sign(gap), e.div(gap, beta))
 
     return _in_rows(_pairwise(grad, x, target, reduction, slope))
 
@@ -145,7 +145,8 @@ def ctc_loss_backward(
 @decomposition(aten.soft_margin_loss_backward.default)
 def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int) -> Any:
     def slope(a: Tensor, t: Tensor) -> Tensor:
-        return p.neg(p.mul(t, p.sigmoid(p.neg(p.mul(t, a)))))
+        power = p.exp(p.neg(p.mul(t, a)))  # where it overflows eager's slope is NaN
+        return p.div(p.mul(p.neg(t), power), e.add(power, 1.0))
 
     return _pairwise(grad, x, target, reduction, slope)
 
