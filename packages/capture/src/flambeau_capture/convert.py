@@ -35,7 +35,7 @@ from flambeau_capture.interp.session import Session
 from flambeau_capture.interp.top import Finished, Restart, Stopped, TopFrame
 from flambeau_capture.lifetimes import Lifetime
 from flambeau_capture.records import EntryRecord, Fault, FrameRecord, GraphRecord
-from flambeau_capture.rerunning import AsItIs, leaves_nothing
+from flambeau_capture.rerunning import AsItIs, what_it_leaves
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.skipping import third_party
 from flambeau_capture.source import Held, Local, Source
@@ -326,8 +326,11 @@ class _GraphCompiler:
         converter.tell("graph", record)
         converter.show("graph", lambda: f"{installed}\n{_table(module)}")
         again = None
-        if leaves_nothing(module.graph):
-            again = AsItIs(converter.records, conversion.origin.co_name, torch.is_grad_enabled())
+        if what_it_leaves(module.graph, inputs, graph.effects) is None:
+            origin = conversion.origin
+            place = UserLine(origin.co_filename, origin.co_firstlineno, origin.co_name)
+            name = converter.backend_name
+            again = AsItIs(converter.records, converter.options, name, module, place)
         return Compiled(installed, inputs, again)
 
     def _call_backend(

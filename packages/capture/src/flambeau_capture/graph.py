@@ -19,6 +19,7 @@ from torch import fx
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
+from flambeau_capture.graph_effects import GraphEffects
 from flambeau_capture.source import Made, Source
 
 #: Python's classes of numbers where torch expects a dtype: a graph cannot print them
@@ -74,6 +75,7 @@ class GraphBuilder:
         #: what calls of autograd functions write to
         self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
         self.device: torch.device | None = None  # where tensors are made that name no device
+        self.effects = GraphEffects() if outer is None else outer.effects
 
     @property
     def outermost(self) -> GraphBuilder:
@@ -199,7 +201,8 @@ class GraphBuilder:
         """Compute an operation's result on fake tensors; arguments hold nodes."""
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
-        with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode:
+        watching = compat.Watching(self.effects.see)
+        with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode, watching:
             if op == "call_method":
                 return getattr(plain[0], target)(*plain[1:], **named)
             result = target(*plain, **named)
@@ -233,6 +236,8 @@ class GraphBuilder:
 
     def record_mode(self, target: Any, args: tuple[Any, ...], stack_trace: str = "") -> fx.Node:
         """A call that changes a mode of torch: alone it is no work for a backend."""
+        if target is not compat.set_grad_enabled:
+            self.effects.other["switches a mode of torch"] = None
         node = self.graph.create_node("call_function", target, args, {})
         node.meta["val"] = None
         node.meta["stack_trace"] = stack_trace

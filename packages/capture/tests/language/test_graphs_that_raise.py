@@ -5,10 +5,13 @@ Generated: operations by what they refuse, in each place of a program with and w
 
 import sys
 import traceback
+import warnings
 
 import pytest
 import torch
 from flambeau_capture import optimize
+from flambeau_capture.api import compiler_of
+from flambeau_capture.errors import BackendError, CaptureWarning
 
 REFUSED = {
     "index": "x[torch.tensor([9])]",
@@ -94,3 +97,146 @@ def test_interrupts_pass():
     with pytest.raises(KeyboardInterrupt):
         optimize(backend)(lambda x: x + 1)(torch.ones(2))
     assert sys.exc_info()[0] is None
+
+
+class Own(Exception):
+    """An error of a backend's own."""
+
+
+KINDS = [
+    IndexError, RuntimeError, NotImplementedError, TypeError, ValueError, KeyError, MemoryError,
+    AttributeError, AssertionError, ZeroDivisionError, OSError, StopIteration, Own,
+]  # fmt: skip
+# what becomes of the function without capture, and the error of torch's that it meets
+FATES = {
+    "plain": ("return x + 1", None),
+    "caught": ("try:\n    return x + 1\nexcept Exception:\n    return x", None),
+    "raises": ("y = x + 1\nif x.shape[0] == 3:\n    raise LookupError('own')\nreturn y", None),
+    "refused": ("return x[torch.tensor([9])]", IndexError),
+    "handled": (
+        "try:\n    return x[torch.tensor([9])]\nexcept IndexError:\n    return x",
+        IndexError,
+    ),
+    "another": ("y = x + 1\ntry:\n    {}['k']\nexcept KeyError:\n    y = y * 2\nreturn y", None),
+}  # fmt: skip
+
+
+def failing(kind):
+    def backend(module, inputs):
+        def call(*args):
+            raise kind("generated")
+
+        return call
+
+    return backend
+
+
+def fate(name):
+    lines = "".join(f"    {line}\n" for line in FATES[name][0].splitlines())
+    space = {"torch": torch}
+    exec(compile(f"def f(x):\n{lines}", f"<{name}>", "exec"), space)
+    return space["f"]
+
+
+def ends(call, x):
+    try:
+        return "returned", call(x).tolist()
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", FATES)
+def test_a_backend_that_fails_in_a_call_is_told(name, kind, monkeypatch):
+    """Whatever the program then does: only an error that torch raises there too is its own."""
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+    f, x, met = fate(name), torch.arange(3.0), FATES[name][1]
+    own = met is not None and (issubclass(kind, met) or issubclass(met, kind))
+    ours = optimize(failing(kind))(f)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            assert ends(ours, x) == ends(f, x)
+    faults = compiler_of(ours).records.faults
+    assert [type(fault.error) for fault in faults] == ([] if own or _breaks(ours) else [kind])
+    assert all("generated" in str(fault) and "compiled graph" in str(fault) for fault in faults)
+    assert [each.category for each in warned] == [CaptureWarning] * len(faults)
+
+
+def _breaks(ours):
+    """Whether no graph was made: the program raises before there is anything to compute."""
+    return not compiler_of(ours).records.graphs
+
+
+@pytest.mark.parametrize("how", ["environment", "nopython"])
+@pytest.mark.parametrize("name", ["plain", "caught", "handled"])
+def test_or_is_an_error_where_that_is_asked_for(name, how, monkeypatch):
+    strict = how == "nopython"
+    monkeypatch.setenv("FLAMBEAU_FAULTS", "" if strict else "raise")
+    ours = optimize(failing(Own), nopython=strict)(fate(name))
+    with pytest.raises(BackendError if strict else Own, match="generated"):
+        ours(torch.arange(3.0))
+    assert compiler_of(ours).records.faults
+
+
+def test_a_program_that_raises_by_itself_is_no_fault():
+    for operation in REFUSED:
+        f, _ = function("caught", operation)
+        ours = optimize("eager", raise_internal_errors=True)(f)
+        ours(torch.arange(1.0, 4.0), 3)
+        assert not compiler_of(ours).records.faults
+
+
+def derivative(x):
+    inside = x.clone().requires_grad_()
+    (found,) = torch.autograd.grad(inside.sin().sum(), [inside])
+    return found
+
+
+LEAVES = {
+    "writes": lambda x, i: x.add_(1)[i],
+    "writes to a view": lambda x, i: x[:2].mul_(2)[i],
+    "writes to data": lambda x, i: x.data.add_(1)[i],
+    "writes by out": lambda x, i: torch.add(x, 1, out=x)[i],
+    "draws": lambda x, i: torch.rand(3)[i] + x,
+    "draws in place": lambda x, i: torch.empty(3).uniform_()[i] + x,
+    "drops": lambda x, i: torch.nn.functional.dropout(x, 0.5)[i],
+    "attention": lambda x, i: torch.nn.functional.scaled_dot_product_attention(
+        *[x.expand(2, 3, 3)] * 3, dropout_p=0.5
+    )[0, 0][i],
+}
+LEAVES_NOTHING = {
+    "writes to its own": lambda x, i: x.clone().add_(1)[i],
+    "kept in training": lambda x, i: torch.nn.functional.dropout(x, 0.5, training=False)[i],
+    "attention": lambda x, i: torch.nn.functional.scaled_dot_product_attention(
+        *[x.expand(2, 3, 3)] * 3
+    )[0, 0][i],
+    "drop in a name": lambda x, i: torch.poisson_nll_loss(x, x, True, False, 1e-8, 0)[i],
+    "fraction": lambda x, i: torch.frac(x)[i],
+    "derivative": lambda x, i: derivative(x)[i],
+    "per sample": lambda x, i: torch.vmap(torch.sin)(x)[i],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_a_graph_that_leaves_something_is_run_once(name):
+    """The program's argument and generator are as eager leaves them."""
+    states = []
+    for call in (LEAVES[name], optimize("eager", raise_internal_errors=True)(LEAVES[name])):
+        torch.manual_seed(0)
+        x = torch.ones(3)
+        with pytest.raises(IndexError):
+            call(x, torch.tensor([5]))
+        states.append((x.tolist(), torch.rand(2).tolist()))
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_a_graph_leaves_decides_who_answers(leaves, monkeypatch):
+    """A backend that fails before it does anything: eager answers for it, or its error passes."""
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+    for f in (LEAVES if leaves else LEAVES_NOTHING).values():
+        ours = optimize(failing(Own))(f)
+        with pytest.raises(Own if leaves else IndexError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ours(torch.ones(3), torch.tensor([5]))

@@ -4,6 +4,7 @@ In: nothing. Out: functions and names with one meaning on every torch tried: 2.1
 Invariant: no other module of this package imports a name of torch that begins with an underscore.
 """
 
+from flambeau_capture._torch_compat.dispatching import Watching
 from flambeau_capture._torch_compat.fakes import (
     ALWAYS_NEW,
     anew,
@@ -141,17 +142,17 @@ __all__ = [
     "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE",
     "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "NUMBERS", "PLAIN_KEYS",
     "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "STATE_VARIABLES", "SYMBOLIC_SHAPES",
-    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "ShapeConditions", "anew", "asking",
-    "associative_scans", "build_questions", "callback_setter", "can_be_timed", "close_environment",
-    "conditionals", "data_dependent_errors", "default_torch_function", "derivative_of",
-    "deterministic_algorithms", "device_constructors", "disable_torch_function_subclass",
-    "disabled_alone", "disabled_torch_function", "dispatch_key_sets", "dispatch_keys",
-    "dynamic_shape_errors", "enter_autocast", "enter_choice", "enter_inference", "exit_autocast",
-    "exit_choice", "exit_inference", "expression", "foreign_modes", "forget_environments",
-    "forget_source", "forget_tensors", "forward_ad_level", "function_applies", "global_hook_tables",
-    "has_own_dispatch", "hidden_from_others", "hint", "ignores_torch_function",
-    "implementation_address", "in_plain_state", "index_operator", "is_all_true",
-    "is_default_generator", "is_disabled", "is_foreign_break", "is_foreign_mark",
+    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "ShapeConditions", "Watching", "anew",
+    "asking", "associative_scans", "build_questions", "callback_setter", "can_be_timed",
+    "close_environment", "conditionals", "data_dependent_errors", "default_torch_function",
+    "derivative_of", "deterministic_algorithms", "device_constructors",
+    "disable_torch_function_subclass", "disabled_alone", "disabled_torch_function",
+    "dispatch_key_sets", "dispatch_keys", "dynamic_shape_errors", "enter_autocast", "enter_choice",
+    "enter_inference", "exit_autocast", "exit_choice", "exit_inference", "expression",
+    "foreign_modes", "forget_environments", "forget_source", "forget_tensors", "forward_ad_level",
+    "function_applies", "global_hook_tables", "has_own_dispatch", "hidden_from_others", "hint",
+    "ignores_torch_function", "implementation_address", "in_plain_state", "index_operator",
+    "is_all_true", "is_default_generator", "is_disabled", "is_foreign_break", "is_foreign_mark",
     "is_once_differentiable", "is_plain_dense", "is_plain_strided", "is_size", "kernels_among",
     "labels", "lacks_fake_form", "library_operator", "library_path", "loops", "make_subclass",
     "mark_history", "marked_constant", "never_under_capture", "new_fake_mode",

@@ -55,7 +55,7 @@ class State:
 @dataclass(frozen=True)
 class Compiled:
     """A graph's name, its inputs, and what wraps the frame's function where the graph has raised,
-    if nothing is left of it then."""
+    if nothing is left of it then: it is given the function, the error, and the inputs."""
 
     name: str
     inputs: Sequence[GraphInput]
@@ -212,7 +212,8 @@ def _assemble(
         called = spelling.call(len(compiled.inputs))
         graph_call += called
         if compiled.again is not None and not code.co_flags & _GENERATORS:
-            landing = _run_as_it_is(code, compiled.again)
+            given = [writer.read(each.source) for each in compiled.inputs]
+            landing = _run_as_it_is(code, compiled.again, given)
             tail = [*tail, *landing]
             regions = [*regions, Region(called[0], called[-1], landing[0], 0, False)]
         if writer.outputs:
@@ -236,9 +237,11 @@ def _assemble(
     return assemble(whole)
 
 
-def _run_as_it_is(code: CodeType, again: Any) -> list[Instruction]:
+def _run_as_it_is(
+    code: CodeType, again: Any, inputs: Sequence[list[Instruction]]
+) -> list[Instruction]:
     """Where a graph that raised goes on: its error is handled, and the frame runs from the start,
-    for which all is as it was."""
+    for which all is as it was. inputs: what loads each input of the graph once more."""
     error = "___error"
     taken = spelling.take_fast(error)
     made = [
@@ -246,7 +249,7 @@ def _run_as_it_is(code: CodeType, again: Any) -> list[Instruction]:
         *spelling.swap(2),
         Instruction("POP_EXCEPT"),
         *spelling.store_fast(error),
-        *run_original(code, again, taken, cells=code.co_cellvars),
+        *run_original(code, again, taken, *inputs, cells=code.co_cellvars),
     ]
     line = code.co_firstlineno
     for instruction in made:

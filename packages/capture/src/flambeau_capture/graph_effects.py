@@ -1,0 +1,101 @@
+"""What the operations of a graph do besides computing, as torch's dispatcher sees it.
+
+In: the operators that run while the graph's operations are computed on fake tensors. Out: in
+words, what a call of the graph leaves. Invariant: nothing is told by a name: a draw is an
+operator's tag, a write is in its schema, and what is not torch's own is not known.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+#: operators of which torch's tags and schemas say all that there is to say
+_OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture"})
+#: what a norm in training writes to, by names that all of them have: not every schema says so
+_STATISTICS = frozenset({"running_mean", "running_var"})
+_TRAINING = frozenset({"training", "train"})
+#: arguments that say how much is drawn
+_CHANCES = frozenset({"dropout_p", "dropout"})
+
+
+class GraphEffects:
+    """What has been seen of one graph."""
+
+    def __init__(self) -> None:
+        self.other: dict[str, None] = {}
+        self._written: dict[
+            int, Any
+        ] = {}  # memory by its address, kept so that it stays that one's
+
+    def see(
+        self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
+        """One operator runs, below autograd."""
+        known = _known(operator)
+        if known.unknown:
+            self.other[f"calls {operator}, of which torch knows no effects"] = None
+        if known.draws and any(place.of(args, kwargs) != 0 for place in known.chances):
+            self.other["draws random numbers"] = None
+        for place in known.writes:
+            self._see_write(place.of(args, kwargs))
+        if any(place.of(args, kwargs) for place in known.training):
+            for place in known.statistics:
+                self._see_write(place.of(args, kwargs))
+
+    def _see_write(self, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if value.layout is torch.strided:
+                storage = value.untyped_storage()
+                self._written[storage._cdata] = storage
+            else:
+                self.other[f"writes to a {value.layout} tensor"] = None
+        elif isinstance(value, tuple | list):
+            for item in value:
+                self._see_write(item)
+
+    def writes_to(self, tensors: Iterable[torch.Tensor]) -> bool:
+        """Whether the memory of one of these was written to."""
+        return any(
+            t.layout is torch.strided and t.untyped_storage()._cdata in self._written
+            for t in tensors
+        )
+
+
+class _Place(NamedTuple):
+    """Where a call holds an argument."""
+
+    index: int
+    name: str
+    default: Any
+
+    def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return args[self.index] if self.index < len(args) else kwargs.get(self.name, self.default)
+
+
+_CERTAIN = _Place(sys.maxsize, "", 1.0)
+
+
+class _Known:
+    """What tags and schema say of an operator."""
+
+    def __init__(self, operator: torch._ops.OpOverload) -> None:
+        arguments = operator._schema.arguments
+        places = [_Place(n, one.name, one.default_value) for n, one in enumerate(arguments)]
+        self.unknown = operator.namespace not in _OWN_NAMESPACES
+        self.draws = torch.Tag.nondeterministic_seeded in operator.tags
+        self.chances = [place for place in places if place.name in _CHANCES] or [_CERTAIN]
+        self.training = [place for place in places if place.name in _TRAINING]
+        self.statistics = [place for place in places if place.name in _STATISTICS]
+        self.writes = [
+            place
+            for place, argument in zip(places, arguments, strict=True)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+
+
+_known = functools.cache(_Known)
