@@ -1,10 +1,13 @@
 """What the tests of the whole share: a cache folder of their own, a torchvision that imports."""
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+
+os.environ.setdefault("FLAMBEAU_FAULTS", "raise")  # no test passes by falling back from a fault
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))

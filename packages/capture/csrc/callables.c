@@ -137,38 +137,72 @@ set_tracing(PyObject *Py_UNUSED(module), PyObject *question)
     Py_RETURN_NONE;
 }
 
-/* An attribute of a function: the original's while that is traced, none of this object's else. */
+/* Whom the parts of a function are asked of: the function or the method that is compiled, and while
+   the program is traced whatever this stands for; NULL for none, which is an error if one is set.
+   Borrowed. */
 static PyObject *
-scoped_function_part(ScopedCall *self, void *name)
+scoped_original(ScopedCall *self)
 {
+    PyObject *original = self->dict == NULL ? NULL
+                                            : PyDict_GetItemString(self->dict, "__wrapped__");
+    if (self->cache != NULL && original != NULL &&
+        (PyFunction_Check(original) || PyMethod_Check(original))) {
+        return original;
+    }
     PyObject *answer = tracing_question == NULL ? Py_NewRef(Py_False)
                                                 : PyObject_CallNoArgs(tracing_question);
     int traced = answer == NULL ? -1 : PyObject_IsTrue(answer);
     Py_XDECREF(answer);
-    if (traced > 0) {
-        PyObject *original = self->dict == NULL ? NULL
-                                                : PyDict_GetItemString(self->dict, "__wrapped__");
-        return PyObject_GetAttrString(original == NULL ? self->fn : original, name);
+    return traced <= 0 ? NULL : original == NULL ? self->fn : original;
+}
+
+/* An attribute of a function: the original's. */
+static PyObject *
+scoped_function_part(ScopedCall *self, void *name)
+{
+    PyObject *original = scoped_original(self);
+    if (original != NULL) {
+        return PyObject_GetAttrString(original, name);
     }
-    if (traced == 0 && strcmp(name, "__class__") == 0) {
+    if (PyErr_Occurred()) {
+        return NULL;
+    }
+    if (strcmp(name, "__class__") == 0) {
         return Py_NewRef(Py_TYPE(self));
     }
-    if (traced == 0) {
-        PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%s'",
-                     Py_TYPE(self)->tp_name, name);
-    }
+    PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%s'",
+                 Py_TYPE(self)->tp_name, name);
     return NULL;
 }
 
-#define FUNCTION_PART(name) {name, (getter)scoped_function_part, NULL, NULL, name}
+static int
+scoped_set_function_part(ScopedCall *self, PyObject *value, void *name)
+{
+    PyObject *original = scoped_original(self);
+    if (original != NULL) { /* no value: it is deleted */
+        return PyObject_SetAttrString(original, name, value);
+    }
+    if (!PyErr_Occurred()) {
+        PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%s'",
+                     Py_TYPE(self)->tp_name, name);
+    }
+    return -1;
+}
+
+#define FUNCTION_PART(name)                                                                       \
+    {name, (getter)scoped_function_part, (setter)scoped_set_function_part, NULL, name}
 
 static PyGetSetDef scoped_getset[] = {
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-    FUNCTION_PART("__class__"),
+    {"__class__", (getter)scoped_function_part, NULL, NULL, "__class__"},
     FUNCTION_PART("__code__"),
     FUNCTION_PART("__globals__"),
+    FUNCTION_PART("__builtins__"),
     FUNCTION_PART("__defaults__"),
+    FUNCTION_PART("__kwdefaults__"),
     FUNCTION_PART("__closure__"),
+    FUNCTION_PART("__func__"),
+    FUNCTION_PART("__self__"),
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,6 +1,10 @@
 """What the tests compile goes to a folder of the test run, never to the user's cache."""
 
+import os
+
 import pytest
+
+os.environ.setdefault("FLAMBEAU_FAULTS", "raise")  # no test passes by falling back from a fault
 
 
 @pytest.fixture(autouse=True, scope="session")

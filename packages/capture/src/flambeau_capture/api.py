@@ -217,6 +217,8 @@ def _code_of(target: Any) -> types.CodeType | None:
     """The code of the first frame that a call of the target enters; None where there is none."""
     while isinstance(target, functools.partial):
         target = target.func
+    if isinstance(target, compiled | disabled):  # which answers for the function below it
+        return None
     if not hasattr(target, "__code__"):
         target = getattr(target, "__func__", None) or type(target).__call__
     code = getattr(target, "__code__", None)
