@@ -50,12 +50,14 @@ from flambeau_aot.writes import (
     RESHAPE_IN_PLACE,
     SCATTERS,
     WRITE_TO_LISTS,
+    WRITE_TO_SEVERAL_LISTS,
     count_again,
     laid_out_alike,
     lay_out_again,
     made_by_strides,
     write_apart,
     write_to_list,
+    write_to_several_lists,
     writes_in_place,
 )
 
@@ -331,6 +333,8 @@ class RewriteCalls(TorchFunctionMode):
             if name in WRITE_TO_LISTS:
                 self.writes.look_at_lists(name, args, kwargs)
                 return write_to_list(func, args, kwargs, self._call)
+            if name in WRITE_TO_SEVERAL_LISTS:
+                func = write_to_several_lists(func, args, kwargs) or func
             result = self._user_operator(func, args, kwargs)
             # With numbers of Python's alone no argument brings a call to functionalization.
             return functional_tensor(result) if isinstance(result, FakeTensor) else result

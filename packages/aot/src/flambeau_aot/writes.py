@@ -33,6 +33,10 @@ from flambeau_aot.overlap import Layout, Layouts, overlaps_itself, same_elements
 WRITE_TO_LISTS = frozenset(
     name for name in dir(torch) if name.startswith("_foreach_") and name.endswith("_")
 )
+#: optimizers' steps, which write to several lists of one length; some of them may be empty
+WRITE_TO_SEVERAL_LISTS = frozenset(
+    name for name in dir(torch) if name.startswith("_fused_") and name.endswith("_")
+)
 _SIGNS = ("add", "sub", "mul", "truediv", "div", "and", "or", "xor", "pow", "mod", "floordiv")
 _IN_PLACE_SIGNS = frozenset(f"__i{name}__" for name in _SIGNS)
 RESHAPE_IN_PLACE = frozenset(
@@ -52,6 +56,35 @@ def writes_in_place(name: str) -> bool:
     if name.startswith("__"):
         return name == "__setitem__" or name in _IN_PLACE_SIGNS
     return name.endswith("_") and name not in _NO_WRITE
+
+
+def write_to_several_lists(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Callable[..., Any] | None:
+    """What such an operator does, in its functional form, whose results are the new values list by
+    list; None where no list is empty: torch takes an empty one for one that is not functional, and
+    asserts that none is."""
+    schema = getattr(torch.ops.aten, func.__name__).default._schema
+    lists = [
+        args[index] if index < len(args) else kwargs[argument.name]
+        for index, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    if all(lists) or not any(lists):
+        return None
+    keys = [storage_key(tensor) for tensors in lists for tensor in tensors]
+    if len(set(keys)) != len(keys):
+        raise Unsupported(
+            f"{func.__name__} writes to tensors that share memory; write to them one by one"
+        )
+    form = getattr(torch.ops.aten, func.__name__.removesuffix("_"))
+
+    def write(*args: Any, **kwargs: Any) -> None:
+        for old, new in zip(lists, form(*args, **kwargs), strict=True):
+            for one, other in zip(old, new, strict=True):
+                one.copy_(other)
+
+    return write
 
 
 def write_to_list(

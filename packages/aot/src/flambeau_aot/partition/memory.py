@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import fx
@@ -50,9 +51,10 @@ def storages(graph: fx.Graph) -> Storages:
         value = node.meta["val"]
         source = node.args[0] if node.args else None
         if node.target is operator.getitem and isinstance(source, fx.Node):
-            held[node] = (held[source][node.args[1]],)  # type: ignore[index]
+            before = sum(len(_parts(part)) for part in source.meta["val"][: node.args[1]])
+            held[node] = held[source][before : before + len(_parts(value))]
             continue
-        parts = list(value) if isinstance(value, (list, tuple)) else [value]
+        parts = _parts(value)
         if shares_memory(node) and isinstance(source, fx.Node):
             held[node] = held[source] * len(parts)
             continue
@@ -60,6 +62,13 @@ def storages(graph: fx.Graph) -> Storages:
         sizes.extend(nbytes(part) for part in parts)
         made.extend(node for _ in parts)
     return Storages(tuple(sizes), tuple(made), held)
+
+
+def _parts(value: Any) -> list[Any]:
+    """A value's tensors, of lists in a tuple one after another."""
+    if not isinstance(value, (list, tuple)):
+        return [value]
+    return [part for item in value for part in _parts(item)]
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ LEAVES: tuple[Leaves, ...] = (
     Leaves(
         "not yet written",
         "computes values by a formula that no decomposition states yet; ATen's kernel runs",
-        r"embedding_renorm hash_tensor matmul_backward _masked_scale _amp_.*"
+        r"embedding_renorm hash_tensor matmul_backward _masked_scale _amp_update_scale_?"
         r" batch_norm_gather_stats(_with_counts)? batch_norm_update_stats",
     ),
     Leaves(

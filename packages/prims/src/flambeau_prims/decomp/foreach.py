@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from flambeau_prims.decomp import emit as e
+from flambeau_prims.decomp.emit import p
 from flambeau_prims.decomp.pointwise import overloads
 from flambeau_prims.table import TABLE, Decomposition, decomposition
 
@@ -138,3 +139,17 @@ def clone(tensors: Sequence[Tensor], *, memory_format: torch.memory_format | Non
 @decomposition(*overloads("_foreach_zero", "default"))
 def zero(tensors: Sequence[Tensor]) -> Any:
     return _each(aten.zeros_like.default, [tensors])
+
+
+@decomposition(*overloads("_amp_foreach_non_finite_check_and_unscale", "default"))
+def check_and_unscale(
+    tensors: Sequence[Tensor], found_inf: Tensor, inv_scale: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Scaled gradients by the inverse of the scale, and 1 if one of them is not finite."""
+    found, unscaled = found_inf, []
+    for x in tensors:
+        wide = e.widen(x)
+        infinite = TABLE[aten.any.default](p.logical_or(p.isnan(x), p.isinf(x)))
+        found = e.where(p.reshape(infinite, list(found.shape)), 1.0, found)
+        unscaled.append(e.cast(e.mul(wide, e.cast(p.reshape(inv_scale, []), wide.dtype)), x.dtype))
+    return unscaled, found
