@@ -58,3 +58,9 @@ class Counting:
 @pytest.fixture
 def counting():
     return Counting()
+
+
+@pytest.fixture
+def falls_back(monkeypatch):
+    """For tests whose subject is what becomes of a fault: it runs eagerly, as it does for users."""
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)

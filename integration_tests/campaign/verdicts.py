@@ -72,12 +72,12 @@ def row_of(
         verdict = "raises"
     if reasons:
         verdict = "refused"
-    if faults:
-        verdict = "fault"
     serious = [d for d in found if d.kind != "message"]
     if serious:
         verdict = "differs"
         found = serious
+    if faults:  # what differs by it, as where it is raised, is the fault's
+        verdict = "fault"
     row |= {"verdict": verdict, "seconds": round(time.perf_counter() - started, 3)}
     if found:
         row |= {

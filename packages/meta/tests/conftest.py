@@ -12,3 +12,9 @@ def cache_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLAMBEAU_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
         yield
+
+
+@pytest.fixture
+def falls_back(monkeypatch):
+    """For tests whose subject is what becomes of a fault: it runs eagerly, as it does for users."""
+    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)

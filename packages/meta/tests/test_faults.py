@@ -35,9 +35,7 @@ PLACES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def lenient(monkeypatch):
-    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
+pytestmark = pytest.mark.usefixtures("falls_back")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ def failing(monkeypatch, error):
     monkeypatch.setattr(flambeau_inductor, "compile", compile)
 
 
+@pytest.mark.usefixtures("falls_back")
 def test_a_failure_is_counted_named_and_shown(monkeypatch):
     failing(monkeypatch, RuntimeError("cannot do this"))
     compiled = flambeau.compile(program)
@@ -42,6 +43,7 @@ def test_a_failure_is_counted_named_and_shown(monkeypatch):
     assert isinstance(failure.error, RuntimeError)
 
 
+@pytest.mark.usefixtures("falls_back")
 def test_the_same_failure_warns_once(monkeypatch):
     failing(monkeypatch, RuntimeError("cannot do this"))
     compiled = flambeau.compile(program)
@@ -63,6 +65,7 @@ def test_fullgraph_raises(monkeypatch):
     assert "y = torch.cos(x)" in str(caught.value)
 
 
+@pytest.mark.usefixtures("falls_back")
 def test_gradients_survive_a_fallback(monkeypatch):
     failing(monkeypatch, RuntimeError("no"))
     layer = torch.nn.Linear(3, 2)
@@ -151,6 +154,7 @@ def test_arguments_that_share_memory_at_a_later_call(write):
             assert given == expected, (first, layout)
 
 
+@pytest.mark.usefixtures("falls_back")
 def test_a_graph_that_fails_at_a_later_call_is_counted(monkeypatch):
     def program(a, b):
         a.add_(b)
@@ -161,7 +165,6 @@ def test_a_graph_that_fails_at_a_later_call_is_counted(monkeypatch):
     compiled(memory[:4], memory[4:])
     of_compile = sys.modules["flambeau_aot.compile"]
     monkeypatch.setattr(of_compile, "trace", _fails)
-    monkeypatch.delenv("FLAMBEAU_FAULTS", raising=False)
     for _ in range(2):
         same, other = torch.arange(8.0), torch.arange(8.0)
         with warnings.catch_warnings():

@@ -71,7 +71,7 @@ def test_nothing_listens_afterwards(traced):
 
 
 def test_a_graph_that_runs_eagerly_is_an_event(tmp_path):
-    def planted(gm, inputs, info):
+    def planted(gm, inputs, info=None, options=None):
         raise NotImplementedError("planted")
 
     import flambeau_inductor
