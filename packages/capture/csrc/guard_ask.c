@@ -212,14 +212,15 @@ weak_is(PyObject *reference, PyObject *value)
     return value != Py_None && ((PyWeakReference *)reference)->wr_object == value;
 }
 
-/* The names of a tuple of pairs lead to the same objects in the class and its bases. */
+/* The names of a tuple of rows lead to the same objects in the class and its bases; a row of
+   nothing but a name, to none. */
 static int
-methods_are(PyObject *value, PyObject *pairs)
+methods_are(PyObject *value, PyObject *rows)
 {
-    for (Py_ssize_t i = 0; PyType_Check(value) && i < PyTuple_GET_SIZE(pairs); i++) {
-        PyObject *pair = PyTuple_GET_ITEM(pairs, i);
-        PyObject *found = _PyType_Lookup((PyTypeObject *)value, PyTuple_GET_ITEM(pair, 0));
-        if ((found == NULL ? Py_None : found) != PyTuple_GET_ITEM(pair, 1)) {
+    for (Py_ssize_t i = 0; PyType_Check(value) && i < PyTuple_GET_SIZE(rows); i++) {
+        PyObject *row = PyTuple_GET_ITEM(rows, i);
+        PyObject *found = _PyType_Lookup((PyTypeObject *)value, PyTuple_GET_ITEM(row, 0));
+        if (found != (PyTuple_GET_SIZE(row) == 2 ? PyTuple_GET_ITEM(row, 1) : NULL)) {
             return 0;
         }
     }

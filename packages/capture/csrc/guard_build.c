@@ -18,11 +18,11 @@ fill_step(Step *step, int kind, int takes_number, PyObject *argument)
 }
 
 static int
-are_pairs(PyObject *rows)
+are_entries(PyObject *rows)
 {
     for (Py_ssize_t i = 0; PyTuple_CheckExact(rows) && i < PyTuple_GET_SIZE(rows); i++) {
         PyObject *row = PyTuple_GET_ITEM(rows, i);
-        if (!PyTuple_CheckExact(row) || PyTuple_GET_SIZE(row) != 2 ||
+        if (!PyTuple_CheckExact(row) || (PyTuple_GET_SIZE(row) != 1 && PyTuple_GET_SIZE(row) != 2) ||
             !PyUnicode_CheckExact(PyTuple_GET_ITEM(row, 0))) {
             return 0;
         }
@@ -43,7 +43,7 @@ argument_fits(int kind, PyObject *argument)
     case CHECK_DICT_KEYS:
         return PyTuple_CheckExact(argument);
     case CHECK_TYPE_METHODS:
-        return are_pairs(argument);
+        return are_entries(argument);
     default:
         return 1;
     }

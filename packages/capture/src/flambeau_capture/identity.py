@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+
+def compares_itself(kind: type) -> bool:
+    """Whether to hash or to compare a class runs code of its metaclass. Such a class is the
+    program's: it is in no table of capture's, and must not be looked up in one."""
+    meta = type(kind)
+    if meta is type:
+        return False
+    return meta.__hash__ is not type.__hash__ or meta.__eq__ is not type.__eq__
+
+
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -312,6 +312,7 @@ def _named_tuple(tx: Tracer, python_class: type, args: Args, kwargs: Kwargs) -> 
     for name in fields:
         if name not in values:
             values[name] = tx.wrap_new(defaults[name])
+    assume_special_methods(tx, python_class)
     return TupleValue([values[name] for name in fields], python_class)
 
 
@@ -334,6 +335,7 @@ def _tuple_new(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     kind = args[0]
     assert isinstance(kind, ClassValue)
     if is_plain_tuple(kind.python_class):
+        assume_special_methods(tx, kind.python_class)
         return TupleValue(unpack(tx, args[1]) if len(args) > 1 else [], kind.python_class)
     return new_immutable(tx, kind, args[1:], kwargs) or new_object(kind)
 

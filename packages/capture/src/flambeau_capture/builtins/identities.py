@@ -25,7 +25,10 @@ def compares_by_identity(value: Value) -> bool:
     return found is not None and found[0] is object
 
 
-def by_identity(value: Value) -> bool:
+def by_identity(tx: Tracer, value: Value) -> bool:
+    """Whether a value is equal to itself alone, as its class says nothing else."""
+    if isinstance(value, ClassValue) and value.special(tx, "__eq__"):
+        return False
     return isinstance(value, ClassValue | PartialValue | BuiltinValue | FunctionValue)
 
 

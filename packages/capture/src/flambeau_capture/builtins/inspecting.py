@@ -42,6 +42,7 @@ from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.rebuilding import instance_dict
+from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue
@@ -275,7 +276,9 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue) and args[0].special("__hash__"):
+    if isinstance(args[0], ObjectValue) and args[0].cls.__hash__ is None:
+        refuse(tx, hash, args[0], __hash__=None)
+    if args[0].special(tx, "__hash__"):
         return ask(tx, args[0], "__hash__")
     payload = args[0].payload if isinstance(args[0], ObjectValue) else None
     if isinstance(payload, Constant):
@@ -292,7 +295,7 @@ def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(args[0], TensorValue) and type(args[0]).length is TensorValue.length:
         return tx.wrap_new(args[0].first_size(tx))
-    if isinstance(args[0], ObjectValue) and args[0].special("__len__"):
+    if args[0].special(tx, "__len__"):
         found = ask(tx, args[0], "__len__")
         if isinstance(found, SymbolValue) and not tx.binary(">=", found, Constant(0)).truth(tx):
             tx.raise_error(ValueError, "__len__() should return >= 0")
@@ -304,7 +307,12 @@ def _len(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 def _vars(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if not args:
         raise Break("FB0009", "vars() without an argument")
-    return tx.get_attr(args[0], "__dict__")
+    try:
+        return tx.get_attr(args[0], "__dict__")
+    except UserError as error:
+        if issubclass(error.value.cls, AttributeError):
+            evaluate(tx, vars, object())  # in its own words
+        raise
 
 
 @handles(dir)
@@ -360,7 +368,7 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
         raise Break("FB0003", f"text of {value.describe()}")
     if isinstance(value, ObjectValue):
         for name in (method, "__repr__"):
-            if value.special(name):
+            if value.special(tx, name):
                 by = str if method == "__str__" else repr
                 return str(constant_of(ask(tx, value, name, by=by)))
         if isinstance(value.payload, Constant | TupleValue):
@@ -392,7 +400,7 @@ def format_value(tx: Tracer, value: Value, spec: str) -> str:
             return format(value.value, spec)
         except (ValueError, TypeError) as error:
             tx.raise_error(type(error), *error.args)
-    if isinstance(value, ObjectValue) and value.special("__format__"):
+    if value.special(tx, "__format__"):
         return str(constant_of(ask(tx, value, "__format__", (Constant(spec),))))
     if isinstance(value, FrozenValue):
         found = find_in_class(value.cls, "__format__")

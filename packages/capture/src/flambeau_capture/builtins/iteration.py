@@ -16,7 +16,7 @@ from typing import Any
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.builtins.standing_in import stand_in
 from flambeau_capture.polyfills import calling, heaps, iterating
-from flambeau_capture.values.attributes import class_attribute, find_in_class
+from flambeau_capture.values.attributes import call_special, find_in_class
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value, unpack
 from flambeau_capture.values.callables import evaluate_call, handles
 from flambeau_capture.values.combined_iterators import (
@@ -36,6 +36,7 @@ from flambeau_capture.values.made_by import MadeBy
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import index_of
 from flambeau_capture.values.sorting import sort_values
+from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -55,10 +56,10 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         return target.call_method(tx, "__next__", [], {})
     if isinstance(target, ObjectValue) and find_in_class(target.cls, "__next__") is not None:
         if len(args) == 1:  # what it raises at its end is its own
-            return tx.call(class_attribute(tx, target, target.cls, "__next__"), [], {})
+            return call_special(tx, target, "__next__", [])
         target = CallIterator(target)
     if not isinstance(target, IteratorValue):
-        tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not an iterator")
+        refuse(tx, next, target)
     item = target.advance(tx)
     if item is not None:
         return item
@@ -98,18 +99,20 @@ def _enumerate(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 @handles(reversed)
 def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     target = args[0]
-    if isinstance(target, ObjectValue) and target.special("__reversed__"):
-        return tx.call(tx.get_attr(target, "__reversed__"), [], {})
+    own = find_in_class(target.cls, "__reversed__")
+    if own is not None and own[1] is None:
+        refuse(tx, reversed, target, __reversed__=None)
+    if target.special(tx, "__reversed__"):
+        return call_special(tx, target, "__reversed__", [])
     if isinstance(target, ObjectValue) and target.payload is None:
-        if not (target.special("__len__") and target.special("__getitem__")):
-            shown = target.cls.__name__
-            tx.raise_error(TypeError, f"'{shown}' object is not reversible")
+        if not (target.special(tx, "__len__") and target.special(tx, "__getitem__")):
+            refuse(tx, reversed, target)
         places = reversed(range(target.length(tx)))
         return SequenceIterator(TupleValue([target.get_item(tx, Constant(i)) for i in places]))
     if isinstance(target, Constant):
         return SequenceIterator(TupleValue([tx.wrap_new(i) for i in reversed(target.value)]))
     if isinstance(target, IteratorValue):
-        tx.raise_error(TypeError, f"'{target.cls.__name__}' object is not reversible")
+        refuse(tx, reversed, target)
     made = SequenceIterator(TupleValue(unpack(tx, target)[::-1]))
     if target.cls in (list, tuple, dict, collections.deque, collections.OrderedDict):
         made.made_by = MadeBy(reversed, (target,), {})

@@ -17,6 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.inspecting import text_of
 from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.values.answers import ask
+from flambeau_capture.values.attributes import call_special, class_attribute
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import evaluate_call, handles, pure
 from flambeau_capture.values.constant import Constant, is_none
@@ -41,7 +42,7 @@ def _convert(kind: type) -> None:
                 return Constant(kind(number))
             raise Break("FB0002", f"{kind.__name__}({args[0].describe()})")
         for name in _NUMBERED_BY[kind]:
-            if len(args) == 1 and isinstance(args[0], ObjectValue) and args[0].special(name):
+            if len(args) == 1 and args[0].special(tx, name):
                 return ask(tx, args[0], name, by=kind)
         plain = [_payload(arg) for arg in args]
         return evaluate_call(tx, kind, plain, kwargs)
@@ -77,8 +78,8 @@ def _round(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         if not hasattr(torch.Tensor, "__round__"):
             tx.raise_error(TypeError, "type Tensor doesn't define __round__ method")
         return graph_call(tx, "call_function", torch.round, list(args), kwargs)
-    if isinstance(args[0], ObjectValue) and args[0].special("__round__"):
-        return tx.call(tx.get_attr(args[0], "__round__"), args[1:], kwargs)
+    if args[0].special(tx, "__round__"):
+        return tx.call(class_attribute(tx, args[0], args[0].cls, "__round__"), args[1:], kwargs)
     return evaluate_call(tx, round, args, kwargs)
 
 
@@ -147,7 +148,7 @@ _OWN = ("__floor__", "__ceil__", "__trunc__")
 def _as_float(tx: Tracer, value: Value) -> Value:
     """An argument of `math`: an object of the program says which number it is."""
     for special in ("__float__", "__index__"):
-        if isinstance(value, ObjectValue) and value.special(special):
+        if value.special(tx, special):
             return ask(tx, value, special, by=float)
     return value
 
@@ -159,8 +160,8 @@ for _fn in (*_module_functions(math), *_module_functions(cmath)):
             if isinstance(arg, TensorValue):
                 raise Break("FB0002", f"math.{_fn.__name__}({arg.describe()})")
         special = f"__{_fn.__name__}__"
-        if special in _OWN and isinstance(args[0], ObjectValue) and args[0].special(special):
-            return tx.call(tx.get_attr(args[0], special), [], {})
+        if special in _OWN and args[0].special(tx, special):
+            return call_special(tx, args[0], special, [])
         try:
             return evaluate_call(tx, _fn, [_as_float(tx, arg) for arg in args], kwargs)
         except NotConcrete as error:

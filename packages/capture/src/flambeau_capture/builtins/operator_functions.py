@@ -12,7 +12,7 @@ from collections.abc import Callable
 from flambeau_capture.builtins.identities import identical
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.operators import binary, unary
-from flambeau_capture.values.attributes import name_in_errors
+from flambeau_capture.values.attributes import call_special, name_in_errors
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, handles, pure
 from flambeau_capture.values.constant import Constant, evaluate
@@ -90,8 +90,8 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         (args[0], "__divmod__", args[1]),
         (args[1], "__rdivmod__", args[0]),
     ):
-        if isinstance(receiver, ObjectValue) and receiver.special(name):
-            found = tx.call(tx.get_attr(receiver, name), [other], {})
+        if receiver.special(tx, name):
+            found = call_special(tx, receiver, name, [other])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
     left, right = (getattr(arg, "payload", None) or arg for arg in args)

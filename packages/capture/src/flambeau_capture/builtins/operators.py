@@ -25,7 +25,7 @@ from flambeau_capture.builtins.tensor_operators import by_tensors, refuses_tenso
 from flambeau_capture.values import arrays
 from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
 from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import class_attribute, find_in_class, name_in_errors
+from flambeau_capture.values.attributes import call_special, find_in_class, name_in_errors
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.class_dicts import behind_proxy
@@ -62,7 +62,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
         return tensor_operator(tx, symbol, left, right, asked or symbol)
     if symbol == "getitem":
         return left.get_item(tx, right)
-    if symbol in ("==", "!=") and by_identity(left) and by_identity(right):
+    if symbol in ("==", "!=") and by_identity(tx, left) and by_identity(tx, right):
         if isinstance(left, BuiltinValue) and isinstance(right, BuiltinValue):
             # two accesses give two wrappers of one method, which are equal
             return Constant((left.fn == right.fn) == (symbol == "=="))
@@ -110,13 +110,17 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
         found = (
             left.call_method(tx, name, [right], {})
-            if not left.special(name)
-            else tx.call(class_attribute(tx, left, left.cls, name), [right], {})
+            if not left.special(tx, name)
+            else call_special(tx, left, name, [right])
         )
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
     reflected = OPERATORS[symbol[:-1]][2]
-    if isinstance(left, ListValue) and isinstance(right, ObjectValue) and right.special(reflected):
+    if (
+        isinstance(left, ListValue)
+        and isinstance(right, ObjectValue)
+        and right.special(tx, reflected)
+    ):
         found_there = _objects(tx, symbol[:-1], left, right, symbol)  # numbers before sequences
         if found_there is not None:
             return found_there
@@ -147,10 +151,10 @@ _SET_IN_PLACE = {"|=": "union", "&=": "intersection", "-=": "difference",
                  "^=": "symmetric_difference"}  # fmt: skip
 
 
-def _namespaces(left: Value, right: Value, method: str) -> bool:
+def _namespaces(tx: Tracer, left: Value, right: Value, method: str) -> bool:
     """Whether two values are compared as SimpleNamespace does, by their attributes."""
     kind = types.SimpleNamespace
-    own = isinstance(left, ObjectValue) and left.special(method)
+    own = left.special(tx, method)
     return issubclass(left.cls, kind) and issubclass(right.cls, kind) and not own
 
 
@@ -159,7 +163,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     _, name, reflected = OPERATORS[symbol]
     if symbol == "%" and _is_text(left) and not issubclass(right.cls, left.cls):
         return None  # text formats whatever it is given
-    if symbol in ("==", "!=") and _namespaces(left, right, name):
+    if symbol in ("==", "!=") and _namespaces(tx, left, right, name):
         tables = [tx.get_attr(value, "__dict__") for value in (left, right)]
         contents = [DictValue(table.entries(tx), tx=tx) for table in tables]  # type: ignore[attr-defined]
         return binary(tx, symbol, contents[0], contents[1])
@@ -169,14 +173,15 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     elif left.cls is not right.cls and issubclass(right.cls, left.cls):
         attempts.reverse()
     for receiver, method, argument in attempts:
-        if not isinstance(receiver, ObjectValue) and not _has_python_method(receiver, method):
+        own = receiver.special(tx, method) or _has_python_method(receiver, method)
+        if not isinstance(receiver, ObjectValue) and not own:
             continue
         if symbol == "!=" and _only_equality(receiver):
-            found = tx.call(tx.get_attr(receiver, "__eq__"), [argument], {})
+            found = call_special(tx, receiver, "__eq__", [argument])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return Constant(not found.truth(tx))  # as object.__ne__ does
             continue
-        if isinstance(receiver, ObjectValue) and not receiver.special(method):
+        if isinstance(receiver, ObjectValue) and not own:
             if receiver.payload is None or find_in_class(receiver.cls, method) is None:
                 continue
             other = getattr(argument, "payload", None) or argument
@@ -188,7 +193,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
                     refuse(tx, asked, left, right)  # of the objects, not of what they are made of
                 raise
         else:
-            found = tx.call(tx.get_attr(receiver, method), [argument], {})
+            found = call_special(tx, receiver, method, [argument])
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
     return None
@@ -202,6 +207,7 @@ def _only_equality(value: Value) -> bool:
 
 
 def _has_python_method(value: Value, name: str) -> bool:
+    """Of members of enumerations, exceptions and the like, which are no `ObjectValue`."""
     found = find_in_class(value.cls, name)
     return (
         found is not None
@@ -300,8 +306,8 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
         return (
             value.call_method(tx, name, [], {})
-            if not value.special(name)
-            else tx.call(tx.get_attr(value, name), [], {})
+            if not value.special(tx, name)
+            else call_special(tx, value, name, [])
         )
     try:
         return tx.wrap_new(evaluate(tx, fn, value.as_python()))

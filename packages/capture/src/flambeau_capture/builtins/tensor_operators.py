@@ -15,7 +15,7 @@ import torch
 
 from flambeau_capture.builtins.operator_refusals import refuse
 from flambeau_capture.builtins.operator_tables import OPERATORS
-from flambeau_capture.values.attributes import class_attribute, find_in_class
+from flambeau_capture.values.attributes import call_special, find_in_class
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.graph_calls import graph_call
@@ -58,7 +58,7 @@ def tensor_operator(tx: Tracer, symbol: str, left: Value, right: Value, asked: s
         answer = _by_object(tx, symbol, other, left, right)
         if answer is not None:
             return answer
-        asked_it = other.special(_method(symbol, other is left))
+        asked_it = other.special(tx, _method(symbol, other is left))
         if refuses_tensors(other) and (asked_it or other.payload is None):  # else it has own words
             if fn in (operator.eq, operator.ne):
                 return Constant(fn is operator.ne)
@@ -80,11 +80,10 @@ def _by_object(
 ) -> Value | None:
     """What the program's own method answers; None where it leaves it to the other side."""
     name = _method(symbol, receiver is left)
-    if not receiver.special(name):
+    if not receiver.special(tx, name):
         return None
     argument = right if receiver is left else left
-    method = class_attribute(tx, receiver, receiver.cls, name)
-    answer = tx.call(method, [argument], {})
+    answer = call_special(tx, receiver, name, [argument])
     known = isinstance(answer, Constant) and answer.value is NotImplemented
     return None if known else answer
 
@@ -110,7 +109,7 @@ def _own_operator(tx: Tracer, symbol: str, left: Value, right: Value) -> Value |
     row = OPERATORS[symbol]
     for receiver, name, argument in ((left, row[1], right), (right, row[2], left)):
         if isinstance(receiver, SubclassTensor) and name and receiver.defines(name):
-            found = tx.call(tx.get_attr(receiver, name), [argument], {})
+            found = call_special(tx, receiver, name, [argument])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
     return None

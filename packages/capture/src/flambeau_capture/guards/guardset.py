@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from flambeau_capture.guards import guard as guard_module
 from flambeau_capture.guards.equality import same
 from flambeau_capture.guards.guard import Failure, Guard, failure_of
-from flambeau_capture.guards.kinds import CLASS_ENTRY, EXISTS, KINDS, Kind
+from flambeau_capture.guards.kinds import CLASS_ENTRY, EXISTS, KINDS, Entry, Kind
 from flambeau_capture.guards.sizes import SIZES, SizeProgram
 from flambeau_capture.guards.state import GLOBAL_STATE, GlobalState
 from flambeau_capture.guards.tensor import TENSOR_MATCH, TensorSpec
@@ -36,7 +36,7 @@ class GuardSet:
         self.code = code
         self._guards: dict[tuple[str, tuple[Source, ...]], list[Guard]] = {}
         self._ordered: list[Guard] = []
-        self._entries: dict[Source, dict[str, Any]] = {}
+        self._entries: dict[Source, dict[str, Entry]] = {}
         self._passed_along: dict[Source, str | None] = {}
 
     def add(
@@ -48,7 +48,7 @@ class GuardSet:
             self._passed_along.setdefault(source, user_line)
             return
         if row is CLASS_ENTRY:
-            self._entries.setdefault(source, {}).setdefault(*params)
+            self._entries.setdefault(source, {}).setdefault(params[0], params)
             return
         prepared = row.prepare(params) if row.prepare is not None else params
         self._add(Guard(row, (source,), prepared, user_line))
@@ -101,7 +101,7 @@ class GuardSet:
         """Entries of a class are one guard, however many they are. What is passed along need only
         be there, which every other guard on it says as well."""
         entries = [
-            Guard(CLASS_ENTRY, (source,), (tuple(found.items()),))
+            Guard(CLASS_ENTRY, (source,), (tuple(found.values()),))
             for source, found in self._entries.items()
         ]
         reached = {node for g in self._ordered for source in g.asked() for node in source.path()}

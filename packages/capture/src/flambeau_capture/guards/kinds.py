@@ -347,19 +347,29 @@ SPECIAL_NAMES = tuple(
 )  # fmt: skip
 
 
-def _in_mro(python_class: type, name: str) -> Any:
+#: a name, and what a class has under it; a name alone: it has nothing. (None is something.)
+Entry = tuple[str] | tuple[str, Any]
+
+
+def entry_of(python_class: type, name: str) -> Entry:
+    """What stands in a class, or one that it derives from, before any descriptor is asked."""
     for owner in python_class.__mro__:
         if name in owner.__dict__:
-            return owner.__dict__[name]
-    return None
+            return name, owner.__dict__[name]
+    return (name,)
 
 
-def _special_methods(python_class: type) -> tuple[tuple[str, Any], ...]:
-    return tuple((name, _in_mro(python_class, name)) for name in SPECIAL_NAMES)
+def _special_methods(python_class: type) -> tuple[Entry, ...]:
+    return tuple(entry_of(python_class, name) for name in SPECIAL_NAMES)
 
 
 def _changed_special(python_class: type, params: Params) -> str | None:
-    return next((n for n, found in params[0] if _in_mro(python_class, n) is not found), None)
+    return next((row[0] for row in params[0] if not _stands(python_class, row)), None)
+
+
+def _stands(python_class: type, row: Entry) -> bool:
+    now = entry_of(python_class, row[0])
+    return len(now) == len(row) and all(one is other for one, other in zip(now[1:], row[1:]))
 
 
 CLASS_SPECIALS = register(
@@ -382,8 +392,8 @@ def _entry_holds(value: Any, params: Params) -> bool:
 
 
 def _shown_entry(params: Params) -> str:
-    names = [name for name, found in params[0] if found is not None]
-    missing = [name for name, found in params[0] if found is None]
+    names = [row[0] for row in params[0] if len(row) == 2]
+    missing = [row[0] for row in params[0] if len(row) == 1]
     told = [f"{', '.join(names)} as before"] if names else []
     return "; ".join(told + ([f"no {', '.join(missing)}"] if missing else []))
 
@@ -392,11 +402,11 @@ def _got_entry(value: Any, params: Params) -> str:
     name = _changed_special(value, params)
     if not isinstance(value, type) or name is None:
         return shown(value)
-    return f"{name} = {shown(_in_mro(value, name))}"
+    now = entry_of(value, name)
+    return f"{name} = {shown(now[1])}" if len(now) == 2 else f"no {name}"
 
 
-#: what stands in a class or the classes it derives from, before any descriptor is asked: names,
-#: and what each of them leads to (None: nothing)
+#: the entries of a class, as `entry_of` finds them
 CLASS_ENTRY = register(
     Kind(
         "CLASS_ENTRY",

@@ -65,7 +65,7 @@ def list_append(frame: Frame, instruction: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop()
-    if isinstance(items, ObjectValue) and items.special("__len__"):
+    if isinstance(items, ObjectValue) and items.special(frame.tx, "__len__"):
         _hint(frame.tx, items)
     _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
 
@@ -225,8 +225,7 @@ def match_class(frame: Frame, instruction: Instruction) -> None:
         return
     python_class = class_of(kind)
     found: list[Value] = []
-    entry = find_in_class(python_class, "__match_args__")
-    assume_entry(frame.tx, python_class, "__match_args__", None if entry is None else entry[1])
+    assume_entry(frame.tx, python_class, "__match_args__")
     allowed = list(getattr(python_class, "__match_args__", ()))
     attributes = allowed[:count]
     if count and not attributes and issubclass(python_class, _SELF_MATCHING) and count == 1:

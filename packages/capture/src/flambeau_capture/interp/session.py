@@ -35,7 +35,7 @@ from flambeau_capture.options import Options
 from flambeau_capture.shapes import Shapes
 from flambeau_capture.source import Held, Source
 from flambeau_capture.user_warnings import warn
-from flambeau_capture.values.attributes import assume_special_methods, lacks
+from flambeau_capture.values.attributes import assume_entry, assume_special_methods, lacks
 from flambeau_capture.values.base import Args, Caller, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.cells import CellValue
 from flambeau_capture.values.classes import ClassValue
@@ -309,6 +309,7 @@ class Session(Tracer):
     def get_attr(self, obj: Value, name: str) -> Value:
         missing = lacks(obj, name)
         if missing is not None:
+            assume_entry(self, obj.cls, name)
             self.raise_error(AttributeError, missing)
         return obj.get_attr(self, name)
 

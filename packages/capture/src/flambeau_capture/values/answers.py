@@ -12,9 +12,10 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from flambeau_capture.values.attributes import class_attribute
+from flambeau_capture.values.attributes import call_special
 from flambeau_capture.values.base import NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
+from flambeau_capture.values.stand_ins import stand_in
 
 ASKING: dict[str, tuple[type, Callable[..., Any]]] = {
     "__bool__": (bool, bool),
@@ -42,16 +43,15 @@ def ask(
 ) -> Value:
     """The answer of a special method to the function `by`, as Python takes it."""
     kind, asking = ASKING[name]
-    found = tx.call(class_attribute(tx, receiver, receiver.cls, name), list(args), {})
+    found = call_special(tx, receiver, name, list(args))
     exact = found.cls is kind and (by is None or by is asking)
     known = type(found) is Constant  # not a number that is left open
     if exact and not (known and name in _LIMITED):
         return found
     answered = _concrete(tx, found, kind, name)
     methods = {name: lambda self, *given: answered}
-    stand_in = type(receiver.cls.__name__, (), methods)()
     given = [constant_of(arg) for arg in args]
-    return tx.wrap_new(evaluate(tx, by or asking, stand_in, *given))
+    return tx.wrap_new(evaluate(tx, by or asking, stand_in(receiver.cls, methods), *given))
 
 
 def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:
@@ -69,4 +69,4 @@ def _concrete(tx: Tracer, found: Value, kind: type, name: str) -> Any:
     except NotConcrete:
         if issubclass(found.cls, kind):
             return constant_of(found)
-        return type(found.cls.__name__, (), {})()
+        return stand_in(found.cls)

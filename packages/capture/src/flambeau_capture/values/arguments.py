@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Value
 
 
@@ -196,6 +197,8 @@ def _sample(value: Value) -> Any:
         return value._value
     if isinstance(value, FunctionValue):
         return _zero
+    if compares_itself(value.cls):
+        return _UNKNOWN
     if value.cls in _CONTAINERS and not hasattr(value, "payload"):
         return _SAMPLES[value.cls]()
     if isinstance(value, IteratorValue) and value.cls in _SAMPLES:

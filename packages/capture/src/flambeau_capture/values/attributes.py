@@ -18,10 +18,12 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, Held, Source
-from flambeau_capture.values.base import Tracer, Value
+from flambeau_capture.values.base import Args, Tracer, Value
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.methods import BoundMethod, MethodValue
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.trust import trusted_class
 
 SLOT_TYPES = (
@@ -32,6 +34,8 @@ SLOT_TYPES = (
 )
 
 
+_SLOTS = (types.WrapperDescriptorType, types.MethodDescriptorType, types.ClassMethodDescriptorType)
+
 #: methods of torch's classes that programs replace
 PATCHED = frozenset({"forward", "__call__", "_call_impl"})
 
@@ -41,7 +45,7 @@ _CONTAINERS = frozenset({collections.deque, collections.defaultdict, collections
 _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8  # no class statement makes one
 _POINTER = struct.calcsize("P")
-_FIELD = type(collections.namedtuple("_Sample", "field").__dict__["field"])
+FIELD: Any = type(collections.namedtuple("_Sample", "field").__dict__["field"])
 
 
 #: by the id of a class: they are the program's, which may drop them, and say what equals them
@@ -92,12 +96,18 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
     return None
 
 
-#: Built-in classes whose instances have no attributes but those that the class gives them.
-_PLAIN = frozenset(
-    {list, tuple, dict, set, frozenset, slice, collections.deque, collections.defaultdict}
-)
+#: Built-in classes that look for attributes elsewhere than in the class and the instance's own.
+_OWN_WAYS = (type, super, types.ModuleType, types.MethodType)
 #: What classes have by `type`, and instances do not.
 _OF_CLASSES = frozenset(vars(type)) - frozenset(vars(object))
+
+
+def _has_no_attributes(kind: type) -> bool:
+    """Whether instances have no attributes but those that a built-in class gives them."""
+    built_in = _is_known(kind) or bool(kind.__flags__ & _IMMUTABLE_TYPE)
+    if not built_in and not any(base is tuple for base in kind.__mro__):
+        return False
+    return not kind.__dictoffset__ and not any(k is own for k in kind.__mro__ for own in _OWN_WAYS)
 
 
 def lacks(value: Value, name: str) -> str | None:
@@ -105,19 +115,12 @@ def lacks(value: Value, name: str) -> str | None:
     if isinstance(value, Constant):
         return None
     kind = value.cls
-    plain = kind in _PLAIN or (issubclass(kind, tuple) and not kind.__dictoffset__)
+    plain = _has_no_attributes(kind)
     if not plain and not (name in _OF_CLASSES and issubclass(kind, torch.Tensor)):
         return None
     if find_in_class(kind, name) is not None:
         return None
     return f"'{name_in_errors(kind)}' object has no attribute '{name}'"
-
-
-def name_in_errors(kind: type) -> str:
-    """A class as Python's own errors name it: one that is written in C with its module."""
-    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
-    in_c = _is_known(kind) or kind.__flags__ & _IMMUTABLE_TYPE
-    return f"{module}{kind.__name__}" if in_c else kind.__name__
 
 
 def property_lacks(python_class: type, name: str, part: str) -> str:
@@ -131,18 +134,18 @@ def assume_special_methods(tx: Tracer, python_class: type) -> None:
         tx.guard(Held(python_class, python_class.__name__), "CLASS_SPECIALS", python_class)
 
 
-def assume_entry(tx: Tracer, python_class: type, name: str, found: Any) -> None:
-    """Assume what a class of the program, or one it derives from, has under a name (None: nothing),
-    as it stands there: a function and the same one behind staticmethod are two things."""
+def assume_entry(tx: Tracer, python_class: type, name: str) -> None:
+    """Assume what a class of the program, or one it derives from, has under a name, if anything, as
+    it stands there: a function and the same one behind staticmethod are two things."""
     if not trusted_class(python_class) or name in PATCHED:
-        tx.guard(Held(python_class, python_class.__name__), "CLASS_ENTRY", name, found)
+        where = Held(python_class, python_class.__name__)
+        tx.guard(where, "CLASS_ENTRY", *entry_of(python_class, name))
 
 
 def assume_making(tx: Tracer, python_class: type) -> None:
     """Assume that calling a class of the program makes its instances as it did."""
     for name in ("__new__", "__init__"):
-        found = find_in_class(python_class, name)
-        assume_entry(tx, python_class, name, None if found is None else found[1])
+        assume_entry(tx, python_class, name)
 
 
 def assume_bases(tx: Tracer, python_class: type) -> None:
@@ -159,6 +162,32 @@ def assume_own(tx: Tracer, python_class: type, name: str) -> bool:
         where = Held(python_class, python_class.__name__)
         tx.guard(where, "CLASS_HAS" if has else "CLASS_LACKS", name)
     return has
+
+
+def defines(tx: Tracer, python_class: type, name: str) -> bool:
+    """Whether a class of the program, and no built-in one, says what a special method does. Python
+    asks the class of an object and those it derives from, never the object itself; it asks each
+    time, so the answer is assumed."""
+    if name not in SPECIAL_NAMES:  # which are assumed of every instance
+        assume_entry(tx, python_class, name)
+    found = find_in_class(python_class, name)
+    return found is not None and not (isinstance(found[1], _SLOTS) or _is_known(found[0]))
+
+
+def answers_for_itself(python_class: type) -> bool:
+    """Whether a class of the program has a special method, so that a built-in function which is
+    given an instance may run code of the program."""
+    return any(
+        name in SPECIAL_NAMES
+        for owner in python_class.__mro__
+        if not trusted_class(owner)
+        for name in vars(owner)
+    )
+
+
+def call_special(tx: Tracer, value: Value, name: str, args: Args) -> Value:
+    """Call a special method as Python's operators and functions do."""
+    return tx.call(class_attribute(tx, value, value.cls, name), args, {})
 
 
 def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
@@ -219,19 +248,19 @@ def class_attribute(
             assume_own(tx, behind, name)
         tx.raise_error(AttributeError, f"'super' object has no attribute '{name}'")
     if owner is None:
-        assume_entry(tx, python_class, name, None)
+        assume_entry(tx, python_class, name)
         tx.raise_error(
-            AttributeError, f"'{python_class.__name__}' object has no attribute '{name}'"
+            AttributeError, f"'{name_in_errors(python_class)}' object has no attribute '{name}'"
         )
     found = owner.__dict__[name]
     asked = owner if after is not None else python_class
     where: Source = Attr(Held(asked, asked.__name__), name)
     if _is_hidden(asked, name):  # an instance finds what the class itself does not
         where = ClassEntry(Held(owner, owner.__name__), name)
-        assume_entry(tx, asked, name, found)
+        assume_entry(tx, asked, name)
     trusted = trusted_class(owner) and trusted_class(asked) and name not in PATCHED
     if not trusted and hasattr(type(found), "__get__"):
-        assume_entry(tx, asked, name, found)
+        assume_entry(tx, asked, name)
         assume_special_methods(tx, type(found))
     if isinstance(found, types.FunctionType):
         if not trusted:
@@ -258,8 +287,8 @@ def class_attribute(
         return _slot(tx, receiver, name)
     if isinstance(found, types.GetSetDescriptorType):
         return _getset(tx, receiver, name)
-    if isinstance(found, _FIELD):
-        return _field(receiver, python_class, name)
+    if isinstance(found, FIELD):
+        return _field(receiver, found, name)
     if isinstance(found, type):
         return tx.wrap(found, Held(found, name) if trusted else where)
     getter = find_in_class(type(found), "__get__")
@@ -304,13 +333,12 @@ def _cached_property(
     return value
 
 
-def _field(receiver: Value, python_class: Any, name: str) -> Value:
+def _field(receiver: Value, field: Any, name: str) -> Value:
     """An item of a named tuple, by its name."""
     items = getattr(receiver, "payload", None)
-    names: tuple[str, ...] = python_class._fields
-    if items is None or name not in names:
+    if items is None:
         receiver.unknown(f"field {name!r}")
-    found: Value = items.item(names.index(name))
+    found: Value = items.item(field.__reduce__()[1][0])
     return found
 
 

@@ -196,6 +196,10 @@ class Value:
         """The values that it keeps alive, of those that capture knows."""
         return ()
 
+    def special(self, tx: Tracer, name: str) -> bool:
+        """Whether its class is the program's and says itself what a special method does."""
+        return False
+
     def truth(self, tx: Tracer) -> bool:
         self.unknown("truth")
 

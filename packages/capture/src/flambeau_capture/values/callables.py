@@ -16,12 +16,13 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.unguarded import unguarded
 from flambeau_capture.values.argument_names import by_place
 from flambeau_capture.values.arguments import check_call, check_method
 from flambeau_capture.values.array_numbers import in_python
-from flambeau_capture.values.attributes import find_in_class
+from flambeau_capture.values.attributes import answers_for_itself, find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.graph_calls import graph_call
@@ -69,6 +70,8 @@ def breaks(id: str, *fns: Any) -> None:
 
 def find(table: Any, fn: Any) -> Any:
     """A table's entry for a callable; None for one that cannot be hashed."""
+    if isinstance(fn, type) and compares_itself(fn):
+        return None
     try:
         return table.get(fn)
     except TypeError:
@@ -213,6 +216,8 @@ def _uncached(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
 
 
 def is_pure(fn: Any) -> bool:
+    if isinstance(fn, type) and compares_itself(fn):
+        return False
     try:
         return fn in PURE
     except TypeError:
@@ -240,6 +245,8 @@ def evaluate_call(tx: Tracer, fn: Any, args: Args, kwargs: Kwargs) -> Value:
         named = {key: arg.as_python() for key, arg in kwargs.items()}
     except NotConcrete as error:
         raise Break("FB0005", f"{describe_call(fn, args)}: {error} is not known") from None
+    if any(isinstance(arg, type) and answers_for_itself(type(arg)) for arg in plain):
+        raise Break("FB0005", f"{describe_call(fn, args)}, which may ask the class's metaclass")
     return wrap_evaluated(tx, evaluate(tx, fn, *plain, **named))
 
 

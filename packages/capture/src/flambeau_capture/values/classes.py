@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, ClassEntry, Held, Source
 from flambeau_capture.unguarded import unguarded
+from flambeau_capture.values.answers import ask
 from flambeau_capture.values.attributes import (
     assume_bases,
     assume_entry,
@@ -28,10 +29,11 @@ from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, Va
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.registry import wraps_if
+from flambeau_capture.values.specials import SpecialMethods
 from flambeau_capture.values.trust import trusted_class
 
 
-class ClassValue(Value):
+class ClassValue(SpecialMethods):
     def __init__(self, python_class: type, source: Source | None = None) -> None:
         self.python_class = python_class
         self.source = source or Held(python_class, python_class.__name__)
@@ -47,25 +49,16 @@ class ClassValue(Value):
     def as_python(self) -> Any:
         return self.python_class
 
-    def truth(self, tx: Tracer) -> bool:
-        from flambeau_capture.values.answers import ask  # it asks classes too
-
+    def special(self, tx: Tracer, name: str) -> bool:
+        """Whether the metaclass says what it does; members of an enumeration are known."""
         meta = type(self.python_class)
-        for name in ("__bool__", "__len__"):
-            found = find_in_class(meta, name)
-            if found is not None and not issubclass(meta, enum.EnumMeta):
-                return ask(tx, self, name).truth(tx)
         assume_special_methods(tx, meta)
-        return True
+        return not issubclass(meta, enum.EnumMeta) and super().special(tx, name)
 
     def length(self, tx: Tracer) -> int:
         if isinstance(self.python_class, enum.EnumMeta):
             return len(self.python_class)
-        from flambeau_capture.values.answers import ask  # it asks classes too
-
-        if find_in_class(type(self.python_class), "__len__") is None:
-            return super().length(tx)
-        return int(constant_of(ask(tx, self, "__len__")))
+        return super().length(tx)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         from flambeau_capture.values.iterators import SequenceIterator
@@ -74,32 +67,19 @@ class ClassValue(Value):
         if isinstance(self.python_class, enum.EnumMeta):
             members: list[Any] = list(self.python_class)
             return SequenceIterator(TupleValue([tx.wrap_new(m) for m in members]))
-        found = self._by_metaclass(tx, "__iter__", [])
-        return super().iterate(tx) if found is None else found.iterate(tx)
+        return super().iterate(tx)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
         if isinstance(self.python_class, enum.EnumMeta):
             return item.as_python() in self.python_class
-        found = self._by_metaclass(tx, "__contains__", [item])
-        return super().contains(tx, item) if found is None else found.truth(tx)
+        return super().contains(tx, item)
 
     def mro(self) -> tuple[type, ...]:
         return self.python_class.__mro__
 
-    def _by_metaclass(self, tx: Tracer, name: str, args: list[Value]) -> Value | None:
-        """A special method that the metaclass defines in Python."""
-        metaclass: Any = type(self.python_class)
-        for owner in metaclass.__mro__:
-            found = owner.__dict__.get(name)
-            if isinstance(found, types.FunctionType):
-                return tx.call(tx.wrap(found, Held(found, name)), [self, *args], {})
-        return None
-
     def get_item(self, tx: Tracer, key: Value) -> Value:
-        if not isinstance(self.python_class, enum.EnumMeta):
-            found = self._by_metaclass(tx, "__getitem__", [key])
-            if found is not None:
-                return found
+        if self.special(tx, "__getitem__"):
+            return super().get_item(tx, key)
         plain = key.as_python()
         return tx.wrap_new(evaluate(tx, operator.getitem, self.python_class, plain))
 
@@ -130,7 +110,7 @@ class ClassValue(Value):
         found = owner.__dict__[name]
         where = Attr(Held(python_class, python_class.__name__), name)
         if hasattr(type(found), "__get__"):
-            assume_entry(tx, python_class, name, found)
+            assume_entry(tx, python_class, name)
         if isinstance(found, types.FunctionType):
             if not trusted_class(python_class):
                 tx.guard(where, "FUNCTION_MATCH", found)
@@ -165,9 +145,8 @@ class ClassValue(Value):
 
     def text(self, tx: Tracer) -> str:
         """`repr` of the class."""
-        own = self._by_metaclass(tx, "__repr__", [])
-        if own is not None:
-            return str(own.as_python())
+        if self.special(tx, "__repr__"):
+            return str(constant_of(ask(tx, self, "__repr__")))
         for name in ("__module__", "__qualname__"):
             self._name(tx, name).as_python()
         return repr(self.python_class)
@@ -176,16 +155,16 @@ class ClassValue(Value):
         meta: Any = type(self.python_class)
         owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
         if owner is None and isinstance(self.python_class, enum.EnumMeta):
-            assume_entry(tx, self.python_class, name, None)
+            assume_entry(tx, self.python_class, name)
             return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))  # in its own words
         if owner is None:
-            assume_entry(tx, self.python_class, name, None)
+            assume_entry(tx, self.python_class, name)
             tx.raise_error(
                 AttributeError,
                 f"type object '{self.python_class.__name__}' has no attribute '{name}'",
             )
         found = owner.__dict__[name]
-        assume_entry(tx, meta, name, found)
+        assume_entry(tx, meta, name)
         if isinstance(found, types.FunctionType):
             return MethodValue(self, tx.wrap(found, Held(found, name)))
         if isinstance(found, property) and found.fget is not None:

@@ -76,13 +76,14 @@ class Constant(Value):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         try:
+            if key.special(tx, "__index__"):
+                raise NotConcrete(key.describe())
             index = key.as_python()
         except NotConcrete:
             from flambeau_capture.values.sequences import index_of
 
-            special = getattr(key, "special", None)
             known = getattr(key, "payload", None) is not None
-            if special is None or not (known or special("__index__")):
+            if not (known or key.special(tx, "__index__")):
                 self.unknown(f"subscript {key.describe()}")
             index = index_of(tx, key)
         return tx.wrap_new(self._evaluate(tx, operator.getitem, self.value, index))
@@ -95,7 +96,11 @@ class Constant(Value):
             return RangeIterator(value)
         if isinstance(value, str | bytes):
             return SequenceIterator(self)
-        tx.raise_error(TypeError, f"'{type(value).__name__}' object is not iterable")
+        iterator: IteratorValue = self._evaluate(tx, iter, value)
+        return iterator
+
+    def call(self, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+        return tx.wrap_new(self._evaluate(tx, self.value))  # literals are not callable
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         value = self.value

@@ -16,8 +16,10 @@ import torch
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.guards.equality import PLAIN, keys_of
+from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
-from flambeau_capture.values.attributes import layout_of
+from flambeau_capture.values.attributes import assume_special_methods, layout_of
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
@@ -59,6 +61,7 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
     else:
         tx.guard(source, "TYPE_MATCH", type(obj))
         tx.guard(source, "LENGTH", len(obj))
+        assume_special_methods(tx, type(obj))
     made = TupleValue(existing_sequence(tx, obj, source, "tuple"), type(obj), source, tx)
     if obj:
         tx.heap.know(obj, made)
@@ -68,13 +71,16 @@ def wrap_tuple(tx: Tracer, obj: tuple[Any, ...], source: Source) -> Value:
 def is_plain_tuple(kind: type) -> bool:
     """Tuples whose items are all there is to them: a class that says in Python what subscripts,
     iteration or comparison do is an instance with a tuple in it."""
-    if kind in (tuple, torch.Size) or hasattr(kind, "n_sequence_fields"):
+    if kind is tuple or kind is torch.Size or hasattr(kind, "n_sequence_fields"):
         return True
     return hasattr(kind, "_fields") and not kind.__dictoffset__ and not _own_specials(kind)
 
 
 def _own_specials(kind: type) -> bool:
-    return any(getattr(kind, name) is not getattr(tuple, name) for name in _TUPLE_SPECIALS)
+    return any(
+        entry_of(kind, name)[1:] != entry_of(tuple, name)[1:]
+        for name in (*SPECIAL_NAMES, *_TUPLE_SPECIALS)
+    )
 
 
 #: what a named tuple has of its own: how it is made, shown and copied
@@ -133,6 +139,8 @@ def dict_payload(tx: Tracer, obj: Any, source: Source, kind: type) -> DictValue:
 
 
 def _key(tx: Tracer, key: Any, source: Source, index: int) -> Value:
+    if compares_itself(type(key)):
+        return tx.wrap(key, DictKey(source, index))
     if type(key) in LITERALS:
         return Constant(key)
     if isinstance(key, tuple) and all(type(part) in LITERALS for part in tuple.__iter__(key)):

@@ -42,7 +42,7 @@ class EnumMember(FrozenValue):
                 return class_attribute(tx, self, type(self.real), name)
         if found is None and not name.startswith("_"):  # what a program sets on a member
             assert self.source is not None
-            assume_entry(tx, type(self.real), name, None)
+            assume_entry(tx, type(self.real), name)
             own = instance_dict(self.real)
             if name in own:
                 return tx.wrap(own[name], InstanceAttr(self.source, name))

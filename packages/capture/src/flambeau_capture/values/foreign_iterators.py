@@ -10,6 +10,7 @@ import types
 from typing import Any
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.values.attributes import call_special
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 
 
@@ -25,7 +26,7 @@ class CallIterator(IteratorValue):
 
     def advance(self, tx: Tracer) -> Value | None:
         try:
-            return tx.call(tx.get_attr(self.target, "__next__"), [], {})
+            return call_special(tx, self.target, "__next__", [])
         except UserError as error:
             if issubclass(error.value.cls, StopIteration):
                 return None

@@ -16,6 +16,7 @@ from flambeau_capture.values.answers import ask
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, constant_of, is_none
 from flambeau_capture.values.sequences import tx_equal
+from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tuples import TupleValue
 
@@ -66,7 +67,7 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         pass
     hasher: Any = value.cls.__hash__
     if hasher is None:
-        tx.raise_error(TypeError, f"unhashable type: '{value.cls.__name__}'")
+        refuse(tx, hash, value, __hash__=None)
     if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
         if not isinstance(hasher, types.FunctionType):
             raise Break("FB0009", f"hash of {value.describe()}")

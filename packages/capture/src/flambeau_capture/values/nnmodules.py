@@ -84,7 +84,7 @@ class ModuleValue(ObjectValue):
         hook = find_in_class(self.python_class, "__getattr__")
         if hook is not None and hook[1] is not compat.MODULE_GETATTR:
             return super().missing_attr(tx, name)
-        assume_entry(tx, self.python_class, name, None)
+        assume_entry(tx, self.python_class, name)
         return self.module_getattr(tx, name)
 
     def module_getattr(self, tx: Tracer, name: str) -> Value:
@@ -190,8 +190,7 @@ class ModuleValue(ObjectValue):
 def _assume_calls(tx: Tracer, python_class: type) -> None:
     """Assume what calling a module comes to; torch's own classes are patched as well."""
     for name in ("__call__", "_call_impl"):
-        entry = find_in_class(python_class, name)
-        assume_entry(tx, python_class, name, entry[1] if entry else None)
+        assume_entry(tx, python_class, name)
 
 
 def module_forwards(

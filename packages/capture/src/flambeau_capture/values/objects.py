@@ -203,7 +203,7 @@ class ObjectValue(SpecialMethods):
             own = self.instance_get(tx, name)
             if own is not None:  # as long as the class has no descriptor that comes first
                 found = in_class[1] if in_class is not None else None
-                assume_entry(tx, self.python_class, name, found)
+                assume_entry(tx, self.python_class, name)
                 if hasattr(type(found), "__get__"):
                     assume_special_methods(tx, type(found))
                 return own
@@ -219,7 +219,7 @@ class ObjectValue(SpecialMethods):
         return find_in_class(self.python_class, "__getattr__") is not None
 
     def missing_attr(self, tx: Tracer, name: str) -> Value:
-        assume_entry(tx, self.python_class, name, None)
+        assume_entry(tx, self.python_class, name)
         if self._has_fallback():
             return self._call_class(tx, "__getattr__", [Constant(name)])
         assume_special_methods(tx, self.python_class)
@@ -238,7 +238,7 @@ class ObjectValue(SpecialMethods):
     def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         """object.__setattr__."""
         in_class = find_in_class(self.python_class, name)
-        assume_entry(tx, self.python_class, name, None if in_class is None else in_class[1])
+        assume_entry(tx, self.python_class, name)
         if in_class is not None and isinstance(in_class[1], property):
             setter = in_class[1].fset
             if setter is None:
@@ -297,7 +297,7 @@ class ObjectValue(SpecialMethods):
         self.write(tx, name, None)
 
     def _delete_by_descriptor(self, tx: Tracer, name: str, descriptor: Any) -> None:
-        assume_entry(tx, self.python_class, name, descriptor)
+        assume_entry(tx, self.python_class, name)
         deleter: Any
         if isinstance(descriptor, property):
             deleter = descriptor.fdel
@@ -322,11 +322,11 @@ class ObjectValue(SpecialMethods):
             return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in ALWAYS_OBJECT):
             return handler(self, tx, args)
-        if name == "__getitem__" and self.special("__missing__"):
+        if name == "__getitem__" and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
         if self.payload is not None:
             return self.payload.call_method(tx, name, args, kwargs)
-        if self.special(name):
+        if self.special(tx, name):
             return tx.call(class_attribute(tx, self, self.python_class, name), args, kwargs)
         self.unknown(f"method {name!r}")
 

@@ -98,11 +98,7 @@ class FrozenValue(OpaqueValue):
         return super().call(tx, args, kwargs)
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if not hasattr(self.real, name):
-            tx.raise_error(
-                AttributeError, f"'{type(self.real).__name__}' object has no attribute '{name}'"
-            )
-        found = getattr(self.real, name)
+        found = evaluate(tx, getattr, self.real, name)
         if getattr(found, "__self__", None) is self.real:
             return BoundMethod(self, name)
         return tx.wrap_new(found) if type(found) in LITERALS else tx.wrap(found, Held(found, name))

@@ -55,7 +55,7 @@ def picked(tx: Tracer, modules: Any, key: Value) -> Value | None:
     one = modules.real._modules.get(str(tx.shapes.present(key.number)))
     if one is None:
         return None
-    assume_entry(tx, modules.python_class, "__getitem__", found[1])
+    assume_entry(tx, modules.python_class, "__getitem__")
     source = Called(key.source, _Picked(modules.real))
     tx.replaced(source, modules)  # the index varies, and so does what it picks
     return tx.wrap(one, source)

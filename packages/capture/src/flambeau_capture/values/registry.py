@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Source
 from flambeau_capture.values.base import Tracer, Value
 
@@ -45,7 +46,8 @@ def wraps_if(test: Callable[[Any], bool], priority: int) -> Callable[[W], W]:
 
 def wrap_object(tx: Tracer, obj: Any, source: Source) -> Value:
     """The value of an existing object; the same object is always the same value."""
-    wrapper = _BY_TYPE.get(type(obj))
+    kind = type(obj)
+    wrapper = None if compares_itself(kind) else _BY_TYPE.get(kind)
     if wrapper is None:
         try:
             wrapper = next(wrapper for _, test, wrapper in _BY_TEST if test(obj))

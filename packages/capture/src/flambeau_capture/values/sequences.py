@@ -21,6 +21,7 @@ from flambeau_capture.values.base import Args, IteratorValue, Kwargs, NotConcret
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.iterators import SequenceIterator
 from flambeau_capture.values.slices import SliceValue
+from flambeau_capture.values.stand_ins import name_in_errors, refuse
 
 
 class Pending:
@@ -129,8 +130,9 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
         raise Break("FB0002", f"{key.describe()} as an index")
     if isinstance(key, Constant) and isinstance(key.value, int):
         return int(key.value)
+    special = key.special(tx, "__index__")
     try:
-        concrete = key.as_python()
+        concrete = None if special else key.as_python()
     except NotConcrete:
         concrete = None
     if hasattr(concrete, "__index__"):
@@ -138,20 +140,17 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
     payload = getattr(key, "payload", None)
     if isinstance(payload, Constant) and isinstance(payload.value, int):
         return int(payload.value)
-    special = getattr(key, "special", None)
-    if special is not None and special("__index__"):
+    if special:
         number = int(constant_of(ask(tx, key, "__index__")))
         if indexed is not None and abs(number) > sys.maxsize:
-            shown = key.cls.__name__
+            shown = name_in_errors(key.cls)
             tx.raise_error(IndexError, f"cannot fit '{shown}' into an index-sized integer")
         return number
-    shown = key.cls.__name__
     if indexed is None:
-        tx.raise_error(TypeError, f"'{shown}' object cannot be interpreted as an integer")
+        refuse(tx, operator.index, key)
     kind = next(kind for kind in (list, tuple, collections.deque) if issubclass(indexed.cls, kind))
-    if kind is collections.deque:
-        tx.raise_error(TypeError, f"sequence index must be integer, not '{shown}'")
-    tx.raise_error(TypeError, f"{kind.__name__} indices must be integers or slices, not {shown}")
+    refuse(tx, kind().__getitem__, key)
+    raise AssertionError(key.describe())
 
 
 def _by_items(sequence: SequenceValue, tx: Tracer, symbol: str, other: Value) -> Value:

@@ -16,6 +16,7 @@ from flambeau_capture.source import Called, Source
 from flambeau_capture.values.attributes import (
     assume_entry,
     assume_special_methods,
+    call_special,
     class_attribute,
     find_in_class,
 )
@@ -51,8 +52,7 @@ class SubclassTensor(TensorValue):
             return tx.wrap_new(self._class)
         if name == "__dict__":
             return self.owner.get_attr(tx, name)
-        standing = find_in_class(self._class, name)
-        assume_entry(tx, self._class, name, None if standing is None else standing[1])
+        assume_entry(tx, self._class, name)
         found = getattr(torch.Tensor, name, _MISSING)
         if found is _MISSING:
             own = self.owner.instance_get(tx, name)
@@ -89,17 +89,17 @@ class SubclassTensor(TensorValue):
 
     def length(self, tx: Tracer) -> int:
         if self.defines("__len__"):
-            return int(tx.call(tx.get_attr(self, "__len__"), [], {}).as_python())
+            return int(call_special(tx, self, "__len__", []).as_python())
         return super().length(tx)
 
     def iterate(self, tx: Tracer) -> IteratorValue:
         if self.defines("__iter__"):
-            return tx.call(tx.get_attr(self, "__iter__"), [], {}).iterate(tx)
+            return call_special(tx, self, "__iter__", []).iterate(tx)
         return super().iterate(tx)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if self.defines("__getitem__"):
-            return tx.call(tx.get_attr(self, "__getitem__"), [key], {})
+            return call_special(tx, self, "__getitem__", [key])
         return super().get_item(tx, key)
 
     def reconstruct(self, writer: Any) -> None:

@@ -73,17 +73,25 @@ class TupleValue(SequenceValue):
         return tuple(names or ())
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.attributes import (  # which know of tuples
+            FIELD,
+            assume_entry,
+            class_attribute,
+            find_in_class,
+        )
+
+        assume_entry(tx, self._class, name)
+        written = find_in_class(self._class, name)
+        if written is not None and isinstance(written[1], FIELD):
+            return self.item(written[1].__reduce__()[1][0])
         names = self.fields()
-        if name in names:
+        if name in names and hasattr(self._class, "n_sequence_fields"):
             return self.item(names.index(name))
         if name == "__class__":
             return tx.wrap_new(self._class)
         if name == "_fields" and hasattr(self._class, name):
             where = Held(self._class, self._class.__name__)
             return tx.wrap(self._class._fields, ClassEntry(where, name))  # type: ignore[attr-defined]
-        from flambeau_capture.values.attributes import class_attribute, find_in_class
-
-        written = find_in_class(self._class, name)
         if written is not None and isinstance(written[1], _PYTHON_ATTRIBUTES):
             return class_attribute(tx, self, self._class, name)
         found = getattr(self._class, name, None)

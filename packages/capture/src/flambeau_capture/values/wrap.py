@@ -16,6 +16,7 @@ import torch
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
+from flambeau_capture.identity import compares_itself
 from flambeau_capture.lookahead import can_look_ahead
 from flambeau_capture.source import Attr, Held, Source
 from flambeau_capture.values import (  # noqa: F401 - each registers what it wraps
@@ -157,6 +158,8 @@ def wrap_new(tx: Tracer, obj: Any) -> Value:
     Containers are new objects of the program; everything else stands for itself.
     """
     kind = type(obj)
+    if compares_itself(kind):
+        return tx.wrap(obj, Held(obj, kind.__name__))
     if kind in LITERALS:
         return Constant(obj)
     if kind in NUMBERS:
