@@ -144,7 +144,13 @@ length_is(PyObject *value, Py_ssize_t length)
     if (PyAnySet_Check(value)) {
         return PySet_GET_SIZE(value) == length;
     }
-    return PyObject_Size(value) == length;
+    PyTypeObject *base = Py_TYPE(value); /* a deque's, or that of what else is built in */
+    while (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && base->tp_base != NULL &&
+           !PyType_HasFeature(base, Py_TPFLAGS_IMMUTABLETYPE)) {
+        base = base->tp_base;
+    }
+    lenfunc size = base->tp_as_sequence == NULL ? NULL : base->tp_as_sequence->sq_length;
+    return (size == NULL ? PyObject_Size(value) : size(value)) == length;
 }
 
 static int

@@ -529,7 +529,7 @@ def test_a_failing_guard_is_explained_with_both_values():
     missing = guards.finish().explain(Frame({}).scope())
     assert "nothing there (LookupError" in str(missing)
     angry = one("CONSTANT_MATCH", "k").explain(Frame(Angry()).scope())
-    assert "whose repr raised RuntimeError" in str(angry)
+    assert str(angry).endswith(f"got {__name__}.Angry object")  # none of its code is run
 
 
 def test_listing():

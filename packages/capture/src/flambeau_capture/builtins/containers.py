@@ -26,7 +26,7 @@ def _items(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> list[Value]:
         tx.raise_error(TypeError, f"{name}() takes no keyword arguments")
     if len(args) > 1:
         tx.raise_error(TypeError, f"{name} expected at most 1 argument, got {len(args)}")
-    return unpack(tx, args[0]) if args else []
+    return unpack(tx, args[0], hint=kind in (list, tuple)) if args else []
 
 
 @handles(list)
@@ -43,12 +43,21 @@ def _tuple(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(set)
 def _set(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SetValue(_items(tx, set, args, kwargs), set, tx=tx)
+    return _set_of(tx, set, args, kwargs)
 
 
 @handles(frozenset)
 def _frozenset(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    return SetValue(_items(tx, frozenset, args, kwargs), frozenset, tx=tx)
+    if len(args) == 1 and args[0].cls is frozenset and isinstance(args[0], SetValue):
+        return args[0]
+    return _set_of(tx, frozenset, args, kwargs)
+
+
+def _set_of(tx: Tracer, kind: type, args: Args, kwargs: Kwargs) -> Value:
+    if kwargs or len(args) != 1:
+        _items(tx, kind, args, kwargs)
+    made = SetValue([], kind, tx=tx)
+    return made.filled(tx, args[0]) if args else made
 
 
 def _dict_of(kind: type) -> None:

@@ -279,9 +279,28 @@ def nothing_answered(tx: Tracer, found: Value) -> None:
         tx.raise_error(TypeError, f"__init__() should return None, not '{shown}'")
 
 
+def _check_exception(
+    tx: Tracer, python_class: type, layout: type, args: Args, kwargs: Kwargs
+) -> None:
+    """Raise what a built-in exception raises that does not take whatever it is given."""
+    owners = [find_in_class(python_class, name) for name in ("__new__", "__init__")]
+    if any(found is not None and isinstance(found[1], types.FunctionType) for found in owners):
+        return
+    try:
+        plain = [arg.as_python() for arg in args]
+        named = {name: arg.as_python() for name, arg in kwargs.items()}
+    except NotConcrete:
+        return
+    evaluate(tx, layout, *plain, **named)
+
+
 def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs: Kwargs) -> Value:
     made = ExceptionValue(python_class, list(args))
+    assume_special_methods(tx, python_class)
     init = find_in_class(python_class, "__init__")
+    layout = layout_of(python_class)
+    if layout.__new__ is not Exception.__new__ or layout.__init__ is not Exception.__init__:
+        _check_exception(tx, python_class, layout, args, kwargs)
     if init is not None and isinstance(init[1], types.FunctionType):
         initialize(tx, made, args, kwargs)
     elif kwargs:

@@ -6,10 +6,12 @@ graph; on constants it is computed; on objects it is the program's own method.
 
 from __future__ import annotations
 
+import collections
 import math
 import operator
 import sys
 import types
+from typing import Any
 
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
@@ -107,11 +109,12 @@ def _in_place(tx: Tracer, symbol: str, left: Value, right: Value) -> Value:
     fn, name = IN_PLACE[symbol]
     if isinstance(left, TensorValue) and not refuses_tensors(right):
         return graph_call(tx, "call_function", fn, [left, right], {})
-    if isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None:
+    own = left.special(tx, name)
+    if own or (isinstance(left, ObjectValue) and find_in_class(left.cls, name) is not None):
         found = (
-            left.call_method(tx, name, [right], {})
-            if not left.special(tx, name)
-            else call_special(tx, left, name, [right])
+            call_special(tx, left, name, [right])
+            if own
+            else left.call_method(tx, name, [right], {})
         )
         if not (isinstance(found, Constant) and found.value is NotImplemented):
             return found
@@ -176,7 +179,7 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         own = receiver.special(tx, method) or _has_python_method(receiver, method)
         if not isinstance(receiver, ObjectValue) and not own:
             continue
-        if symbol == "!=" and _only_equality(receiver):
+        if symbol == "!=" and _only_equality(tx, receiver):
             found = call_special(tx, receiver, "__eq__", [argument])
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return Constant(not found.truth(tx))  # as object.__ne__ does
@@ -184,6 +187,8 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
         if isinstance(receiver, ObjectValue) and not own:
             if receiver.payload is None or find_in_class(receiver.cls, method) is None:
                 continue
+            if symbol == "*" and receiver.special(tx, "__index__"):
+                continue  # it is no sequence that is repeated, but may be how often
             other = getattr(argument, "payload", None) or argument
             sides = (receiver.payload, other) if receiver is left else (other, receiver.payload)
             try:
@@ -199,10 +204,10 @@ def _objects(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> 
     return None
 
 
-def _only_equality(value: Value) -> bool:
+def _only_equality(tx: Tracer, value: Value) -> bool:
     """Whether a class says, in Python, what is equal, and leaves to `object` what is not."""
-    equal, unequal = (find_in_class(value.cls, name) for name in ("__eq__", "__ne__"))
-    own = equal is not None and isinstance(equal[1], types.FunctionType)
+    unequal = find_in_class(value.cls, "__ne__")
+    own = value.special(tx, "__eq__") or _has_python_method(value, "__eq__")
     return own and unequal is not None and unequal[0] is object
 
 
@@ -226,13 +231,11 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
         if symbol in ("==", "!="):
             return Constant(symbol == "!=")
         if symbol == "+":
-            tx.raise_error(
-                TypeError,
-                f"can only concatenate {left.cls.__name__} (not "
-                f'"{right.cls.__name__}") to {left.cls.__name__}',
-            )
+            evaluate(tx, operator.add, _empty(left), _empty(right))
     for one, other in ((left, right), (right, left)):
         if symbol == "*" and isinstance(one, SequenceValue):
+            if isinstance(other, Constant) and not isinstance(other.value, int):
+                evaluate(tx, operator.mul, _empty(left), _empty(right))
             if isinstance(other, Constant) or find_in_class(other.cls, "__index__") is not None:
                 times = index_of(tx, other)
                 if abs(times) > sys.maxsize:
@@ -240,6 +243,14 @@ def _sequences(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -
                     tx.raise_error(OverflowError, words)
                 return one.like(evaluate(tx, operator.mul, one.parts(), times))
     return None
+
+
+def _empty(value: Value) -> Any:
+    """What refuses other classes as a sequence does; a constant is itself."""
+    if isinstance(value, Constant):
+        return value.value
+    plain = next(k for k in (list, tuple, collections.deque) if issubclass(value.cls, k))
+    return plain()
 
 
 def _compare(tx: Tracer, symbol: str, left: list[Value], right: list[Value]) -> Value:
@@ -282,7 +293,12 @@ def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Va
     fn = OPERATORS[symbol][0]
     if asked != symbol and not hasattr(type(one), IN_PLACE[asked][1]):
         fn = IN_PLACE[asked][0]  # the same answer, and its own words where there is none
-    return tx.wrap_new(evaluate(tx, fn, one, other))
+    try:
+        return tx.wrap_new(evaluate(tx, fn, one, other))
+    except UserError as error:
+        if asked != symbol and issubclass(error.value.cls, TypeError):
+            refuse(tx, asked, left, right)
+        raise
 
 
 def unary(tx: Tracer, symbol: str, value: Value) -> Value:

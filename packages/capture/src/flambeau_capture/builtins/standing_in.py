@@ -8,6 +8,7 @@ is used is what the original makes.
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 from flambeau_capture.values.arguments import check_call
@@ -15,7 +16,7 @@ from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, POLYFILLS
 from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.generators import GeneratorValue
-from flambeau_capture.values.made_by import MadeBy
+from flambeau_capture.values.made_by import TEE, MadeBy, SharedItems
 
 
 def stand_in(original: Any, python: Any) -> None:
@@ -24,6 +25,9 @@ def stand_in(original: Any, python: Any) -> None:
     def handler(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         check_call(tx, original, args, kwargs)
         made = tx.call_python(python, args, kwargs)
+        if original is itertools.tee:
+            for branch in made.parts():  # type: ignore[attr-defined]
+                branch.made_by = SharedItems(TEE, (), {})
         if isinstance(made, GeneratorValue | FunctionValue):
             made.made_by = MadeBy(original, tuple(args), dict(kwargs))
         return made

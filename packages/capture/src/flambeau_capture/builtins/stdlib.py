@@ -29,6 +29,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.polyfills.calling import replacing
 from flambeau_capture.source import Held
 from flambeau_capture.unguarded import name_of, of_arguments, unguarded
+from flambeau_capture.values.attributes import find_in_class
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, breaks, evaluate_call, handles, pure
 from flambeau_capture.values.classes import ClassValue
@@ -215,7 +216,8 @@ def dispatch(tx: Tracer, fn: FunctionValue, args: Args, kwargs: Kwargs) -> Value
 def _re_sub(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     """Evaluated, unless the replacement is a function of the program."""
     given = dict(zip(("pattern", "repl", "string", "count", "flags"), args)) | dict(kwargs)
-    if isinstance(given.get("repl"), Constant) or set(given) < {"pattern", "repl", "string"}:
+    function = find_in_class(given["repl"].cls, "__call__") if "repl" in given else None
+    if function is None or set(given) < {"pattern", "repl", "string"}:
         return evaluate_call(tx, re.sub, args, kwargs)
     return tx.call_python(replacing, [], given)
 

@@ -7,9 +7,12 @@ and its Python function agree on every value; tests hold them to it.
 
 from __future__ import annotations
 
+import collections
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from flambeau_capture.guards.equality import keys_of, same
@@ -45,7 +48,7 @@ def register(kind: Kind) -> Kind:
 
 
 def shown(value: Any) -> str:
-    """The value in one short line; a `repr` of the user's that fails is no reason to fail here."""
+    """The value in one short line, for which no code of the program is run."""
     try:
         text = " ".join(_text(value).split())
     except Exception as error:
@@ -53,10 +56,24 @@ def shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
+def _of_python(module: str | None) -> bool:
+    top = (module or "").partition(".")[0]
+    return top in sys.stdlib_module_names or top == "torch"
+
+
 def _text(value: Any) -> str:
-    if type(value) is tuple:
+    if type(value) is tuple or type(value) is list:
         parts = ", ".join(shown(part) for part in value[:8]) + (", ..." if len(value) > 8 else "")
+        if type(value) is list:
+            return f"[{parts}]"
         return f"({parts},)" if len(value) == 1 else f"({parts})"
+    if type(value) is dict:
+        keys = [*value][:8]
+        parts = ", ".join(f"{shown(key)}: {shown(value[key])}" for key in keys)
+        return f"{{{parts}{', ...' if len(value) > 8 else ''}}}"
+    own = entry_of(type(value), "__repr__")[-1]
+    if isinstance(own, FunctionType) and not _of_python(own.__module__):
+        return f"{type(value).__module__}.{type(value).__qualname__} object"
     if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "layout"):
         return f"{type(value).__name__} of sizes {tuple(value.shape)}"  # not what it holds
     return repr(value)
@@ -167,7 +184,7 @@ CONSTANT_MATCH = register(
 
 def _items_of(value: Any) -> int:
     """How many items a container holds, whatever a `__len__` of its own says."""
-    bases = (tuple, list, dict, set, frozenset)
+    bases = (tuple, list, dict, set, frozenset, collections.deque)
     base = next((base for base in bases if isinstance(value, base)), None)
     return len(value) if base is None else base.__len__(value)
 

@@ -15,13 +15,16 @@ from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.interp.tail import tail_call
+from flambeau_capture.values.attributes import is_iterable
 from flambeau_capture.values.base import Value, unpack
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
-from flambeau_capture.values.constant import Constant, constant_of
+from flambeau_capture.values.constant import Constant, constant_of, evaluate
 from flambeau_capture.values.dicts import DictValue, pairs_of
+from flambeau_capture.values.functions import FunctionValue
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.module_globals import GlobalsDict
+from flambeau_capture.values.stand_ins import nameless
 from flambeau_capture.values.supers import SuperValue
 
 NULL_ABOVE = VERSION >= (3, 13)
@@ -74,9 +77,22 @@ def call_function_ex(frame: Frame, instruction: Instruction) -> None:
             if not isinstance(name, str):
                 frame.tx.raise_error(TypeError, "keywords must be strings")
             kwargs[name] = value
-    args = unpack(frame.tx, frame.pop())
+    given = frame.pop()
     fn, first = _callable(frame)
-    frame.push(invoke(frame, fn, [*first, *args], kwargs))
+    if not is_iterable(given):
+        _refuse_star(frame, fn, given)
+    frame.push(invoke(frame, fn, [*first, *unpack(frame.tx, given)], kwargs))
+
+
+def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
+    """`f(*given)` where that cannot be iterated: the error names the function."""
+
+    def named(*args: object) -> None: ...
+
+    if isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
+        real = fn.as_python()
+        named.__module__, named.__qualname__ = real.__module__, real.__qualname__
+        evaluate(frame.tx, lambda: named(*nameless(given)))
 
 
 @opcode("DICT_MERGE")

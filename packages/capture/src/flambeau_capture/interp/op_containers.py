@@ -9,19 +9,19 @@ from __future__ import annotations
 import collections.abc
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.values.attributes import assume_entry, find_in_class, name_in_errors
-from flambeau_capture.values.base import Tracer, UserError, Value, unpack
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.attributes import assume_entry, is_iterable, name_in_errors
+from flambeau_capture.values.base import Tracer, Value, unpack
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.lists import ListValue
-from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.tensor import TensorValue
+from flambeau_capture.values.stand_ins import nameless
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -65,18 +65,9 @@ def list_append(frame: Frame, instruction: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(frame: Frame, instruction: Instruction) -> None:
     items = frame.pop()
-    if isinstance(items, ObjectValue) and items.special(frame.tx, "__len__"):
-        _hint(frame.tx, items)
+    if not is_iterable(items):
+        evaluate(frame.tx, lambda: [*nameless(items)])
     _at(frame, instruction).call_method(frame.tx, "extend", [items], {})
-
-
-def _hint(tx: Tracer, items: ObjectValue) -> None:
-    """Python asks how many items there may be; a TypeError is no answer, and no error."""
-    try:
-        items.length(tx)
-    except UserError as error:
-        if not issubclass(error.value.cls, TypeError):
-            raise
 
 
 @opcode("SET_ADD")
@@ -141,14 +132,14 @@ def _stop_iteration_error(frame: Frame) -> None:
         frame.stack[-1] = new_exception(RuntimeError, [text])
 
 
+def _two_of(items: Any) -> None:
+    _one, _other = items
+
+
 def _taken(tx: Tracer, value: Value) -> Iterator[Value]:
     """The items that an assignment to several names takes."""
-    kind = value.cls
-    if not isinstance(value, TensorValue) and not any(
-        find_in_class(kind, name) for name in ("__iter__", "__getitem__")
-    ):
-        shown = name_in_errors(kind)
-        tx.raise_error(TypeError, f"cannot unpack non-iterable {shown} object")
+    if not is_iterable(value):
+        evaluate(tx, _two_of, nameless(value))
     return value.iterate(tx).drain(tx)
 
 

@@ -137,7 +137,8 @@ def bisect_left(a: Any, x: Any, lo: int = 0, hi: Any = None, *, key: Any = None)
 
 def replacing(pattern: Any, repl: Any, string: str, count: int = 0, flags: int = 0) -> str:
     """`re.sub` with a function."""
-    compiled = re.compile(pattern, flags) if isinstance(pattern, str) else pattern
+    compiled = re.compile(pattern, flags)
+    compiled.subn("", string, count)  # raises what the arguments are to blame for
     parts = []
     place = 0
     for done, found in enumerate(compiled.finditer(string)):

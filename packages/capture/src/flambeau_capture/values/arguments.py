@@ -92,7 +92,8 @@ _OF_ANY = frozenset(
         *(made for made in vars(itertools).values() if isinstance(made, type)),
         *(made for name, made in vars(heapq).items() if name.endswith("_max")),
         operator.itemgetter, operator.attrgetter, operator.methodcaller,
-        operator.countOf, operator.indexOf,
+        operator.countOf, operator.indexOf, itertools.tee, functools.partial, functools.reduce,
+        collections.defaultdict,
     }
 )  # fmt: skip
 
@@ -228,6 +229,7 @@ def _sample_by_name(value: Value) -> Any:
 #: what an object of no items can do
 _ABLE: dict[str, Any] = {
     "__iter__": lambda self: iter(()),
+    "keys": lambda self: (),
     "__len__": lambda self: 0,
     "__getitem__": lambda self, key: ()[key],
     "__index__": lambda self: 1,

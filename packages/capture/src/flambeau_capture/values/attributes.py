@@ -21,7 +21,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, Held, Source
 from flambeau_capture.values.base import Args, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.trust import trusted_class
@@ -325,6 +325,9 @@ def _cached_property(
     tx: Tracer, receiver: Value, found: functools.cached_property[Any], name: str
 ) -> Value:
     fn = found.func
+    if not receiver.cls.__dictoffset__:  # it has no room for what is cached
+        slotted = type(receiver.cls.__name__, (), {"__slots__": (), name: type(found)(id)})
+        evaluate(tx, getattr, slotted(), name)
     value = tx.call(tx.wrap(fn, Held(fn, name)), [receiver], {})
     from flambeau_capture.values.objects import ObjectValue  # instances are built on this module
 
@@ -369,3 +372,8 @@ def _getset(tx: Tracer, receiver: Value, name: str) -> Value:
     if isinstance(receiver, ObjectValue) and receiver.payload is not None:
         return receiver.payload.get_attr(tx, name)
     receiver.unknown(f"attribute {name!r}")
+
+
+def is_iterable(value: Value) -> bool:
+    """Whether Python begins to iterate, which may be refused yet."""
+    return any(find_in_class(value.cls, name) for name in ("__iter__", "__getitem__"))

@@ -281,6 +281,13 @@ class IteratorValue(Value):
             yield item
 
 
-def unpack(tx: Tracer, value: Value) -> list[Value]:
-    """All items of an iterable."""
-    return list(value.iterate(tx).drain(tx))
+def unpack(tx: Tracer, value: Value, hint: bool = False) -> list[Value]:
+    """All items of an iterable; `hint`: as one makes room for them that asks first how many."""
+    items = value.iterate(tx)
+    if hint and value.special(tx, "__len__"):
+        try:
+            value.length(tx)
+        except UserError as error:
+            if not issubclass(error.value.cls, TypeError):  # which is no answer, and no error
+                raise
+    return list(items.drain(tx))

@@ -22,6 +22,7 @@ from flambeau_capture.values.attributes import (
     assume_bases,
     assume_entry,
     assume_special_methods,
+    call_special,
     find_in_class,
     written_attribute,
 )
@@ -154,6 +155,10 @@ class ClassValue(SpecialMethods):
     def _from_metaclass(self, tx: Tracer, name: str) -> Value:
         meta: Any = type(self.python_class)
         owner = next((k for k in meta.__mro__ if name in k.__dict__), None)
+        fallback = find_in_class(meta, "__getattr__")
+        if owner is None and fallback is not None and not issubclass(meta, enum.EnumMeta):
+            assume_entry(tx, self.python_class, name)
+            return call_special(tx, self, "__getattr__", [Constant(name)])
         if owner is None and isinstance(self.python_class, enum.EnumMeta):
             assume_entry(tx, self.python_class, name)
             return tx.wrap_new(evaluate(tx, getattr, self.python_class, name))  # in its own words

@@ -11,7 +11,12 @@ import types
 from typing import Any
 
 from flambeau_capture.source import Held, InstanceAttr, Source
-from flambeau_capture.values.attributes import assume_entry, class_attribute, find_in_class
+from flambeau_capture.values.attributes import (
+    assume_entry,
+    assume_special_methods,
+    class_attribute,
+    find_in_class,
+)
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
 from flambeau_capture.values.opaque import FrozenValue
 from flambeau_capture.values.rebuilding import instance_dict
@@ -22,6 +27,7 @@ from flambeau_capture.values.trust import trusted_callable
 @wraps_if(lambda obj: isinstance(obj, enum.Enum), 5)
 def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     tx.guard(source, "ID_MATCH", obj)
+    assume_special_methods(tx, type(obj))
     known: Value | None = tx.heap.find(obj)
     if known is None:
         known = EnumMember(obj, Held(obj, f"{type(obj).__name__}.{obj.name}"))

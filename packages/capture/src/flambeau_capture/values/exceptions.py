@@ -46,6 +46,11 @@ class ExceptionValue(Value):
             link = following
         self.attributes["__context__"] = handled
 
+    def special(self, tx: Tracer, name: str) -> bool:
+        from flambeau_capture.values.attributes import defines  # which knows of all values
+
+        return defines(tx, self.kind, name)
+
     def describe(self) -> str:
         return f"{self.kind.__name__}({', '.join(self._shown(arg) for arg in self.args)})"
 
@@ -97,8 +102,8 @@ class ExceptionValue(Value):
         if name == "__suppress_context__":
             return Constant(False)
         if name == "__dict__":
-            entries = [(Constant(n), v) for n, v in self.attributes.items() if n not in _STATE]
-            return DictValue(entries, tx=tx)
+            own = {**self.existing(tx), **self.attributes}
+            return DictValue([(Constant(n), v) for n, v in own.items() if n not in _STATE], tx=tx)
         if name == "add_note":
             return BoundMethod(self, name)
         part = self.group_part(tx, name)
@@ -109,6 +114,10 @@ class ExceptionValue(Value):
         if name == "with_traceback":
             return BoundMethod(self, name)
         return class_attribute(tx, self, self.kind, name)
+
+    def existing(self, tx: Tracer) -> dict[str, Value]:
+        """The attributes that it had before the frame."""
+        return {}
 
     def group_part(self, tx: Tracer, name: str) -> Value | None:
         """`message` and `exceptions` of an exception group."""
@@ -213,6 +222,10 @@ class ExistingException(ExceptionValue):
             return tx.wrap(self.real.value, Attr(self.source, name))
         return super().get_attr(tx, name)
 
+    def existing(self, tx: Tracer) -> dict[str, Value]:
+        tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", tuple(self.real.__dict__), True)
+        return {name: self.get_attr(tx, name) for name in self.real.__dict__}
+
     def raised_while(self, handled: Value | None) -> None:
         if handled is not None and handled is not self:
             raise Break("FB0019", f"the context of an existing {self.kind.__name__} is set")
@@ -237,10 +250,13 @@ _STATE = ("__cause__", "__context__", "__traceback__", "__suppress_context__", "
 
 @wraps_if(lambda obj: isinstance(obj, BaseException), 30)
 def wrap_exception(tx: Tracer, obj: BaseException, source: Source) -> Value:
+    from flambeau_capture.values.attributes import assume_special_methods  # built on this one
+
     known = met_before(tx, obj, source)
     if known is not None:
         return known
     tx.guard(source, "TYPE_MATCH", type(obj))
+    assume_special_methods(tx, type(obj))
     made = ExistingException(obj, source, tx)
     tx.heap.know(obj, made)
     return made

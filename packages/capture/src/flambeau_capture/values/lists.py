@@ -150,9 +150,9 @@ def _append(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 def _extend(self: ListValue, tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
     if isinstance(self, ExistingList) and args[0] is not self:
-        self.add(tx, unpack(tx, args[0]))
+        self.add(tx, unpack(tx, args[0], hint=True))
         return Constant(None)
-    self.replace(tx, [*self.raw(), *unpack(tx, args[0])])
+    self.replace(tx, [*self.raw(), *unpack(tx, args[0], hint=True)])
     return Constant(None)
 
 

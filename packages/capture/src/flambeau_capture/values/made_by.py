@@ -6,10 +6,11 @@ for a value that has not been used since.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from flambeau_capture.values.base import Value
+from flambeau_capture.values.base import Unreconstructible, Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,3 +26,14 @@ class MadeBy:
     def write(self, value: Value, writer: Any) -> None:
         with writer.building(value):
             writer.call(self.original, self.args, self.kwargs)
+
+
+#: the class of what `itertools.tee` makes
+TEE = type(itertools.tee(())[0])
+
+
+class SharedItems(MadeBy):
+    """One of several that read the same items: none is made again by itself."""
+
+    def write(self, value: Value, writer: Any) -> None:
+        raise Unreconstructible(value, "one of several iterators over the same items")

@@ -322,7 +322,7 @@ class ObjectValue(SpecialMethods):
             return self._init_by_name(tx, args, kwargs)
         if handler is not None and (self.payload is None or name in ALWAYS_OBJECT):
             return handler(self, tx, args)
-        if name == "__getitem__" and self.special(tx, "__missing__"):
+        if name == "__getitem__" and issubclass(self.cls, dict) and self.special(tx, "__missing__"):
             return self.get_item(tx, args[0])
         if self.payload is not None:
             return self.payload.call_method(tx, name, args, kwargs)

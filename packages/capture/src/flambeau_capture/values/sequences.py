@@ -79,15 +79,13 @@ class SequenceValue(Value):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue):
-            return self.like(self._at(key.as_slice()))
+            where = evaluate(tx, key.as_slice().indices, len(self._items))
+            return self.like([self.item(index) for index in range(*where)])
         index = index_of(tx, key, self)
         try:
             return self.item(index)
         except IndexError:
             tx.raise_error(IndexError, f"{self.cls.__name__} index out of range")
-
-    def _at(self, where: slice) -> list[Value]:
-        return [self.item(index) for index in range(*where.indices(len(self._items)))]
 
     def like(self, items: list[Value]) -> Value:
         raise NotImplementedError

@@ -6,6 +6,7 @@ Python's own set of the same keys, made the same way, would give them.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -58,6 +59,13 @@ class SetValue(Value):
             self._order = set(self._items)
         order: set[Hashable] = self._order
         return order
+
+    def filled(self, tx: Tracer, given: Value) -> SetValue:
+        """A new set, once it has what it is made of."""
+        self._items, keys = _keys_of(tx, given)
+        self._items = dict(self._items)
+        self._order = set(keys)
+        return self
 
     def insert(self, key: Hashable, item: Value) -> None:
         self.own_order().add(key)
@@ -116,9 +124,9 @@ class SetValue(Value):
         for arg in args:
             if name.startswith("__") and not isinstance(arg, SetValue | DictView):
                 return Constant(NotImplemented)
-            given = {key_of(tx, item): item for item in unpack(tx, arg)}
+            given, keys_given = _keys_of(tx, arg)
             found = {**given, **found}
-            others.append(set(given))
+            others.append(keys_given)
         result: Any = getattr(keys, name)(*others)
         if isinstance(result, bool):
             return Constant(result)
@@ -130,14 +138,41 @@ class SetValue(Value):
         if self.source is not None:
             writer.load_source(self.source)
             return
+        parts = self.parts()
+        if self._order is not None and all(isinstance(part, Constant) for part in parts):
+            parts = [self._items[key] for key in _as_inserted(self._order)]
         with writer.building(self):
-            writer.call(self._class, [TupleValue(self.parts())])
+            writer.call(self._class, [TupleValue(parts)])
 
     def replay(self, writer: Any) -> None:
         for method, args in (("clear", []), ("update", [TupleValue(self.parts())])):
             writer.load(self)
             writer.load_method_and_call(method, args)
             writer.pop_top()
+
+
+def _as_inserted(order: set[Hashable]) -> list[Hashable]:
+    """The keys in an order in which they make a set that is iterated as this one is: which of two
+    that want the same place comes first tells. One that was larger before may have none."""
+    keys = wanted = list(order)
+    chance = random.Random(len(keys))
+    for _ in range(_TRIALS if len(keys) > 1 else 0):
+        if list(set(keys)) == wanted:
+            return keys
+        keys = chance.sample(wanted, len(wanted))
+    return wanted
+
+
+_TRIALS = 200
+
+
+def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
+    """The items of an argument, and their keys in a container of its kind: a set makes room for
+    those of another set or of a dict at once, for others one by one, which shows in its order."""
+    if isinstance(given, SetValue):
+        return given._items, set(given._items if given._order is None else given._order)
+    items = {key_of(tx, item): item for item in unpack(tx, given)}
+    return items, dict.fromkeys(items) if given.cls is dict else list(items)
 
 
 def _member(tx: Tracer, item: Value) -> Hashable:
@@ -155,8 +190,10 @@ def _set_add(self: SetValue, tx: Tracer, args: Args) -> Value:
 
 def _set_update(self: SetValue, tx: Tracer, args: Args) -> Value:
     for given in args:
-        for item in unpack(tx, given):
-            self.insert(key_of(tx, item), item)
+        items, keys = _keys_of(tx, given)
+        self.own_order().update(keys)
+        for key, item in items.items():
+            self._items.setdefault(key, item)
     return Constant(None)
 
 
@@ -225,7 +262,7 @@ _SET_QUERIES: dict[str, SetHandler] = {
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__iter__": lambda s, tx, a: s.iterate(tx),
-    "copy": lambda s, tx, a: SetValue(s.parts(), s.cls, tx=tx),
+    "copy": lambda s, tx, a: s if s.cls is frozenset else SetValue(s.parts(), s.cls, tx=tx),
 }
 
 

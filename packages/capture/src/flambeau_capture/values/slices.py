@@ -46,6 +46,8 @@ class SliceValue(Value):
             found: slice = self.as_python()
         except NotConcrete as error:
             raise Break("FB0002", f"{error} as a bound of a slice") from None
+        if any(issubclass(bound.cls, type) for bound in self.bounds):
+            raise Break("FB0002", "a class as a bound of a slice")
         return found
 
     def graph_argument(self) -> Any:

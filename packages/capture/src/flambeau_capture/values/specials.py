@@ -54,7 +54,8 @@ class SpecialMethods(Value):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if self.payload is not None and not self.special(tx, "__getitem__"):
-            if self.special(tx, "__missing__") and not self.payload.contains(tx, key):
+            asked = issubclass(self.cls, dict) and self.special(tx, "__missing__")
+            if asked and not self.payload.contains(tx, key):
                 return self._call_class(tx, "__missing__", [key])
             return self.payload.get_item(tx, key)
         found = self._special_or_payload(tx, "__getitem__", [key])

@@ -14,7 +14,7 @@ import torch
 
 from flambeau_capture.source import ClassEntry, Held, Source
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
-from flambeau_capture.values.constant import Constant
+from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import (
     SEQUENCE_METHODS,
@@ -57,7 +57,7 @@ class TupleValue(SequenceValue):
 
     def get_item(self, tx: Tracer, key: Value) -> Value:
         if isinstance(key, SliceValue) and self._class is tuple:
-            where = range(*key.as_slice().indices(len(self._items)))
+            where = range(*evaluate(tx, key.as_slice().indices, len(self._items)))
             if where.step == 1 and len(where) == len(self._items):
                 return self  # all of a tuple is the tuple
         return super().get_item(tx, key)
