@@ -106,6 +106,8 @@ def _played(
             except Exception as error:
                 said = _unplaced(str(error).replace(space["WORLD"], "world"))
                 seen.error = (type(error).__name__, said.splitlines()[0] if said else "")
+        if torch.cuda.is_initialized():  # copies to the host may be under way
+            torch.cuda.synchronize()
         seen.printed = _unplaced(told.getvalue())
         seen.leaves["grad mode"] = torch.is_grad_enabled()
         roots = {f"argument {name}": value for name, value in args.items()}

@@ -146,14 +146,16 @@ class Writing:
             if form < 0.8:
                 return f"torch.ones(1, dtype={of.dtype}, device=DEVICE).expand({tuple(of.shape)})"
             return f"torch.tensor({chance.choice((2, 3, 0))}, dtype={of.dtype}, device=DEVICE)"
+        if "dtype" in name or kind == "Optional[ScalarType]":
+            return str(of.dtype)
         if kind in ("int", "Optional[int]"):
             if "dim" in name or "axis" in name:
                 return str(chance.randrange(-dim, dim) if dim else 0)
             return str(chance.choice((0, 1, 1, 2, 3, -1)))
         if kind in ("number", "float", "Optional[number]", "Optional[float]"):
             return str(chance.choice((2, 0, -1, 3, 1)))
-        if kind == "bool":
-            return str(chance.random() < 0.5)
+        if kind == "bool":  # whoever reads what is copied without blocking has to wait himself
+            return str(chance.random() < 0.5 and name != "non_blocking")
         if kind == "List[int]":
             if name in ("size", "shape"):
                 sizes = [*of.shape]
@@ -167,8 +169,6 @@ class Writing:
             if name == "stride":
                 return str([*of.stride()][::-1])
             return str([chance.choice((0, 1, 2)) for _ in range(max(1, dim))])
-        if "dtype" in name or kind == "Optional[ScalarType]":
-            return str(of.dtype)
         raise ValueError(kind)
 
     def call(self, schema: Any) -> str:
@@ -271,7 +271,7 @@ def draw(chance: random.Random) -> Program:
         )
         w.before.insert(1, "root = base")
     calls = [Call(dict(w.inputs), tuple(w.before), after)]
-    seeds = [text.replace(", 'whole'", "7, 'whole'") for text in w.before]
+    seeds = [text.replace(", 'whole'", " + 700, 'whole'") for text in w.before]
     if chance.random() < 0.6:
         calls.append(Call(dict(w.inputs), tuple(seeds), after))
     if chance.random() < 0.25:  # the same memory in another way

@@ -341,6 +341,7 @@ class _GraphCompiler:
         try:
             compiled = converter.backend(module, inputs)
         except Exception as error:
+            compat.end_guards(error)
             lines = "".join(user_lines(module))
             raise BackendError(
                 f"backend {converter.backend_name!r} failed: {type(error).__name__}: {error}\n"

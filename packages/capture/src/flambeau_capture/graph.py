@@ -202,11 +202,15 @@ class GraphBuilder:
         plain = fx.node.map_arg(args, _fake_of)
         named = fx.node.map_arg(kwargs, _fake_of)
         watching = compat.Watching(self.effects.see)
-        with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode, watching:
-            if op == "call_method":
-                return getattr(plain[0], target)(*plain[1:], **named)
-            result = target(*plain, **named)
-            return compat.anew(result) if target in compat.ALWAYS_NEW else result
+        try:
+            with compat.asking(), compat.symbolic_kernels(self.fake_mode), self.fake_mode, watching:
+                if op == "call_method":
+                    return getattr(plain[0], target)(*plain[1:], **named)
+                result = target(*plain, **named)
+                return compat.anew(result) if target in compat.ALWAYS_NEW else result
+        except Exception as error:
+            compat.end_guards(error)
+            raise
 
     def record(
         self,

@@ -82,6 +82,41 @@ def test_a_linear_function_of_what_is_written_to_afterwards_keeps_its_place(agre
     agree(fn, x(3), graphs=None)
 
 
+def tangent(function):
+    def of(a):
+        return torch.func.linearize(function, a)[1](torch.ones_like(a))
+
+    return of
+
+
+AROUND = {
+    "itself": lambda fn: fn,
+    "jvp": lambda fn: lambda a: torch.func.jvp(fn, (a,), (torch.ones_like(a),))[1],
+    "vmap": torch.func.vmap,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+@pytest.mark.parametrize("function", [torch.sin, lambda t: t * 2 + t.sum(), lambda t: t.detach()])
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_linear_function_is_constant_in_its_primals(capture, function, around, grad):
+    """Eager folds the primals into it, so no gradient reaches them; nor may it be transformed."""
+    fn = around(tangent(function))
+    seen = []
+    for run in (fn, capture(fn)):
+        a = torch.linspace(0.5, 1.5, 3).requires_grad_(grad)
+        try:
+            out = run(a)
+        except RuntimeError:
+            seen.append(None)
+            continue
+        if out.requires_grad:
+            out.sum().backward()
+        seen.append((out.detach(), out.requires_grad, a.grad))
+    torch.testing.assert_close(*seen)
+
+
 def test_a_function_with_side_effects_is_left_to_python(agree):
     seen = []
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -98,6 +99,21 @@ def dispatch_key_sets() -> tuple[int, int]:
         torch._C._dispatch_tls_local_include_set().raw_repr(),
         torch._C._dispatch_tls_local_exclude_set().raw_repr(),
     )
+
+
+def end_guards(error: BaseException) -> None:
+    """End what the frames of a failed operator hold. Torch keeps guards of the thread's dispatch
+    keys in local variables, and a guard sets the keys to what they were at its own beginning: one
+    that ends with the error, later, would leave the thread within a transform that is over."""
+    errors: list[BaseException | None] = [error]
+    included = torch._C._dispatch_tls_local_include_set()
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    with torch._C._ForceDispatchKeyGuard(included, excluded):
+        for each in errors:
+            if each is None:
+                continue
+            traceback.clear_frames(each.__traceback__)
+            errors += [e for e in (each.__cause__, each.__context__) if e not in errors]
 
 
 def torch_function_state() -> int:

@@ -3,6 +3,7 @@
 In: a function value and primals. Out: the result, and a `DerivativeValue` that is called with
 cotangents or tangents. Invariant: the derivative is a node of the graph that computes the result,
 of the same run of the function; it never leaves that graph, which ends before the call otherwise.
+What `linearize` answers is no function of its primals for autograd, as eager folds them into it.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) ->
 
     body = capture_body(tx, f"a function of {name}", run)
     nodes = [*(value.node for value in given), *body.lifted]
+    watched = [entry.meta["val"] for entry in nodes]
+    followed = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in watched)
+    if target is linear_call and (followed or tx.graph.outer is not None):
+        raise Break(_REASON, f"{name} at what is differentiated or mapped")
     plain = (body.node, places(shapes[0]), options, len(given), *nodes)
     local = fx.node.map_arg(plain, tx.graph.localize)
     result = run_call(tx, "call_function", target, local, {})
@@ -83,7 +88,6 @@ def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) ->
     answers = [project(tx, node, place, result[place], {}) for place in range(2, len(result))]
     function = tx.graph.graph.call_function(operator.getitem, (node, 1))
     function.meta.update(val=result[1], projection=True, stack_trace=tx.stack_trace())
-    watched = [entry.meta["val"] for entry in nodes]
     return [
         project(tx, node, 0, result[0], {}),
         DerivativeValue(tx, name, function, watched if target is linear_call else []),
