@@ -85,6 +85,25 @@ def test_what_changes_nothing_is_dropped(function: Callable[..., Any], gone: str
     assert gone not in names
 
 
+EQUAL = (lambda x: x * 1, lambda x: x / 1)
+VIEWS = (lambda x: x, lambda x: x[2:], lambda x: x.view(2, 3)[1], lambda x: x.view(3, 2).t())
+PLACES = (
+    lambda x: x.as_strided((2,), (1,), 3) + 1,
+    lambda x: torch.as_strided_copy(x, (2,), (1,), 0),
+    lambda x: x.as_strided_scatter(torch.ones(2), (2,), (1,), 4) + 1,
+)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("equal", EQUAL)
+def test_a_value_in_whose_memory_a_place_is_named_keeps_it(
+    equal: Callable[..., Any], view: Callable[..., Any], place: Callable[..., Any]
+) -> None:
+    x = torch.arange(9.0)[3:]  # the memory of an equal value begins elsewhere
+    rewritten(lambda x: place(view(equal(x))), x)
+
+
 def test_adding_zero_is_kept() -> None:
     x = torch.tensor([-0.0])
     names = rewritten(lambda x: (x + 0.0).neg(), x)

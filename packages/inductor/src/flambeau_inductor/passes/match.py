@@ -15,6 +15,9 @@ from torch import fx
 MOVES = frozenset({"broadcast_in_dim", "reshape", "permute", "slice", "diagonal", "unfold"})
 """Views whose elements are elements of their operand, at other places."""
 
+PLACING = frozenset({"as_strided", "as_strided_scatter"})
+"""Primitives that are told a place in the memory of their first operand."""
+
 
 def name_of(node: object) -> str | None:
     """Name of the primitive that `node` calls; None for anything else."""
@@ -32,9 +35,20 @@ def has_tag(node: fx.Node, tag: str) -> bool:
 
 def escaping(graph: fx.Graph) -> set[fx.Node]:
     """Nodes whose memory the caller may see: outputs, and what they are views of."""
+    return _with_memory(a for n in graph.nodes if n.op == "output" for a in n.all_input_nodes)
+
+
+def placed(graph: fx.Graph) -> set[fx.Node]:
+    """Nodes in whose memory a place is named, counted from where that memory begins: an equal
+    value that begins elsewhere in its own cannot stand for them."""
+    readers = (node for node in graph.nodes if name_of(node) in PLACING)
+    return _with_memory(a for n in readers for a in n.all_input_nodes[:1])
+
+
+def _with_memory(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes, and what they are views of."""
     found: set[fx.Node] = set()
-    work = [n for n in graph.nodes if n.op == "output"]
-    work = [a for n in work for a in n.all_input_nodes]
+    work = [*nodes]
     while work:
         node = work.pop()
         if node in found:

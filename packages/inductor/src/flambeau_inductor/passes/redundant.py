@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import fx
 
-from flambeau_inductor.passes.match import escaping, has_tag, name_of, same_meta
+from flambeau_inductor.passes.match import escaping, has_tag, name_of, placed, same_meta
 
 
 def _first(node: fx.Node) -> fx.Node | None:
@@ -51,9 +51,10 @@ REDUNDANT: Mapping[str, Callable[[fx.Node], fx.Node | None]] = {
 
 
 def drop_redundant(graph: fx.Graph) -> int:
-    """Replace calls that give back their operand. What the caller sees keeps its own memory."""
+    """Replace calls that give back their operand. What the caller sees, and that in which a place
+    in memory is named, keeps its own memory."""
     dropped = 0
-    seen = escaping(graph)
+    seen = escaping(graph) | placed(graph)
     for node in list(graph.nodes):
         rule = REDUNDANT.get(name_of(node) or "")
         if rule is None or (node in seen and not has_tag(node, "view")):
