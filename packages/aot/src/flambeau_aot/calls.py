@@ -163,8 +163,34 @@ def unsafe_chunk(x: torch.Tensor, chunks: int, dim: int = 0) -> tuple[torch.Tens
     return _parts(x, torch.chunk(x, chunks, dim), dim)
 
 
+def expand(x: torch.Tensor, *size: Any, **named: Any) -> torch.Tensor:
+    """`expand` to sizes that repeat no element, by views that a write goes through exactly."""
+    size = named.get("size", size)
+    size = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else tuple(size)
+    more = len(size) - x.dim()
+    known = all(isinstance(n, int) for n in (*size, *x.shape))
+    own = zip(size[more:], x.shape, strict=True) if more >= 0 else ()
+    if not known or more < 0 or {*size[:more]} - {1} or any(n not in (-1, m) for n, m in own):
+        return x.expand(size)
+    result: torch.Tensor = torch.ops.aten.alias.default(x)
+    for _ in range(more):
+        result = result.unsqueeze(0)
+    return result
+
+
+def expand_as(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """`expand_as`."""
+    return expand(x, tuple(other.shape))
+
+
 REWRITES: dict[Any, Callable[..., Any]] = {
     **RECURRENT,
+    torch.Tensor.expand: expand,
+    torch.ops.aten.expand.default: expand,
+    torch.ops.aten.expand: expand,
+    torch.Tensor.expand_as: expand_as,
+    torch.Tensor.broadcast_to: expand,
+    torch.broadcast_to: expand,
     functional.batch_norm: functional_batch_norm,
     functional.instance_norm: functional_instance_norm,
     torch.batch_norm: batch_norm,

@@ -29,6 +29,10 @@ _REPEATING = {
     torch.ops.aten.as_strided.default,
     torch.ops.aten.unfold.default,
 }
+_INEXACT = {
+    torch.ops.aten.unfold.default: "windows of a tensor (unfold)",
+    torch.ops.aten.expand.default: "a part of an expanded tensor",
+}
 _STEPS = 10_000
 _OPEN = sys.maxsize
 _Range = tuple[int, int, int]  # a stride, the least and the greatest difference of indices
@@ -77,15 +81,16 @@ class Layouts:
                 return True
         return not is_dense(tuple(value.shape), tuple(value.stride()))
 
-    def of_windows(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor is a part of another's windows (`unfold`). A functional write to them
-        would clear what lies between windows, and add what lies in two."""
+    def inexact(self, tensor: torch.Tensor) -> str | None:
+        """What a tensor is a part of, if a functional write to it gives other values than eager's:
+        one to windows would clear what lies between them, and add what lies in two; one to an
+        expanded tensor adds the differences, so that a sign of zero, an infinity and digits go."""
         value = current_value(tensor)
         while id(value) in self.view_of:
             value, step = self.view_of[id(value)]
-            if step.func is torch.ops.aten.unfold.default:
-                return True
-        return False
+            if step.func in _INEXACT:
+                return _INEXACT[step.func]
+        return None
 
     def of(self, tensor: torch.Tensor) -> Layout:
         """Where a tensor's elements are, after all writes so far."""

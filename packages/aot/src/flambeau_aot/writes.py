@@ -147,15 +147,13 @@ def write_apart(
     """
     if not is_functional(target):
         return func(*args, **kwargs)
-    before = version(target)
+    before, inexact = version(target), layouts.inexact(target)
     result = write_keeping_strides(target, func, args, kwargs, layouts)
     name = getattr(func, "__name__", "").split(".")[0]
     if version(target) == before or name in RESHAPE_IN_PLACE:
         return result
-    if layouts.of_windows(target):
-        raise Unsupported(
-            f"{name} writes to windows of a tensor (unfold); write to slices of it, or to a clone"
-        )
+    if inexact is not None:
+        raise Unsupported(f"{name} writes to {inexact}; write to slices of it, or to a clone")
     key = storage_key(target)
     given = tensors_in((args, {n: x for n, x in kwargs.items() if n != "out"}))
     given = given[1:] if "out" not in kwargs else given
