@@ -62,7 +62,7 @@ def warm(chosen: Sequence[str], device: str) -> None:
 
     for family in chosen:
         importlib.import_module(f"integration_tests.campaign.families.{family}")
-    if {"operators", "writes", "transforms"} & set(chosen):
+    if {"operators", "writes", "transforms", "promotion"} & set(chosen):
         from integration_tests.campaign.families import operators
 
         for label in operators.labels():

@@ -41,6 +41,12 @@ NOT_WANTED = (
     "resize", "set_", "sparse", "data", "as_strided_copy", "rename", "requires_grad", "_fw_",
     "nested", "swap", "names", "quant", "_reshape", "_neg_view", "lift", "record",
 )  # fmt: skip
+#: views that no method gives
+VIEWS = (
+    "{}[0]", "{}[..., 0]", "{}[1:]", "{}[:, None]", "{}[::2]", "{}[None]", "{}[-1]", "{}[...]",
+    "{}.T", "{}.mT", "{}.H", "{}.mH", "{}.real", "{}.imag", "{}.data", "torch.view_as_real({})",
+    "torch.view_as_complex({})", "{}.view(torch.int32)", "torch.conj({})",
+)  # fmt: skip
 
 
 @functools.cache
@@ -196,11 +202,7 @@ class Writing:
             if form < 0.3:
                 text = f"{name} = {self.call(chance.choice(views))}"
             elif form < 0.4:
-                of = self.any()
-                index = chance.choice(
-                    ("[0]", "[..., 0]", "[1:]", "[:, None]", "[::2]", "[None]", "[-1]", "[...]")
-                )
-                text = f"{name} = {of}{index}"
+                text = f"{name} = {chance.choice(VIEWS).format(self.any())}"
             elif form < 0.7:
                 text = self.call(chance.choice(writers))
                 if chance.random() < 0.2:
