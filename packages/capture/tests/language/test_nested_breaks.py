@@ -6,7 +6,7 @@ import functools
 
 import pytest
 import torch
-from flambeau_capture import disable, graph_break
+from flambeau_capture import disable, graph_break, optimize
 
 
 def x():
@@ -506,3 +506,24 @@ def test_no_exception_is_left_behind(check):
         return t, inside, kept.__context__
 
     check(fn, x(), graphs=None)
+
+
+@pytest.mark.parametrize("name", ["orthogonal", "spectral_norm", "weight_norm"])
+def test_resume_functions_made_of_resume_functions(name, backend):
+    """Functions of a library with many breaks at many depths, where instances are made besides."""
+    register = getattr(torch.nn.utils.parametrizations, name)
+
+    def fn(module):
+        with contextlib.suppress(ValueError):
+            register(module)
+        return len(list(module.parameters())) * x()
+
+    modules = []
+    for run in (fn, optimize(backend)(fn)):
+        torch.manual_seed(0)
+        modules.append(torch.nn.Linear(6, 6))
+        torch.testing.assert_close(run(modules[-1]), fn(copy.deepcopy(modules[-1])))
+    states = [module.state_dict() for module in modules]
+    assert list(states[0]) == list(states[1])
+    for expected, got in zip(*(state.values() for state in states), strict=True):
+        torch.testing.assert_close(got, expected)

@@ -80,14 +80,15 @@ class Names:
         return code if made is None else self.origin(made.origin.code)
 
     def home(self, body: Body, instruction: Instruction) -> tuple[Body, Instruction] | None:
-        """Where an instruction of a resume function comes from; None where it stands only there."""
+        """Where an instruction of a resume function comes from, in the body that was written first;
+        None where it stands only there. A resume function may be made from another one."""
         made = self._adopted.find(body.code)
         if made is None or len(made.sources) != len(body.instructions):
             return None
         place = body.instructions.index(instruction)
         source = made.sources[place]
         if source is not None:
-            return made.origin, source
+            return self.home(made.origin, source) or (made.origin, source)
         if instruction.opname == "JUMP" and instruction.target is not None:
             return self.home(body, instruction.target)
         return None
