@@ -7,6 +7,7 @@ computation on known numbers is Python's own.
 from __future__ import annotations
 
 import cmath
+import itertools
 import math
 import types
 from typing import Any
@@ -16,6 +17,7 @@ import torch
 from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.inspecting import text_of
 from flambeau_capture.builtins.operators import binary, unary
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.answers import ask
 from flambeau_capture.values.attributes import call_special, class_attribute
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
@@ -89,13 +91,18 @@ def _abs(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 
 def _extreme(fn: Any, symbol: str) -> None:
+    try:
+        fn(())
+    except ValueError as error:  # in the words of the running Python
+        words = str(error)
+
     @handles(fn)
     def extreme(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         items = unpack(tx, args[0]) if len(args) == 1 else list(args)
         if not items:
             if "default" in kwargs:
                 return kwargs["default"]
-            tx.raise_error(ValueError, f"{fn.__name__}() arg is an empty sequence")
+            tx.raise_error(ValueError, words)
         key = kwargs.get("key")
         if key is not None and is_none(key):
             key = None
@@ -111,12 +118,28 @@ _extreme(min, "<")
 _extreme(max, ">")
 
 
+CARRIES_ERROR = VERSION >= (3, 12)
+
+
 @handles(sum)
 def _sum(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    total = args[1] if len(args) > 1 else kwargs.get("start", Constant(0))
-    for item in unpack(tx, args[0]):
+    """One after the other; but from 3.12 on the error of more than two floats is carried along, so
+    that the numbers in front are added by Python itself."""
+    given = args[1] if len(args) > 1 else kwargs.get("start")
+    total = Constant(0) if given is None else given
+    items = unpack(tx, args[0])
+    plain = [*itertools.takewhile(_is_plain, (total, *items))]
+    several = len(plain) > (3 if given is None else 2)
+    if CARRIES_ERROR and several and any(item.cls is float for item in plain):
+        start, *numbers = [item.value for item in plain if isinstance(item, Constant)]
+        total, items = Constant(sum(numbers, start)), items[len(numbers) :]
+    for item in items:
         total = binary(tx, "+", total, item)
     return total
+
+
+def _is_plain(value: Value) -> bool:
+    return isinstance(value, Constant) and value.cls in (int, bool, float)
 
 
 @handles(math.prod)

@@ -10,6 +10,7 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.values.base import Args, IteratorValue, Kwargs, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, is_none
 from flambeau_capture.values.made_by import MadeBy
@@ -118,17 +119,18 @@ class GeneratorValue(IteratorValue):
                 raise UserError(new_exception(StopIteration, [] if nothing else [returned]))
             return item
         if name == "close":
-            self._close(tx)
-            return Constant(None)
+            return self._close(tx)
         if name == "__iter__":
             return self
         self.unknown(f"method {name!r}")
 
-    def _close(self, tx: Tracer) -> None:
+    def _close(self, tx: Tracer) -> Value:
+        """None; from 3.13 on, what the generator returns where it is closed."""
         from flambeau_capture.values.exceptions import new_exception
 
+        left: Value = Constant(None)
         if self.finished:
-            return
+            return left
         try:
             self.throw(tx, new_exception(GeneratorExit, []))
         except UserError as error:
@@ -137,8 +139,11 @@ class GeneratorValue(IteratorValue):
         else:
             if not self.finished:
                 tx.raise_error(RuntimeError, "generator ignored GeneratorExit")
+            if VERSION >= (3, 13):
+                left = self.returned
         self.finished = True
         self.frame.let_go()
+        return left
 
     def reconstruct(self, writer: Any) -> None:
         if self.made_by is not None and not self.started and not self.finished:
