@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from flambeau_capture.breaks import Break
+from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, Held, Source
 from flambeau_capture.values.base import Args, Tracer, Value
@@ -121,6 +122,14 @@ def lacks(value: Value, name: str) -> str | None:
     if find_in_class(kind, name) is not None:
         return None
     return f"'{name_in_errors(kind)}' object has no attribute '{name}'"
+
+
+def _of_empty_slot(kind: type) -> str:
+    """A class as the error of a slot without a value names it: from 3.13 on in full."""
+    if VERSION < (3, 13):
+        return kind.__name__
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def property_lacks(python_class: type, name: str, part: str) -> str:
@@ -352,7 +361,7 @@ def _slot(tx: Tracer, receiver: Value, name: str) -> Value:
         found = receiver.read_slot(tx, name)
         if found is not None:
             return found
-        shown = f"'{receiver.cls.__name__}' object has no attribute '{name}'"
+        shown = f"'{_of_empty_slot(receiver.cls)}' object has no attribute '{name}'"
         tx.raise_error(AttributeError, shown)
     receiver.unknown(f"slot {name!r}")
 
