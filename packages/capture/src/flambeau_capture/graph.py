@@ -195,6 +195,11 @@ class GraphBuilder:
         return fx.GraphModule(self._root(final), final), list(self._lifted)
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        kept = tensor.grad if tensor.is_leaf else None
+        if kept is not None and any(
+            getattr(kept, name) != getattr(tensor, name) for name in ("shape", "dtype", "device")
+        ):  # as between two lines of `Module.to`, which gives a parameter other data first
+            raise Break("FB0016", "a tensor whose .grad is of another shape, dtype or device")
         return compat.to_fake(self.fake_mode, tensor)
 
     def run(self, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -245,3 +245,22 @@ def test_hooks_set_and_removed_in_the_frame(capture, backend, same):
     for _ in range(2):
         same(compiled(module, value), step(module, value), "result")
     assert len(backend) == 1 and not module._forward_hooks
+
+
+@pytest.mark.parametrize("read", ["value", "grad", "rank"])
+@pytest.mark.parametrize("change", [torch.Tensor.double, lambda data: data.new_ones(5)])
+def test_a_parameter_whose_gradient_does_not_fit_its_new_data(capture, change, read):
+    """As it is for a while in `Module.to`: an operation on it is left to eager."""
+    uses = {
+        "value": lambda p, x: (p * 2).sum() + x,
+        "grad": lambda p, x: p.grad.sum() + x,
+        "rank": lambda p, x: x + p.dim(),
+    }
+
+    def outcome(call):
+        held = torch.nn.Parameter(torch.ones(3))
+        (held * held).sum().backward()
+        held.data = change(held.data)
+        return call(held, torch.ones(1))
+
+    assert torch.equal(outcome(capture(uses[read])), outcome(uses[read]))
