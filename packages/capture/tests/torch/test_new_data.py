@@ -3,6 +3,7 @@
 import copy
 import warnings
 
+import pytest
 import torch
 from torch import nn
 
