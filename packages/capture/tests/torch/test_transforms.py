@@ -127,3 +127,18 @@ def test_transforms_made_before_the_call(capture, backend, same):
     module.slope = torch.func.grad(lambda a: (a**2).sum())
     same(compiled(t), module(t))
     assert len(backend) == 2
+
+
+@pytest.mark.parametrize("dim", [-2, -1, 0, 1])
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 2), (2, 0)])
+def test_a_map_along_a_dimension_without_examples(capture, shape, dim):
+    def run(value):
+        return torch.vmap(lambda row: row.sin() * 2, in_dims=dim)(value)
+
+    def outcome(call):
+        try:
+            return call(torch.ones(shape)).shape
+        except (ValueError, RuntimeError, IndexError) as error:
+            return type(error), str(error)
+
+    assert outcome(capture(run)) == outcome(run)

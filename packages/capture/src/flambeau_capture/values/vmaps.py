@@ -104,7 +104,11 @@ class VmapValue(Value):
 
             def example(tensor: TensorValue) -> torch.Tensor:
                 dims.append(dim)
-                found: torch.Tensor = outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                try:
+                    selected = outer.run("call_method", "select", (tensor.node, dim, 0), {})
+                except IndexError as error:  # no such dimension, or no element along it
+                    raise Break("FB0005", f"{self.describe()} mapped over: {error}") from error
+                found: torch.Tensor = selected
                 return found
 
             return arguments(body, value, given, example)[0]
