@@ -156,7 +156,11 @@ class FakeValues:
         if correct is not None:
             several = isinstance(result, (list, tuple))
             parts = list(result) if several else [result]
-            self._correct(parts, correct(args, parts[0].fake_device))
+            made = [part for part in parts if part is not None]  # those that were asked for
+            told = correct(args, made[0].fake_device) if made else {}
+            self._correct(
+                parts, {place: t for place, t in told.items() if parts[place] is not None}
+            )
             result = tuple(parts) if several else parts[0]
         if key is not None:
             described = self._describe(result)
