@@ -25,18 +25,17 @@ def taken(overload: object) -> int:
     return len(needed) if alone else 0
 
 
-WITHOUT_FUNCTIONAL_FORM = ("lift", "set")
-"""They change what a tensor is, and are refused with torch's words."""
+NOT_TRACED = ("lift", "set", "special_ndtr")
+"""Refused in torch's words: two change what a tensor is, one has no kernel without values."""
 
 
 def writing() -> dict[str, tuple[object, int]]:
     """By name, what torch calls so, or ATen's overload where torch has no such name or the overload
     is another than `out`; and how many tensors it takes, one or two."""
     found: dict[str, tuple[object, int]] = {}
-    left = WITHOUT_FUNCTIONAL_FORM
     for name in sorted({schema.name for schema in torch._C._jit_get_all_schemas()}):
         library, _, own = name.partition("::")
-        ours = library == "aten" and not own.startswith("_") and own not in left
+        ours = library == "aten" and not own.startswith("_") and own not in NOT_TRACED
         packet = getattr(torch.ops.aten, own, None) if ours else None
         for label in [] if packet is None else packet.overloads():
             overload = getattr(packet, label)
