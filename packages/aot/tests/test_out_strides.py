@@ -25,23 +25,19 @@ def taken(overload: object) -> int:
     return len(needed) if alone else 0
 
 
-NOT_TRACED = ("lift", "set", "special_ndtr")
-"""Refused in torch's words: two change what a tensor is, one has no kernel without values."""
-
-
 def writing() -> dict[str, tuple[object, int]]:
-    """By name, what torch calls so, or ATen's overload where torch has no such name or the overload
-    is another than `out`; and how many tensors it takes, one or two."""
+    """By name, what torch calls so, or ATen's overload of a pointwise operator where torch has no
+    such name or the overload is another than `out`; and how many tensors it takes, one or two."""
     found: dict[str, tuple[object, int]] = {}
     for name in sorted({schema.name for schema in torch._C._jit_get_all_schemas()}):
         library, _, own = name.partition("::")
-        ours = library == "aten" and not own.startswith("_") and own not in NOT_TRACED
+        ours = library == "aten" and not own.startswith("_")
         packet = getattr(torch.ops.aten, own, None) if ours else None
         for label in [] if packet is None else packet.overloads():
             overload = getattr(packet, label)
             count = taken(overload) if label.endswith("out") else 0
-            if count in (1, 2):
-                known = label == "out" and hasattr(torch, own)
+            known = label == "out" and hasattr(torch, own)
+            if count in (1, 2) and (known or torch.Tag.pointwise in overload.tags):
                 found[f"{own}.{label}"] = (getattr(torch, own) if known else overload, count)
     return found
 
