@@ -197,8 +197,13 @@ def elementwise(
     promotion: Promotion = Promotion.SAME,
     *,
     narrow: bool = False,
+    whole: bool = False,
 ) -> Tensor:
     """A pointwise ATen operation: promote, broadcast, compute wide, round once.
+
+    A tensor of another dtype is rounded to the operands' common dtype before it is computed with,
+    but for one that eager's kernel takes as a number: on a GPU a 0-d tensor of the CPU's, on a CPU,
+    with `whole`, a 0-d tensor that is the second operand.
 
     A 0-d CPU tensor among operands of another device is moved there, as eager does. With `narrow`,
     and in comparisons, a number is rounded to the operands' common dtype first, where eager's
@@ -210,13 +215,17 @@ def elementwise(
     tensors = [x for x in operands if not is_number(x)]
     home = home_of(tensors)
     placed: list[Any] = []
-    for x in operands:
+    reduced = compute_dtype(common) != common
+    for position, x in enumerate(operands):
         if is_number(x):
             placed.append(_as_kind(x, compute))
             if narrow and common.is_floating_point:
                 rounded = p.full([], placed.pop(), dtype=common, device=home)
                 placed.append(cast(rounded, compute))
             continue
+        second = whole and position == 1 and home.type == "cpu"
+        if reduced and (x.ndim or not (second or x.device != home)):
+            x = cast(x, common)
         placed.append(cast(brought(x, home), compute))
     value = cast(op(*meet(*placed)), result)
     return with_strides(value, operand_strides(value.shape, operands, common))

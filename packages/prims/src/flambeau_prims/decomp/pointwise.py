@@ -79,7 +79,8 @@ def _register_tables() -> None:
         decomposition(*overloads(name, "default"))(_rounding(getattr(p, name)))
     for name, (prim, promotion) in _BINARY.items():
         ops = overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
-        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=name in _NARROW))
+        narrow, whole = name in _NARROW, name == "mul"
+        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=narrow, whole=whole))
     for name, (prim, promotion) in _BINARY_DEFAULT.items():
         decomposition(*overloads(name, "default"))(binary(getattr(p, prim), promotion))
     for name in _LOGICAL:
@@ -105,12 +106,12 @@ def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def binary(
-    op: Callable[..., Tensor], promotion: Promotion, *, narrow: bool = False
+    op: Callable[..., Tensor], promotion: Promotion, *, narrow: bool = False, whole: bool = False
 ) -> Callable[..., Any]:
     """The decomposition of an operation on two operands, one of which may be a number."""
 
     def call(a: Operand, b: Operand) -> Any:
-        return elementwise(op, (a, b), promotion, narrow=narrow)
+        return elementwise(op, (a, b), promotion, narrow=narrow, whole=whole)
 
     return call
 
@@ -210,7 +211,7 @@ def _reciprocal(x: Tensor) -> Tensor:
 def div(a: Operand, b: Operand) -> Tensor:
     if _by_host_scalar(a, b):
         return elementwise(lambda x, y: p.mul(x, _reciprocal(y)), (a, b), FLOAT)
-    return elementwise(p.div, (a, b), FLOAT)
+    return elementwise(p.div, (a, b), FLOAT, whole=True)
 
 
 def _floor_div_in(
@@ -249,7 +250,8 @@ def floor_divide(a: Operand, b: Operand) -> Tensor:
     if by_reciprocal and is_inexact(dtype):
         return elementwise(_floor_div_in(dtype, False, True), (a, b))
     if compute_dtype(dtype) != dtype and not is_number(b):
-        return elementwise(_floor_div_in(dtype, not e.on_gpu(a, b), False), (a, b), narrow=True)
+        steps = _floor_div_in(dtype, not e.on_gpu(a, b), False)
+        return elementwise(steps, (a, b), narrow=True, whole=True)
     return elementwise(p.floor_div, (a, b))
 
 
@@ -270,7 +272,7 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
 
         if _by_host_scalar(a, b):
             return elementwise(lambda x, y: p.trunc(p.mul(x, _reciprocal(y))), (a, b))
-        return elementwise(lambda x, y: p.trunc(quotient(x, y)), (a, b))
+        return elementwise(lambda x, y: p.trunc(quotient(x, y)), (a, b), whole=True)
     return elementwise(p.trunc_div, (a, b))
 
 
