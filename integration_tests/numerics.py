@@ -23,6 +23,8 @@ from torch import Tensor
 
 import flambeau
 
+aten = torch.ops.aten
+
 DTYPES = (
     torch.float32, torch.float64, torch.float16, torch.bfloat16,
     torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
@@ -65,6 +67,7 @@ WITH_NUMBERS: dict[str, Callable[..., Any]] = {
     "where": lambda x, n: torch.where(x > 1, x, n),
     "add alpha": lambda x, n: torch.add(x, 3, alpha=n),
     "addcdiv": lambda x, n: torch.addcdiv(x, x.flip(0), x.roll(1), value=n),
+    "addcmul": lambda x, n: torch.addcmul(x, x.flip(0), x.roll(1), value=n),
     "leaky_relu": lambda x, n: F.leaky_relu(x, n),
     "copysign": torch.copysign,
     "masked_fill": lambda x, n: x.masked_fill(x > 1, n),
@@ -102,6 +105,18 @@ NEAR: dict[str, Callable[[Tensor], Any]] = {
     "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)), "xlogy": lambda x: torch.xlogy(x, x),
 }  # fmt: skip
 """Operators of a float tensor that are not."""
+GRADIENTS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "gelu": aten.gelu_backward,
+    "gelu tanh": lambda g, x: aten.gelu_backward(g, x, approximate="tanh"),
+    "silu": aten.silu_backward,
+    "mish": aten.mish_backward,
+    "hardtanh": lambda g, x: aten.hardtanh_backward(g, x, -1, 1),
+    "threshold": lambda g, x: aten.threshold_backward(g, x, 0),
+    "softplus": lambda g, x: aten.softplus_backward(g, x, 1, 20),
+    "elu": lambda g, x: aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
+    "hardsigmoid": aten.hardsigmoid_backward,
+}
+"""Gradients of functions of a float tensor, by the operators that autograd calls."""
 
 
 def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
@@ -120,8 +135,8 @@ def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
         if dtype == torch.uint8 and number < 0:
             continue
         for name, function in WITH_NUMBERS.items():
-            if floats or name not in ("threshold", "addcdiv", "leaky_relu", "copysign"):
-                approximate = name in ("addcdiv", "add alpha")
+            if floats or name not in ("threshold", "addcdiv", "addcmul", "leaky_relu", "copysign"):
+                approximate = name in ("addcdiv", "addcmul", "add alpha")
                 yield Case(
                     f"{name} {number}", _with(function, number), (a,), not approximate or whole
                 )
@@ -147,6 +162,8 @@ def of_operators(dtype: torch.dtype, device: str) -> Iterator[Case]:
         yield Case(name, function, (a,), True, name == "softshrink")
     for name, function in NEAR.items():
         yield Case(name, function, (a,), False)
+    for name, gradient in GRADIENTS.items():
+        yield Case(f"gradient of {name}", gradient, (a.new_full(a.shape, 1.25), a), False)
     for start, end, steps in ((0, 1, 7), (-3.3, 7.1, 100), (0, 1, 1000), (5, -5, 11)):
         if dtype != torch.float64:
             yield Case(f"linspace {start} {end} {steps}", _linspace(start, end, steps), (a,), True)

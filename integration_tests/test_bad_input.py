@@ -215,3 +215,27 @@ def test_options_are_checked_before_anything_runs():
         flambeau.compile(program, options={"no_such_option": 1})
     with pytest.raises(ValueError, match="unknown mode 'warp'"):
         flambeau.compile(program, mode="warp")
+
+
+MATRICES = (
+    *("lu_factor", "lu_factor_ex", "lu", "inv", "inv_ex", "det", "slogdet", "qr", "svd", "eig"),
+    *("eigvals", "eigh", "cholesky", "cholesky_ex", "ldl_factor_ex", "matrix_exp", "pinv"),
+)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+@pytest.mark.filterwarnings("error:.*PrimError")
+def test_dtypes_that_a_library_does_not_take(name: str) -> None:
+    """Of linear algebra: eager's error, with no fault of a primitive's on the way to it."""
+
+    def program(x: torch.Tensor) -> object:
+        return getattr(torch.linalg, name)(x)
+
+    for dtype in (torch.int64, torch.bool, torch.float16):
+        x = torch.eye(3).to(dtype)
+        try:
+            program(x)
+        except Exception as error:
+            with pytest.raises(type(error)) as caught:
+                flambeau.compile(program, backend="aot_eager_prims")(x)
+            assert str(caught.value) == str(error)

@@ -63,6 +63,8 @@ def buffers_of(loop: Loop) -> set[str]:
 def _language(work: Compilation, loop: Loop, layouts: Mapping[str, Layout]) -> str:
     devices = {layouts[b].device for b in buffers_of(loop)}
     nodes = ", ".join(loop.origins)
+    if not devices:
+        raise InductorError(f"{nodes}: a kernel that neither reads nor writes")
     if len(devices) != 1:
         places = ", ".join(sorted(map(str, devices)))
         raise InductorError(f"{nodes}: one kernel would touch tensors on {places}")

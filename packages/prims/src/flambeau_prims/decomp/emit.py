@@ -172,6 +172,17 @@ def on_gpu(*operands: Any) -> bool:
     return any(not is_number(x) and x.device.type == "cuda" for x in operands)
 
 
+VECTORS = 64
+"""Bytes that one step of eager's loops over vectors takes on a CPU."""
+
+
+def by_vectors(x: Tensor) -> bool:
+    """Whether eager's kernel for a CPU takes elements of `x` by vectors, whose comparisons put NaN
+    on another side than those of the few elements behind the last step."""
+    size = product(x.shape)
+    return x.device.type == "cpu" and (is_symbolic(size) or size * x.dtype.itemsize >= VECTORS)
+
+
 def home_of(tensors: Sequence[Tensor]) -> torch.device:
     """The device of a result: that of the operands, of which scalars of the CPU's follow others."""
     sized = [x.device for x in tensors if x.ndim]

@@ -160,13 +160,14 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 @decomposition(aten.logit_backward.default)
 def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     low, outside = (0.0, float("nan")) if eps is None else (eps, 0.0)
+    vectors = e.by_vectors(x)
 
     def derive(g: Tensor, y: Tensor) -> Tensor:
         slope = p.div(g, p.mul(y, e.sub(1.0, y)))
-        if e.on_gpu(y):
+        if not vectors:
             beyond = p.logical_or(e.lt(y, low), e.gt(y, 1.0 - low))
             return e.where(beyond, outside, slope)
-        inside = p.logical_and(e.ge(y, low), e.le(y, 1.0 - low))  # of vectors: NaN is outside
+        inside = p.logical_and(e.ge(y, low), e.le(y, 1.0 - low))  # NaN is not
         return e.where(inside, slope, outside)
 
     return elementwise(derive, (grad, x))

@@ -49,7 +49,11 @@ def tanh_backward(grad: Tensor, result: Tensor) -> Tensor:
 
 @decomposition(aten.hardtanh_backward.default)
 def hardtanh_backward(grad: Tensor, x: Tensor, min_val: Number, max_val: Number) -> Tensor:
+    vectors = e.by_vectors(x)
+
     def derive(g: Tensor, y: Tensor) -> Tensor:
+        if vectors:  # NaN has no slope
+            return e.where(p.logical_and(e.gt(y, min_val), e.lt(y, max_val)), g, 0.0)
         outside = p.logical_or(e.le(y, min_val), e.ge(y, max_val))
         return e.where(outside, 0.0, g)
 
@@ -86,11 +90,15 @@ def elu_backward(
     is_result: bool,
     self_or_result: Tensor,
 ) -> Tensor:
+    vectors = e.by_vectors(self_or_result)
+
     def derive(g: Tensor, y: Tensor) -> Tensor:
         if is_result:
             below = e.mul(e.add(y, alpha * scale), input_scale)
         else:
             below = e.mul(p.exp(e.mul(y, input_scale)), alpha * scale * input_scale)
+        if vectors:  # the slope at NaN is NaN
+            return p.where(e.gt(y, 0.0), e.mul(g, scale), p.mul(g, below))
         return p.where(e.le(y, 0.0), p.mul(g, below), e.mul(g, scale))
 
     return elementwise(derive, (grad, self_or_result))
@@ -107,11 +115,13 @@ def silu_backward(grad: Tensor, x: Tensor) -> Tensor:
 
 @decomposition(aten.hardswish_backward.default)
 def hardswish_backward(grad: Tensor, x: Tensor) -> Tensor:
+    vectors = e.by_vectors(x)
+
     def derive(g: Tensor, y: Tensor) -> Tensor:
         middle = p.mul(g, e.add(e.div(y, 3.0), 0.5))
-        inner = (
-            p.where(e.lt(y, 3.0), middle, g) if e.on_gpu(y) else p.where(e.ge(y, 3.0), g, middle)
-        )
+        inner = p.where(e.lt(y, 3.0), middle, g)
+        if vectors:  # the slope at NaN is NaN
+            inner = p.where(e.ge(y, 3.0), g, middle)
         return e.where(e.le(y, -3.0), 0.0, inner)
 
     return elementwise(derive, (grad, x))
@@ -191,7 +201,11 @@ def glu_backward(grad: Tensor, x: Tensor, dim: int) -> Tensor:
 
 @decomposition(aten.hardshrink_backward.default, aten.softshrink_backward.default)
 def shrink_backward(grad: Tensor, x: Tensor, lambd: Number) -> Tensor:
+    vectors = e.by_vectors(x)
+
     def derive(g: Tensor, y: Tensor) -> Tensor:
+        if vectors:  # NaN has no slope
+            return e.where(p.logical_or(e.lt(y, -lambd), e.gt(y, lambd)), g, 0.0)
         inside = p.logical_and(e.ge(y, -lambd), e.le(y, lambd))
         return e.where(inside, 0.0, g)
 
