@@ -4,7 +4,6 @@
 """
 
 import datetime
-import math
 import os
 
 import pytest
@@ -37,19 +36,22 @@ def test_part():
 def test_part_at_the_limits(values):
     """Infinities, NaN, signed zeros; the largest and smallest numbers: forward and backward."""
     dtypes = ("float32", "float64", "bfloat16", "float16")
-    plan = Plan(dtypes=dtypes, samples=2, part=PART, parts=PARTS, values=values)
+    parts = 3 * PARTS
+    part = datetime.date.today().toordinal() % parts
+    plan = Plan(dtypes=dtypes, samples=2, part=part, parts=parts, values=values)
     verdicts = list(sweep(plan))
     wrong = [f"{v.name} {v.dtype}: {v.message}" for v in verdicts if v.status == "wrong"]
     assert wrong == []
-    assert len(verdicts) > 100
+    assert len(verdicts) > 40
 
 
 def test_values_at_the_limits_are_drawn():
     entry = database.by_name()["exp"]
-    for values, sign in (("special", math.inf), ("extreme", torch.finfo(torch.float32).max)):
-        (call, *_) = database.calls(entry, torch.float32, 1, True, values)
-        x = call.args[0]
-        assert x.requires_grad and (x == sign).any() and (x.abs() < 1e3).any()
+    (plain,) = (call.args[0] for call in database.calls(entry, torch.float32, 1, True))
+    for values, table in VALUES.items():
+        ((x,),) = (call.args for call in database.calls(entry, torch.float32, 1, True, values))
+        drawn = x.isnan() | torch.isin(x, torch.tensor(table(torch.finfo(torch.float32))))
+        assert x.requires_grad and drawn.any() and (x == plain).any()
 
 
 def test_a_gradient_that_overflows_is_seen():

@@ -28,6 +28,9 @@ MEANINGS = {
     "wrong": "none of these",
 }
 
+TAKEN = {**DTYPES, "float16": torch.float16}
+"""The dtypes that a plan may name."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -48,7 +51,7 @@ def pairs(plan: Plan) -> Iterator[tuple[str, str]]:
     for number, (name, entry) in enumerate(sorted(database.by_name().items())):
         if not wanted.search(name):
             continue
-        taken = [d for d in plan.dtypes if database.takes(entry, getattr(torch, d))]
+        taken = [d for d in plan.dtypes if database.takes(entry, TAKEN[d])]
         for place, dtype in enumerate(taken):
             if (number + place) % plan.parts == plan.part:
                 yield name, dtype
