@@ -49,3 +49,61 @@ def test_padding_of_every_open_size(mode):
         x = torch.randn(shape)
         assert torch.equal(compiled(x), program(x))
     assert not flambeau.report(compiled).faults
+
+
+X, WHERE, FIRST = torch.ones(3), torch.tensor([True, False, True]), torch.tensor([0])
+
+
+def _assigned(key):
+    def program(a):
+        x = X.clone()
+        x[key] = a
+        return x
+
+    return program
+
+
+OF_FLOATS = {
+    "full": lambda a: torch.full((2,), a),
+    "half": lambda a: torch.full((2,), a, dtype=torch.float16),
+    "whole": lambda a: torch.full((2,), a, dtype=torch.int32),
+    "like": lambda a: torch.full_like(X, a),
+    "new": lambda a: X.new_full((2,), a),
+    "fill": lambda a: X.clone().fill_(a),
+    "masked": lambda a: X.masked_fill(WHERE, a),
+    "index": lambda a: X.index_fill(0, FIRST, a),
+    "scatter": lambda a: X.scatter(0, FIRST, a),
+    "item": _assigned(0),
+    "mask": _assigned(WHERE),
+    "pad": lambda a: pad(X, (1, 1), value=a),
+    "clamp": lambda a: X.clamp(max=a),
+    "where": lambda a: torch.where(WHERE, X, a),
+    "alpha": lambda a: torch.add(X, X, alpha=a),
+    "value": lambda a: torch.addcmul(X, X, X, value=a),
+    "sum": lambda a: X + a,
+    "product": lambda a: X.half() * a,
+    "compared": lambda a: X < a,
+    "power": lambda a: X**a,
+    "first": lambda a: (torch.full((2,), a), a**2),
+    "second": lambda a: (a**2, torch.full((2,), a)),
+}
+
+
+def ending(call, number):
+    try:
+        return [t.tolist() if isinstance(t, torch.Tensor) else t for t in [call(number)]]
+    except (RuntimeError, OverflowError) as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager_prims", "inductor"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_float_that_a_dtype_cannot_hold(backend):
+    """Refused or infinite as in eager, in the program's order, also where it was left open."""
+    for name, program in OF_FLOATS.items():
+        if backend == "inductor" and name not in ("full", "half", "masked", "sum", "first"):
+            continue  # the guards are capture's, whatever follows
+        compiled = flambeau.compile(program, backend=backend)
+        for number in (1.5, 2.5, 1e300, -1e300, 1e6, float("inf"), 3.5):
+            assert str(ending(compiled, number)) == str(ending(program, number)), (name, number)
+        assert not flambeau.report(compiled).faults, name

@@ -8,14 +8,24 @@ operator's tag, a write is in its schema, and what is not torch's own is not kno
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
+from flambeau_capture.breaks import Break
+
 #: operators of which torch's tags and schemas say all that there is to say
 _OWN_NAMESPACES = frozenset({"aten", "prim", "prims", "flambeau_capture"})
+#: operators that take a number which their dtype cannot hold: they compare with it, or widen first
+_WIDE = frozenset(
+    {
+        "eq", "ne", "lt", "le", "gt", "ge", "pow", "pow_", "remainder", "fmod", "floor_divide",
+        "arange", "range", "rsub",
+    }
+)  # fmt: skip
 #: what a norm in training writes to, by names that all of them have: not every schema says so
 _STATISTICS = frozenset({"running_mean", "running_var"})
 _TRAINING = frozenset({"training", "train"})
@@ -37,6 +47,8 @@ class GraphEffects:
     ) -> None:
         """One operator runs, below autograd."""
         known = _known(operator)
+        for place in known.scalars:
+            _must_fit(operator, place.of(args, kwargs), args, kwargs)
         if known.unknown:
             self.other[f"calls {operator}, of which torch knows no effects"] = None
         if known.draws and any(place.of(args, kwargs) != 0 for place in known.chances):
@@ -89,6 +101,9 @@ class _Known:
         self.unknown = operator.namespace not in _OWN_NAMESPACES
         self.draws = torch.Tag.nondeterministic_seeded in operator.tags
         self.chances = [place for place in places if place.name in _CHANCES] or [_CERTAIN]
+        narrow = operator._schema.name.partition("::")[2] not in _WIDE
+        numbers = [one for one in arguments if "number" in str(one.real_type).lower()]
+        self.scalars = [place for place in places if narrow and place.name in _names(numbers)]
         self.training = [place for place in places if place.name in _TRAINING]
         self.statistics = [place for place in places if place.name in _STATISTICS]
         self.writes = [
@@ -99,3 +114,21 @@ class _Known:
 
 
 _known = functools.cache(_Known)
+
+
+def _names(arguments: Iterable[Any]) -> set[str]:
+    return {argument.name for argument in arguments}
+
+
+def _must_fit(
+    operator: torch._ops.OpOverload, value: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """A graph break where a kernel would refuse a number, as its dtype cannot hold it: what is
+    generated may make an infinity of it."""
+    if type(value) is not float or not math.isfinite(value):
+        return
+    dtype = kwargs.get("dtype") or next(
+        (arg.dtype for arg in args if isinstance(arg, torch.Tensor)), torch.get_default_dtype()
+    )
+    if dtype.is_floating_point and not torch.finfo(dtype).min <= value <= torch.finfo(dtype).max:
+        raise Break("FB0011", f"{operator}: {value} is no {dtype}")

@@ -114,6 +114,9 @@ def graph_call(tx: Tracer, op: str, target: Any, args: Args, kwargs: Kwargs) -> 
             if instead is None:
                 raise
             return instead
+    if tx.shapes and not _numbers_fit(tx, [*args, *kwargs.values()], values, result):
+        node_args, node_kwargs = (fixed_numbers(tx, part) for part in (node_args, node_kwargs))
+        result = run_call(tx, op, target, node_args, node_kwargs)
     if result is NotImplemented:
         return Constant(NotImplemented)
     if isinstance(result, _PLAIN):
@@ -250,6 +253,30 @@ def run_call(
 
 
 _ABOUT_SYMBOLS = re.compile(r"[Ss]ym(Int|Float|Bool|bolic)")
+
+
+def _numbers_fit(
+    tx: Tracer, given: list[Value], values: dict[int, TensorValue], result: Any
+) -> bool:
+    """Whether every open float that an operator is given is a number of the dtypes that it computes
+    with, which a guard then says: one that is not is refused by some and infinite to others."""
+    from flambeau_capture.values.symbols import are_within, open_floats
+
+    numbers = open_floats(given)
+    if not numbers:
+        return True
+    results = result if isinstance(result, tuple | list) else (result,)
+    dtypes = {value.fake.dtype for value in values.values() if value.fake.is_floating_point()}
+    dtypes |= {each.dtype for each in results if isinstance(each, torch.Tensor)}
+    return all(are_within(tx, numbers, *limits) for limits in filter(None, map(_limits, dtypes)))
+
+
+def _limits(dtype: torch.dtype) -> tuple[float, float] | None:
+    """The least and the largest number of a dtype; None where these are all that Python has."""
+    if dtype in (torch.bool, torch.float64) or dtype.is_complex:
+        return None
+    found = torch.finfo(dtype) if dtype.is_floating_point else torch.iinfo(dtype)
+    return float(found.min), float(found.max)
 
 
 def fixed_numbers(tx: Tracer, arguments: Any) -> Any:

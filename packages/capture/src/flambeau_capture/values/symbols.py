@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -296,6 +296,23 @@ def _is_within(tx: Tracer, term: Term, least: float, most: float) -> bool:
     return (least == -math.inf or tx.shapes.compare("FLE", Term.of_float(least, least), term)) and (
         most == math.inf or tx.shapes.compare("FLE", term, Term.of_float(most, most))
     )
+
+
+def open_floats(values: Iterable[Value]) -> list[SymbolValue]:
+    """Floats that are left open among these, those in lists too."""
+    found: list[SymbolValue] = []
+    for value in values:
+        if isinstance(value, SymbolValue):
+            found += [value] if isinstance(value.number, torch.SymFloat) else []
+        elif hasattr(value, "parts"):
+            found += open_floats(value.parts())
+    return found
+
+
+def are_within(tx: Tracer, numbers: Iterable[SymbolValue], least: float, most: float) -> bool:
+    """Whether guards can say that floats are in a range, and do."""
+    terms = [number.term for number in numbers]
+    return all(term is not None and _is_within(tx, term, least, most) for term in terms)
 
 
 def _term_of(fn: Any, op: str | None, terms: Sequence[Term | None]) -> Term | None:

@@ -28,6 +28,9 @@ def _full_rule(
 def _full(
     shape: Sequence[Size], value: complex, *, dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
+    limits = torch.finfo(dtype) if dtype.is_floating_point and type(value) is float else None
+    if limits is not None and not limits.min <= value <= limits.max:  # type: ignore[operator]
+        return torch.full(tuple(shape), value, dtype=torch.float64, device=device).to(dtype)
     return torch.full(tuple(shape), value, dtype=dtype, device=device)
 
 
@@ -38,7 +41,7 @@ full = define(
     tags=("creation",),
     doc="Every element is `value`.",
     shape="`shape`, contiguous",
-    edge_cases={"out of range": "a value that `dtype` cannot hold is an error in eager"},
+    edge_cases={"out of range": "a float is rounded; an integer is an error in eager"},
     source="constant tensor",
 )
 
