@@ -75,7 +75,7 @@ class GraphBuilder:
         #: what calls of autograd functions write to
         self.written_by_functions: dict[fx.Node, set[fx.Node]] = {}
         self.device: torch.device | None = None  # where tensors are made that name no device
-        self.effects = GraphEffects() if outer is None else outer.effects
+        self.effects: GraphEffects = GraphEffects() if outer is None else outer.effects
 
     @property
     def outermost(self) -> GraphBuilder:

@@ -81,12 +81,14 @@ class GraphEffects:
 class _Place(NamedTuple):
     """Where a call holds an argument."""
 
-    index: int
+    position: int
     name: str
     default: Any
 
     def of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        return args[self.index] if self.index < len(args) else kwargs.get(self.name, self.default)
+        if self.position < len(args):
+            return args[self.position]
+        return kwargs.get(self.name, self.default)
 
 
 _CERTAIN = _Place(sys.maxsize, "", 1.0)

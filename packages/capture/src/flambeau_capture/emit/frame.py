@@ -212,8 +212,8 @@ def _assemble(
         called = spelling.call(len(compiled.inputs))
         graph_call += called
         if compiled.again is not None and not code.co_flags & _GENERATORS:
-            given = [writer.read(each.source) for each in compiled.inputs]
-            landing = _run_as_it_is(code, compiled.again, given)
+            inputs = [writer.read(each.source) for each in compiled.inputs]
+            landing = _run_as_it_is(code, compiled.again, inputs)
             tail = [*tail, *landing]
             regions = [*regions, Region(called[0], called[-1], landing[0], 0, False)]
         if writer.outputs:
