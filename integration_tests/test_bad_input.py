@@ -54,6 +54,7 @@ COMPILERS = {
 }
 
 
+@pytest.mark.usefixtures("falls_back")
 @pytest.mark.parametrize("fault", COMPILERS)
 def test_a_compiler_that_is(fault, tmp_path):
     body, said = COMPILERS[fault]

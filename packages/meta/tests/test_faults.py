@@ -152,3 +152,11 @@ def test_an_error_of_a_stage_is_told_once(broken):
     cause = raised.value.__cause__
     assert isinstance(cause, StageError) and cause.failure.stage == "aot"
     assert len(flambeau.report(compiled).faults) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_eagers_error_raised_by_a_rule_is_no_fault(dtype):
+    compiled = flambeau.compile(lambda x, i: x.index_fill(0, i, 7.0))
+    with pytest.raises(IndexError, match="Expected dtype int64"), pytest.warns(UserWarning):
+        compiled(torch.randn(3, 4), torch.zeros(1, dtype=dtype))
+    assert not flambeau.report(compiled).faults and flambeau.report(compiled).fallbacks

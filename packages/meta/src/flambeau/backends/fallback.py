@@ -7,6 +7,7 @@ gradients and the user's own exceptions are those of eager.
 
 from __future__ import annotations
 
+import opcode
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
@@ -78,13 +79,15 @@ def is_refusal(error: BaseException) -> bool:
     """Whether a stage says by an exception of its own that it does not take a graph.
 
     All else is a fault. What AOT met while it ran the program on fake values is judged by its
-    cause: torch refuses by RuntimeError, NotImplementedError and exceptions of its own.
+    cause: torch refuses by RuntimeError, NotImplementedError and exceptions of its own, a
+    decomposition by raising the IndexError that eager raises.
     """
     import flambeau_prims  # a graph from disk does without the primitives
 
     if type(error) is flambeau_aot.TraceError and error.__cause__ is not None:
         cause = error.__cause__
-        return is_refusal(cause) or isinstance(cause, RuntimeError | ValueError)
+        eagers = isinstance(cause, IndexError) and _raised_by_a_rule(cause)
+        return eagers or is_refusal(cause) or isinstance(cause, RuntimeError | ValueError)
     if isinstance(error, flambeau_aot.CompilerContractError | flambeau_inductor.CompilerFailed):
         return False
     refusing = (
@@ -98,6 +101,19 @@ def is_refusal(error: BaseException) -> bool:
         NotImplementedError,
     )
     return isinstance(error, refusing) and not isinstance(error, RecursionError)
+
+
+def _raised_by_a_rule(error: BaseException) -> bool:
+    """Whether a decomposition has raised an error by a statement: an index of its own that is wrong
+    raises without one."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return False
+    code, module = trace.tb_frame.f_code, trace.tb_frame.f_globals.get("__name__", "")
+    raised = opcode.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+    return raised and module.startswith("flambeau_prims.decomp.")
 
 
 def marked(compiler: Callable[..., Any]) -> Callable[..., Any]:
