@@ -130,11 +130,13 @@ def test_decisions_on_floats_are_guards(capture, backend):
 
     fn = capture(stepped, dynamic=True, cache_size_limit=64)
     agree(fn, stepped, torch.randn(4), 0.1, 1)
-    for rate in (0.0, -0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 1.5, 2.5, 1e300, math.inf, math.nan):
-        for k in (1, 2, 3, 5):
-            for size in (4, 7):
-                agree(fn, stepped, torch.randn(size), rate, k)
-    assert len(backend) <= 16  # of 112 different calls
+    held = (0.0, -0.0, 0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 1.5, 2.5)
+    for rates, most in ((held, 13), ((1e300, math.inf, math.nan), 19)):  # constants: no float32
+        for rate in rates:
+            for k in (1, 2, 3, 5):
+                for size in (4, 7):
+                    agree(fn, stepped, torch.randn(size), rate, k)
+        assert len(backend) <= most  # of 88 different calls, and 24
     before = len(backend)
     for rate in (0.11, 0.77, 0.61, 2.0, 3.0):
         agree(fn, stepped, torch.randn(5), rate, 2)
