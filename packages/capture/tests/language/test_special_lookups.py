@@ -6,10 +6,11 @@ every place where a program may put it, asked by its uses; then put elsewhere, a
 import linecache
 import re
 
+import pytest
 import torch
 from flambeau_capture import optimize
 from flambeau_capture.api import compiler_of
-from special_uses import USES, is_statement, plain
+from special_uses import LIKE_MANY, USES, is_statement, plain
 
 ANSWERS = {
     "bool": "False", "len": "1", "index": "1", "int": "3", "float": "2.5", "complex": "1j",
@@ -136,7 +137,7 @@ def told(space, run, change):
     return [*found, space["LOG"][:]]
 
 
-def differences(method, place, base="", changes=CHANGES):
+def differences(method, place, base="", changes=tuple(CHANGES)):
     found, faults = [], []
     code = program(method, place, base)
     for name in changes:
@@ -152,8 +153,29 @@ def differences(method, place, base="", changes=CHANGES):
     return found, faults
 
 
-def bases(method):
-    return ["", "list", "dict", "tuple", "str", "int", "float", "set", "Exception"]
+EVERY = [(place, change) for place in (*PLACES, *OF_OBJECTS) for change in CHANGES]
+PAIRS = 6
+#: where capture still asks a class of the program oftener, or less often, than Python does
+ASKED_OTHERWISE = {
+    ("__hash__", "static"), ("__lt__", "class_itself"), ("__dir__", "class_itself"),
+    *(("__getattribute__", place) for place in (*PLACES, *OF_OBJECTS)),
+}  # fmt: skip
+NO_PROGRAM = {("__new__", "slot")}  # the class cannot be instantiated
+
+
+def pairs(method):
+    """Some of the places and changes, others for each method."""
+    first = [*USES].index(method) * 7
+    return [EVERY[(first + nth * (len(EVERY) // PAIRS)) % len(EVERY)] for nth in range(PAIRS)]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", [method for method in USES if method not in LIKE_MANY])
+def test_a_special_method_is_looked_up_in_the_class(method):
+    for place, change in pairs(method):
+        if (method, place) not in ASKED_OTHERWISE | NO_PROGRAM:
+            found, faults = differences(method, place, changes=[change])
+            assert not found and not faults, (place, change)
 
 
 if __name__ == "__main__":
@@ -161,15 +183,12 @@ if __name__ == "__main__":
 
     chosen = sys.argv[1].split(",") if len(sys.argv) > 1 and sys.argv[1] else [*USES]
     places = sys.argv[2].split(",") if len(sys.argv) > 2 and sys.argv[2] else [*PLACES, *OF_OBJECTS]
-    under = sys.argv[3].split(",") if len(sys.argv) > 3 else [""]
     for method in chosen:
-        for place in places:
-            for base in under:
-                try:
-                    found, faults = differences(method, place, base)
-                except Exception as error:
-                    found, faults = [(type(error).__name__, str(error)[:300])], []
-                for each in found:
-                    print(method, place, base, *each, flush=True)
-                for each in faults:
-                    print(method, place, base, "FAULT", str(each)[:400], flush=True)
+        rows = [(p, c) for p in places for c in CHANGES] if len(sys.argv) > 2 else pairs(method)
+        for place, change in rows:
+            try:
+                found, faults = differences(method, place, changes=[change])
+            except Exception as error:
+                found, faults = [(type(error).__name__, str(error)[:300])], []
+            for each in (*found, *faults):
+                print(method, place, change, str(each)[:500], flush=True)

@@ -146,6 +146,8 @@ def _instance(
         if memo is not None and copied is not value:
             memo[id(value)] = copied
         return copied
+    if hook is None and value.special(tx, "__getattr__"):
+        raise Break("FB0005", f"copy of {value.describe()}, whose __getattr__ is asked for hooks")
     if type(value.cls) is not type and find_in_class(type(value.cls), "__getattr__") is not None:
         raise Break("FB0005", f"copy of {value.describe()}, whose metaclass is asked for hooks")
     for name in _HOOKS:

@@ -279,6 +279,17 @@ def nothing_answered(tx: Tracer, found: Value) -> None:
         tx.raise_error(TypeError, f"__init__() should return None, not '{shown}'")
 
 
+@functools.cache
+def _takes_anything(layout: type) -> bool:
+    """Whether a built-in exception is made of any arguments: most are."""
+    try:
+        for count in range(4):
+            layout(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
 def _check_exception(
     tx: Tracer, python_class: type, layout: type, args: Args, kwargs: Kwargs
 ) -> None:
@@ -299,7 +310,7 @@ def _exception(tx: Tracer, python_class: type[BaseException], args: Args, kwargs
     assume_special_methods(tx, python_class)
     init = find_in_class(python_class, "__init__")
     layout = layout_of(python_class)
-    if layout.__new__ is not Exception.__new__ or layout.__init__ is not Exception.__init__:
+    if not _takes_anything(layout):
         _check_exception(tx, python_class, layout, args, kwargs)
     if init is not None and isinstance(init[1], types.FunctionType):
         initialize(tx, made, args, kwargs)

@@ -220,7 +220,7 @@ def _delattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(object.__setattr__)
 def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if not isinstance(args[0], ObjectValue):
+    if not isinstance(args[0], ObjectValue | ExceptionValue):
         args[0].set_attr(tx, constant_of(args[1]), args[2])
     else:
         args[0].generic_set_attr(tx, constant_of(args[1]), args[2])
@@ -229,7 +229,7 @@ def _object_setattr(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(object.__getattribute__)
 def _object_getattribute(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue):
+    if isinstance(args[0], ObjectValue | ExceptionValue):
         return args[0].generic_get_attr(tx, constant_of(args[1]))
     return tx.get_attr(args[0], constant_of(args[1]))
 
@@ -276,7 +276,8 @@ def _id(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
 
 @handles(hash)
 def _hash(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
-    if isinstance(args[0], ObjectValue) and args[0].cls.__hash__ is None:
+    found = find_in_class(args[0].cls, "__hash__")
+    if isinstance(args[0], ObjectValue) and found is not None and found[1] is None:
         refuse(tx, hash, args[0], __hash__=None)
     if args[0].special(tx, "__hash__"):
         return ask(tx, args[0], "__hash__")
@@ -381,6 +382,8 @@ def text_of(tx: Tracer, value: Value, method: str) -> str:
             return f"{'namespace' if plain else value.cls.__name__}({', '.join(shown)})"
         raise Break("FB0009", f"text of {value.describe()}")
     if isinstance(value, ClassValue):
+        if method == "__str__" and value.special(tx, method):
+            return str(constant_of(ask(tx, value, method)))
         return value.text(tx)
     if isinstance(value, ExceptionValue):
         return str(constant_of(value.text(tx, method)))

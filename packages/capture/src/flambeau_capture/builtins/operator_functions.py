@@ -12,12 +12,14 @@ from collections.abc import Callable
 from flambeau_capture.builtins.identities import identical
 from flambeau_capture.builtins.operator_tables import IN_PLACE, OPERATORS, UNARY
 from flambeau_capture.builtins.operators import binary, unary
-from flambeau_capture.values.attributes import call_special, name_in_errors
+from flambeau_capture.values.attributes import call_special
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import HANDLERS, handles, pure
+from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import index_of
+from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tuples import TupleValue
 
 
@@ -95,10 +97,8 @@ def _divmod(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
             if not (isinstance(found, Constant) and found.value is NotImplemented):
                 return found
     left, right = (getattr(arg, "payload", None) or arg for arg in args)
-    if isinstance(left, ObjectValue) or isinstance(right, ObjectValue):
-        shown = [f"'{name_in_errors(arg.cls)}'" for arg in args]
-        words = f"unsupported operand type(s) for divmod(): {' and '.join(shown)}"
-        tx.raise_error(TypeError, words)
+    if any(isinstance(side, ObjectValue | ClassValue) for side in (left, right)):
+        refuse(tx, divmod, *args)
     return TupleValue([binary(tx, "//", left, right), binary(tx, "%", left, right)])
 
 

@@ -27,13 +27,20 @@ from flambeau_capture.builtins.tensor_operators import by_tensors, refuses_tenso
 from flambeau_capture.values import arrays
 from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
 from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import call_special, find_in_class, name_in_errors
+from flambeau_capture.values.attributes import (
+    answers_for_itself,
+    call_special,
+    find_in_class,
+    name_in_errors,
+)
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.class_dicts import behind_proxy
+from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dict_views import DictView
 from flambeau_capture.values.dicts import DictValue
+from flambeau_capture.values.exceptions import ExceptionValue
 from flambeau_capture.values.graph_calls import graph_call
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.methods import BoundMethod, MethodValue
@@ -97,7 +104,7 @@ def binary(tx: Tracer, symbol: str, left: Value, right: Value, asked: str | None
 
 
 def _is_plain(value: Value) -> bool:
-    return isinstance(value, ObjectValue | Constant)
+    return isinstance(value, ObjectValue | Constant | ExceptionValue)
 
 
 def _is_text(value: Value) -> bool:
@@ -286,6 +293,11 @@ def _tables(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> V
 
 def _known(tx: Tracer, symbol: str, left: Value, right: Value, asked: str) -> Value | None:
     """Objects that are fully known, formatting with `%` included."""
+    _, name, reflected = OPERATORS[symbol]
+    if left.special(tx, name) or right.special(tx, reflected):
+        return None  # they have been asked
+    if isinstance(right, ClassValue) and answers_for_itself(right.cls):
+        return None
     try:
         one, other = left.as_python(), right.as_python()
     except NotConcrete:
@@ -319,12 +331,10 @@ def unary(tx: Tracer, symbol: str, value: Value) -> Value:
             return found
     if isinstance(value, Constant):
         return tx.wrap_new(evaluate(tx, fn, value.value))
+    if value.special(tx, name):
+        return call_special(tx, value, name, [])
     if isinstance(value, ObjectValue) and find_in_class(value.cls, name) is not None:
-        return (
-            value.call_method(tx, name, [], {})
-            if not value.special(tx, name)
-            else call_special(tx, value, name, [])
-        )
+        return value.call_method(tx, name, [], {})
     try:
         return tx.wrap_new(evaluate(tx, fn, value.as_python()))
     except NotConcrete:

@@ -33,5 +33,5 @@ def stand_in(original: Any, python: Any) -> None:
         return made
 
     HANDLERS[original] = handler
-    if original is not functools.cmp_to_key:  # what it makes is told apart
+    if original not in (functools.cmp_to_key, itertools.tee):  # what they make is told apart
         POLYFILLS[original] = python

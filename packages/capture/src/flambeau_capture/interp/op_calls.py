@@ -16,7 +16,7 @@ from flambeau_capture.interp.frame import NULL, Frame
 from flambeau_capture.interp.opcodes import opcode
 from flambeau_capture.interp.tail import tail_call
 from flambeau_capture.values.attributes import is_iterable
-from flambeau_capture.values.base import Value, unpack
+from flambeau_capture.values.base import NotConcrete, Value, unpack
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant, constant_of, evaluate
@@ -90,7 +90,10 @@ def _refuse_star(frame: Frame, fn: Value, given: Value) -> None:
     def named(*args: object) -> None: ...
 
     if isinstance(fn, FunctionValue | ClassValue | BuiltinValue):
-        real = fn.as_python()
+        try:
+            real = fn.as_python()
+        except NotConcrete:
+            raise Break("FB0014", f"* of {given.describe()}") from None
         named.__module__, named.__qualname__ = real.__module__, real.__qualname__
         evaluate(frame.tx, lambda: named(*nameless(given)))
 

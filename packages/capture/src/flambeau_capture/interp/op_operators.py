@@ -12,7 +12,7 @@ from flambeau_capture.builtins.operators import binary, unary
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.interp.truth import TruthValue, test
+from flambeau_capture.interp.truth import TruthValue, is_open, test
 from flambeau_capture.values.constant import Constant, constant_of
 from flambeau_capture.values.slices import SliceValue
 from flambeau_capture.values.tensor import TensorValue
@@ -67,7 +67,8 @@ def unary_invert(frame: Frame, instruction: Instruction) -> None:
 @opcode("UNARY_NOT")
 def unary_not(frame: Frame, instruction: Instruction) -> None:
     value = frame.pop()
-    if isinstance(value, TensorValue) and value.truth_known is None:
+    if is_open(value):
+        assert isinstance(value, TensorValue)
         frame.push(TruthValue(value, negated=True))
     elif isinstance(value, TruthValue):
         frame.push(TruthValue(value.tensor, not value.negated))

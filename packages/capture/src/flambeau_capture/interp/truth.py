@@ -39,9 +39,19 @@ def _negation(value: Any) -> bool:
     return not value
 
 
+def is_open(value: Value) -> bool:
+    """Whether a value is a tensor whose truth may be asked later: to ask one of more elements than
+    one raises, there and then."""
+    if not isinstance(value, TensorValue) or value.truth_known is not None:
+        return False
+    size = value.fake.numel()
+    return isinstance(size, int) and size == 1
+
+
 def test(tx: Tracer, value: Value) -> Value:
     """bool(value)."""
-    if isinstance(value, TensorValue) and value.truth_known is None:
+    if is_open(value):
+        assert isinstance(value, TensorValue)
         return TruthValue(value)
     if isinstance(value, TruthValue):
         return value

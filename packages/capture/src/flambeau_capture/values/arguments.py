@@ -92,7 +92,7 @@ _OF_ANY = frozenset(
         *(made for made in vars(itertools).values() if isinstance(made, type)),
         *(made for name, made in vars(heapq).items() if name.endswith("_max")),
         operator.itemgetter, operator.attrgetter, operator.methodcaller,
-        operator.countOf, operator.indexOf, itertools.tee, functools.partial, functools.reduce,
+        operator.countOf, operator.indexOf, itertools.tee, functools.partial,
         collections.defaultdict,
     }
 )  # fmt: skip
@@ -209,8 +209,11 @@ def _sample(value: Value) -> Any:
 
 def _sample_by_name(value: Value) -> Any:
     """What stands for an argument of any class: an object that is named so, and can do as much."""
-    from flambeau_capture.values.attributes import name_in_errors  # built on this layer
+    from flambeau_capture.values.attributes import find_in_class, name_in_errors  # built on this
+    from flambeau_capture.values.opaque import FrozenValue
 
+    if type(value) is FrozenValue:
+        return value.real  # it never changes
     found = _sample(value)
     if found is not _UNKNOWN:
         return found
@@ -221,9 +224,8 @@ def _sample_by_name(value: Value) -> Any:
         return len
     if issubclass(kind, type):
         return int
-    members = {name: made for name, made in _ABLE.items() if hasattr(kind, name)}
-    name = kind.__name__ if kind.__module__ == "builtins" else name_in_errors(kind)
-    return type(name, (), members)()
+    members = {name: made for name, made in _ABLE.items() if find_in_class(kind, name)}
+    return type(name_in_errors(kind), (), members)()
 
 
 #: what an object of no items can do

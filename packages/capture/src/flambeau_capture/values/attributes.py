@@ -11,9 +11,10 @@ import abc
 import collections
 import functools
 import struct
+import threading
 import types
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -21,10 +22,10 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.opcodes import VERSION
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.source import Attr, ClassEntry, Held, Source
-from flambeau_capture.values.base import Args, Tracer, Value
+from flambeau_capture.values.base import Args, Tracer, UserError, Value
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.methods import BoundMethod, MethodValue
-from flambeau_capture.values.stand_ins import name_in_errors
+from flambeau_capture.values.stand_ins import name_in_errors, stand_in
 from flambeau_capture.values.trust import trusted_class
 
 SLOT_TYPES = (
@@ -98,7 +99,10 @@ def find_in_class(python_class: type, name: str) -> tuple[type, Any] | None:
 
 
 #: Built-in classes that look for attributes elsewhere than in the class and the instance's own.
-_OWN_WAYS = (type, super, types.ModuleType, types.MethodType)
+_OWN_WAYS = (
+    type, super, types.ModuleType, types.MethodType, threading.local, weakref.ProxyType,
+    weakref.CallableProxyType,
+)  # fmt: skip
 #: What classes have by `type`, and instances do not.
 _OF_CLASSES = frozenset(vars(type)) - frozenset(vars(object))
 
@@ -132,9 +136,11 @@ def _of_empty_slot(kind: type) -> str:
     return f"{module}{kind.__qualname__}"
 
 
-def property_lacks(python_class: type, name: str, part: str) -> str:
-    """What Python says of a property without a getter, a setter or a deleter."""
-    return f"property '{name}' of '{python_class.__qualname__}' object has no {part}"
+def property_lacks(tx: Tracer, found: property, python_class: type, way: str) -> NoReturn:
+    """Raise what Python raises of a property without a getter, a setter or a deleter."""
+    given = {"__get__": (python_class,), "__set__": (None,), "__delete__": ()}[way]
+    evaluate(tx, getattr(found, way), stand_in(python_class), *given)
+    raise AssertionError(f"{found} has {way}")
 
 
 def assume_special_methods(tx: Tracer, python_class: type) -> None:
@@ -196,7 +202,18 @@ def answers_for_itself(python_class: type) -> bool:
 
 def call_special(tx: Tracer, value: Value, name: str, args: Args) -> Value:
     """Call a special method as Python's operators and functions do."""
-    return tx.call(class_attribute(tx, value, value.cls, name), args, {})
+    try:
+        method = class_attribute(tx, value, value.cls, name)
+    except UserError as error:
+        if name in _ELSE and issubclass(error.value.cls, AttributeError):
+            raise Break("FB0009", f"{name} of {value.describe()}, whose look-up raises") from None
+        raise
+    return tx.call(method, args, {})
+
+
+#: where Python does something else if the look-up of the method raises
+_ELSE = frozenset({"__iter__", "__repr__", "__hash__", "__eq__", "__ne__", "__lt__", "__le__",
+                   "__gt__", "__ge__"})  # fmt: skip
 
 
 def is_subclass(tx: Tracer, python_class: type, kind: type) -> bool:
@@ -284,7 +301,7 @@ def class_attribute(
         )
     if isinstance(found, property):
         if found.fget is None:
-            tx.raise_error(AttributeError, property_lacks(python_class, name, "getter"))
+            property_lacks(tx, found, python_class, "__get__")
         return tx.call(tx.wrap(found.fget, Held(found.fget, name)), [receiver], {})
     if isinstance(found, functools.cached_property):
         return _cached_property(tx, receiver, found, name)

@@ -137,6 +137,10 @@ class Constant(Value):
 
 def _all_of(tx: Tracer, value: Value) -> Any:
     """A value's object; of an iterator, its items: `",".join(map(str, items))`."""
+    from flambeau_capture.values.attributes import answers_for_itself  # built on constants
+
+    if issubclass(value.cls, type) and answers_for_itself(value.cls):
+        raise NotConcrete(value.describe())  # what is done with it may ask its metaclass
     if isinstance(value, IteratorValue):
         return [item.as_python() for item in value.drain(tx)]
     return value.as_python()

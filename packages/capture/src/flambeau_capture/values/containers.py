@@ -19,7 +19,7 @@ from flambeau_capture.guards.equality import PLAIN, keys_of
 from flambeau_capture.guards.kinds import SPECIAL_NAMES, entry_of
 from flambeau_capture.identity import compares_itself
 from flambeau_capture.source import Attr, DictKey, KnownKey, Source, item_of
-from flambeau_capture.values.attributes import assume_special_methods, layout_of
+from flambeau_capture.values.attributes import assume_special_methods, find_in_class, layout_of
 from flambeau_capture.values.base import Tracer, Value
 from flambeau_capture.values.constant import LITERALS, Constant
 from flambeau_capture.values.dicts import DictValue
@@ -210,6 +210,9 @@ def wrap_payload(tx: Tracer, obj: Any, source: Source) -> Any:
         made.factory = tx.wrap(obj.default_factory, Attr(source, "default_factory"))
         return made
     if base is collections.deque:
+        reads = find_in_class(type(obj), "__getitem__")
+        if reads is None or reads[0] is not base:
+            return NotImplemented  # its items cannot be read where they are
         tx.guard(source, "LENGTH", base.__len__(obj))
         tx.guard(Attr(source, "maxlen"), "CONSTANT_MATCH", obj.maxlen)
         held = collections.deque(collections.deque.__iter__(obj))

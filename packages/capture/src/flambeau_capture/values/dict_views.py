@@ -5,6 +5,7 @@ In: a `DictValue`. Out: `DictView`. Invariant: a view holds nothing; it asks the
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 from flambeau_capture.breaks import Break
@@ -28,7 +29,8 @@ class DictView(Value):
 
     @property
     def cls(self) -> type:
-        return type(getattr({}, self.kind)())
+        ordered = self.target.cls is collections.OrderedDict
+        return type(getattr(collections.OrderedDict() if ordered else {}, self.kind)())
 
     def parts(self) -> list[Value]:
         if self.kind == "keys":

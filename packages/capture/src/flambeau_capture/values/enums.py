@@ -18,6 +18,7 @@ from flambeau_capture.values.attributes import (
     find_in_class,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value
+from flambeau_capture.values.constant import evaluate
 from flambeau_capture.values.opaque import FrozenValue
 from flambeau_capture.values.rebuilding import instance_dict
 from flambeau_capture.values.registry import wraps_if
@@ -39,7 +40,7 @@ class EnumMember(FrozenValue):
     """A member of an enum; one that is also a string or a number behaves as such."""
 
     def length(self, tx: Tracer) -> int:
-        return len(self.real)
+        return int(evaluate(tx, len, self.real))
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
         found = find_in_class(type(self.real), name)

@@ -11,7 +11,15 @@ from typing import Any
 
 from flambeau_capture.breaks import Break
 from flambeau_capture.source import Attr, Source
-from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
+from flambeau_capture.values.base import (
+    Args,
+    Kwargs,
+    NotConcrete,
+    Tracer,
+    UserError,
+    Value,
+    unpack,
+)
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.existing import met_before
 from flambeau_capture.values.methods import BoundMethod
@@ -85,6 +93,21 @@ class ExceptionValue(Value):
         return True
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
+        from flambeau_capture.values.attributes import call_special
+
+        if self.special(tx, "__getattribute__"):
+            return call_special(tx, self, "__getattribute__", [Constant(name)])
+        try:
+            return self.generic_get_attr(tx, name)
+        except UserError as error:
+            if not issubclass(error.value.cls, AttributeError):
+                raise
+            if not self.special(tx, "__getattr__"):
+                raise
+            return call_special(tx, self, "__getattr__", [Constant(name)])
+
+    def generic_get_attr(self, tx: Tracer, name: str) -> Value:
+        """object.__getattribute__."""
         from flambeau_capture.values.attributes import class_attribute
         from flambeau_capture.values.dicts import DictValue
         from flambeau_capture.values.tuples import TupleValue
@@ -130,6 +153,15 @@ class ExceptionValue(Value):
         return TupleValue(unpack(tx, self.args[1])) if name == "exceptions" else None
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        from flambeau_capture.values.attributes import call_special
+
+        if self.special(tx, "__setattr__"):
+            call_special(tx, self, "__setattr__", [Constant(name), value])
+            return
+        self.generic_set_attr(tx, name, value)
+
+    def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+        """object.__setattr__."""
         tx.heap.changed()
         if name == "__traceback__":
             return
@@ -157,6 +189,11 @@ class ExceptionValue(Value):
             return Constant(None)
         if name in ("__str__", "__repr__"):
             return self.text(tx, name)
+        if name == "__setattr__":
+            self.generic_set_attr(tx, args[0].as_python(), args[1])
+            return Constant(None)
+        if name == "__getattribute__":
+            return self.generic_get_attr(tx, args[0].as_python())
         return super().call_method(tx, name, args, kwargs)
 
     def reconstruct(self, writer: Any) -> None:
@@ -215,22 +252,22 @@ class ExistingException(ExceptionValue):
     def describe(self) -> str:
         return f"{self.kind.__name__} object"
 
-    def get_attr(self, tx: Tracer, name: str) -> Value:
+    def generic_get_attr(self, tx: Tracer, name: str) -> Value:
         if name in _STATE or name in self.real.__dict__:
             return tx.wrap(getattr(self.real, name), Attr(self.source, name))
         if name == "value" and isinstance(self.real, StopIteration):
             return tx.wrap(self.real.value, Attr(self.source, name))
-        return super().get_attr(tx, name)
+        return super().generic_get_attr(tx, name)
 
     def existing(self, tx: Tracer) -> dict[str, Value]:
         tx.guard(Attr(self.source, "__dict__"), "DICT_KEYS", tuple(self.real.__dict__), True)
-        return {name: self.get_attr(tx, name) for name in self.real.__dict__}
+        return {name: self.generic_get_attr(tx, name) for name in self.real.__dict__}
 
     def raised_while(self, handled: Value | None) -> None:
         if handled is not None and handled is not self:
             raise Break("FB0019", f"the context of an existing {self.kind.__name__} is set")
 
-    def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
+    def generic_set_attr(self, tx: Tracer, name: str, value: Value) -> None:
         raise Break("FB0019", f"attribute {name!r} of an existing {self.kind.__name__} is set")
 
     def call_method(self, tx: Tracer, name: str, args: Args, kwargs: Kwargs) -> Value:

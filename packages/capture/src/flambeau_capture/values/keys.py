@@ -7,7 +7,6 @@ whose equality runs other code is a graph break.
 
 from __future__ import annotations
 
-import types
 from collections.abc import Collection, Hashable
 from typing import Any, NoReturn
 
@@ -65,11 +64,15 @@ def key_of(tx: Tracer, value: Value) -> Hashable:
         return _hashable(tx, value.as_python())
     except NotConcrete:
         pass
-    hasher: Any = value.cls.__hash__
+    from flambeau_capture.values.attributes import find_in_class  # built on keys
+
+    found = find_in_class(value.cls, "__hash__")
+    assert found is not None  # an object's at least
+    hasher: Any = found[1]
     if hasher is None:
         refuse(tx, hash, value, __hash__=None)
-    if hasher is not object.__hash__ and not hasattr(value.cls, "__torch_function__"):
-        if not isinstance(hasher, types.FunctionType):
+    if found[0] is not object and not hasattr(value.cls, "__torch_function__"):
+        if not value.special(tx, "__hash__"):
             raise Break("FB0009", f"hash of {value.describe()}")
         return ByMethods(tx, value, constant_of(ask(tx, value, "__hash__")))
     return Identity(value)

@@ -181,15 +181,15 @@ class ObjectValue(SpecialMethods):
     # -- attribute access -----------------------------------------------------------------------
 
     def get_attr(self, tx: Tracer, name: str) -> Value:
-        if self._replaced("__getattribute__"):
+        if self._replaced(tx, "__getattribute__"):
             return self._call_class(tx, "__getattribute__", [Constant(name)])
         return self.generic_get_attr(tx, name)
 
-    def _replaced(self, name: str) -> bool:
+    def _replaced(self, tx: Tracer, name: str) -> bool:
         """Whether the class has put something else in the place of a built-in way to attributes:
         a function, or another built-in method (`__setattr__ = dict.__setitem__`)."""
         hook = find_in_class(self.python_class, name)
-        if hook is None or isinstance(hook[1], types.FunctionType):
+        if hook is None or self.special(tx, name):
             return hook is not None
         return getattr(hook[1], "__name__", "") != name
 
@@ -229,7 +229,7 @@ class ObjectValue(SpecialMethods):
         tx.raise_error(AttributeError, f"'{shown}' object has no attribute '{name}'")
 
     def set_attr(self, tx: Tracer, name: str, value: Value) -> None:
-        if self._replaced("__setattr__"):
+        if self._replaced(tx, "__setattr__"):
             self._call_class(tx, "__setattr__", [Constant(name), value])
             return
         assume_special_methods(tx, self.python_class)
@@ -242,7 +242,7 @@ class ObjectValue(SpecialMethods):
         if in_class is not None and isinstance(in_class[1], property):
             setter = in_class[1].fset
             if setter is None:
-                tx.raise_error(AttributeError, property_lacks(self.python_class, name, "setter"))
+                property_lacks(tx, in_class[1], self.python_class, "__set__")
             tx.call(tx.wrap(setter, Held(setter, name)), [self, value], {})
             return
         if name == "__class__" or (
@@ -276,7 +276,7 @@ class ObjectValue(SpecialMethods):
         tx.raise_error(AttributeError, f"{shown} has no attribute '{name}'{more}")
 
     def del_attr(self, tx: Tracer, name: str) -> None:
-        if self._replaced("__delattr__"):
+        if self._replaced(tx, "__delattr__"):
             self._call_class(tx, "__delattr__", [Constant(name)])
             return
         assume_special_methods(tx, self.python_class)
@@ -302,7 +302,7 @@ class ObjectValue(SpecialMethods):
         if isinstance(descriptor, property):
             deleter = descriptor.fdel
             if deleter is None:
-                tx.raise_error(AttributeError, property_lacks(self.python_class, name, "deleter"))
+                property_lacks(tx, descriptor, self.python_class, "__delete__")
             tx.call(tx.wrap(deleter, Held(deleter, name)), [self], {})
             return
         deleter = getattr(type(descriptor), "__delete__", None)

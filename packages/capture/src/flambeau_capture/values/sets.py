@@ -153,17 +153,19 @@ class SetValue(Value):
 
 def _as_inserted(order: set[Hashable]) -> list[Hashable]:
     """The keys in an order in which they make a set that is iterated as this one is: which of two
-    that want the same place comes first tells. One that was larger before may have none."""
+    that want the same place comes first tells. One that was larger before may have none, and of
+    many keys it is not looked for."""
     keys = wanted = list(order)
     chance = random.Random(len(keys))
-    for _ in range(_TRIALS if len(keys) > 1 else 0):
+    for _ in range(_TRIALS if 1 < len(keys) <= _FEW else 0):
         if list(set(keys)) == wanted:
             return keys
         keys = chance.sample(wanted, len(wanted))
     return wanted
 
 
-_TRIALS = 200
+_TRIALS = 3000
+_FEW = 8  # of more there are too many orders to be tried
 
 
 def _keys_of(tx: Tracer, given: Value) -> tuple[dict[Hashable, Value], Any]:
@@ -262,7 +264,7 @@ _SET_QUERIES: dict[str, SetHandler] = {
     "__contains__": lambda s, tx, a: Constant(s.contains(tx, a[0])),
     "__len__": lambda s, tx, a: Constant(s.length(tx)),
     "__iter__": lambda s, tx, a: s.iterate(tx),
-    "copy": lambda s, tx, a: s if s.cls is frozenset else SetValue(s.parts(), s.cls, tx=tx),
+    "copy": lambda s, tx, a: s if s.cls is frozenset else SetValue([], tx=tx).filled(tx, s),
 }
 
 

@@ -70,7 +70,8 @@ class SpecialMethods(Value):
             refuse(tx, operator.delitem, self, key)
 
     def contains(self, tx: Tracer, item: Value) -> bool:
-        if self.payload is not None and not self.special(tx, "__contains__"):
+        known = find_in_class(self.cls, "__contains__") is not None
+        if self.payload is not None and known and not self.special(tx, "__contains__"):
             return self.payload.contains(tx, item)
         if self._is_none("__contains__"):
             refuse(tx, operator.contains, self, item, __contains__=None)
