@@ -26,7 +26,6 @@ from flambeau_capture.values.attributes import (
     class_attribute,
     find_in_class,
     layout_of,
-    name_in_errors,
 )
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Value, unpack
 from flambeau_capture.values.callables import (
@@ -52,6 +51,7 @@ from flambeau_capture.values.nnmodules import ModuleValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.partials import PartialValue
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.tuples import TupleValue, make_tuple
 
 _NOT_MADE = 1 << 7  # of a class that only C makes instances of

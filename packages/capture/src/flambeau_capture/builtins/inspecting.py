@@ -17,12 +17,7 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.builtins.protocols import has_members
 from flambeau_capture.source import Held
 from flambeau_capture.values.answers import ask
-from flambeau_capture.values.attributes import (
-    assume_special_methods,
-    find_in_class,
-    is_subclass,
-    name_in_errors,
-)
+from flambeau_capture.values.attributes import assume_special_methods, find_in_class, is_subclass
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -42,7 +37,7 @@ from flambeau_capture.values.nnmodules import call_module
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.opaque import FrozenValue, OpaqueValue, PyModuleValue
 from flambeau_capture.values.rebuilding import instance_dict
-from flambeau_capture.values.stand_ins import refuse
+from flambeau_capture.values.stand_ins import name_in_errors, refuse
 from flambeau_capture.values.symbols import SymbolValue
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue

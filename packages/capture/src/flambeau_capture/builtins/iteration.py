@@ -36,6 +36,7 @@ from flambeau_capture.values.made_by import MadeBy
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import index_of
 from flambeau_capture.values.sorting import sort_values
+from flambeau_capture.values.specials import SpecialMethods
 from flambeau_capture.values.stand_ins import refuse
 from flambeau_capture.values.tuples import TupleValue
 
@@ -60,6 +61,7 @@ def _next(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         target = CallIterator(target)
     if not isinstance(target, IteratorValue):
         refuse(tx, next, target)
+        raise AssertionError(target.describe())
     item = target.advance(tx)
     if item is not None:
         return item
@@ -104,7 +106,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         refuse(tx, reversed, target, __reversed__=None)
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
-    if isinstance(target, ObjectValue) and target.payload is None:
+    if isinstance(target, SpecialMethods) and target.payload is None:
         if not (target.special(tx, "__len__") and target.special(tx, "__getitem__")):
             refuse(tx, reversed, target)
         places = reversed(range(target.length(tx)))

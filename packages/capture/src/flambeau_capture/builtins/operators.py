@@ -27,12 +27,7 @@ from flambeau_capture.builtins.tensor_operators import by_tensors, refuses_tenso
 from flambeau_capture.values import arrays
 from flambeau_capture.values.array_numbers import ArrayNumber, scalar_operator
 from flambeau_capture.values.arrays import ArrayValue
-from flambeau_capture.values.attributes import (
-    answers_for_itself,
-    call_special,
-    find_in_class,
-    name_in_errors,
-)
+from flambeau_capture.values.attributes import answers_for_itself, call_special, find_in_class
 from flambeau_capture.values.base import NotConcrete, Tracer, UserError, Value
 from flambeau_capture.values.callables import BuiltinValue
 from flambeau_capture.values.class_dicts import behind_proxy
@@ -47,6 +42,7 @@ from flambeau_capture.values.methods import BoundMethod, MethodValue
 from flambeau_capture.values.objects import ObjectValue
 from flambeau_capture.values.sequences import SequenceValue, index_of, tx_equal
 from flambeau_capture.values.sets import SetValue
+from flambeau_capture.values.stand_ins import name_in_errors
 from flambeau_capture.values.symbols import SymbolValue, symbol_call, symbol_operator
 from flambeau_capture.values.tensor import TensorValue
 from flambeau_capture.values.tuples import TupleValue

@@ -15,13 +15,13 @@ from flambeau_capture.breaks import Break
 from flambeau_capture.bytecode.instruction import Instruction
 from flambeau_capture.interp.frame import Frame
 from flambeau_capture.interp.opcodes import opcode
-from flambeau_capture.values.attributes import assume_entry, is_iterable, name_in_errors
+from flambeau_capture.values.attributes import assume_entry, is_iterable
 from flambeau_capture.values.base import Tracer, Value, unpack
 from flambeau_capture.values.constant import Constant, evaluate
 from flambeau_capture.values.dicts import DictValue, pairs_of
 from flambeau_capture.values.lists import ListValue
 from flambeau_capture.values.sets import SetValue
-from flambeau_capture.values.stand_ins import nameless
+from flambeau_capture.values.stand_ins import name_in_errors, nameless
 from flambeau_capture.values.tuples import TupleValue
 
 

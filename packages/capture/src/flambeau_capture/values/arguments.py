@@ -209,8 +209,9 @@ def _sample(value: Value) -> Any:
 
 def _sample_by_name(value: Value) -> Any:
     """What stands for an argument of any class: an object that is named so, and can do as much."""
-    from flambeau_capture.values.attributes import find_in_class, name_in_errors  # built on this
+    from flambeau_capture.values.attributes import find_in_class  # built on this
     from flambeau_capture.values.opaque import FrozenValue
+    from flambeau_capture.values.stand_ins import name_in_errors
 
     if type(value) is FrozenValue:
         return value.real  # it never changes

@@ -11,7 +11,6 @@ from collections.abc import Hashable, Iterable
 from typing import Any
 
 from flambeau_capture.source import Attr, Source
-from flambeau_capture.values.attributes import name_in_errors
 from flambeau_capture.values.base import (
     Args,
     IteratorValue,
@@ -26,6 +25,7 @@ from flambeau_capture.values.iterators import KeysIterator
 from flambeau_capture.values.keys import is_among, key_of, raise_key_error
 from flambeau_capture.values.methods import BoundMethod
 from flambeau_capture.values.sequences import Pending
+from flambeau_capture.values.stand_ins import name_in_errors
 
 
 class DictValue(Value):

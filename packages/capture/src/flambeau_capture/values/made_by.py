@@ -29,7 +29,7 @@ class MadeBy:
 
 
 #: the class of what `itertools.tee` makes
-TEE = type(itertools.tee(())[0])
+TEE: type = type(itertools.tee(())[0])
 
 
 class SharedItems(MadeBy):

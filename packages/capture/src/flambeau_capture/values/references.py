@@ -14,13 +14,13 @@ import torch
 from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break, SkipFrame
 from flambeau_capture.source import Called, Held, Source
-from flambeau_capture.values.attributes import name_in_errors
 from flambeau_capture.values.base import Args, Kwargs, Tracer, Value
 from flambeau_capture.values.callables import handles
 from flambeau_capture.values.classes import ClassValue
 from flambeau_capture.values.constant import Constant
 from flambeau_capture.values.opaque import OpaqueValue
 from flambeau_capture.values.registry import wraps_type
+from flambeau_capture.values.stand_ins import name_in_errors
 
 
 class WeakReference(OpaqueValue):

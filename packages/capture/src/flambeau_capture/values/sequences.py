@@ -146,6 +146,7 @@ def index_of(tx: Tracer, key: Value, indexed: Value | None = None) -> int:
         return number
     if indexed is None:
         refuse(tx, operator.index, key)
+        raise AssertionError(key.describe())
     kind = next(kind for kind in (list, tuple, collections.deque) if issubclass(indexed.cls, kind))
     refuse(tx, kind().__getitem__, key)
     raise AssertionError(key.describe())

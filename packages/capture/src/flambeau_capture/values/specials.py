@@ -50,6 +50,7 @@ class SpecialMethods(Value):
             return int(constant_of(ask(tx, self, "__len__")))
         if self.payload is None:
             refuse(tx, len, self)
+            raise AssertionError(self.describe())
         return self.payload.length(tx)
 
     def get_item(self, tx: Tracer, key: Value) -> Value:

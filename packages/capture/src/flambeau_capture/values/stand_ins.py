@@ -31,6 +31,8 @@ def name_in_errors(kind: type) -> str:
 
 def stand_in(kind: type, methods: dict[str, Any] | None = None) -> Any:
     """An object of a class of the same name, which can do nothing but what `methods` say."""
+    if kind is type:  # which no class statement makes: it lacks what those have by being made so
+        return type("Class", (), {})
     body = {"__qualname__": kind.__qualname__, **(methods or {})}
     return type(name_in_errors(kind), (), body)()
 
