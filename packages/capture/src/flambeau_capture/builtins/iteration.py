@@ -106,7 +106,7 @@ def _reversed(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
         refuse(tx, reversed, target, __reversed__=None)
     if target.special(tx, "__reversed__"):
         return call_special(tx, target, "__reversed__", [])
-    if isinstance(target, SpecialMethods) and target.payload is None:
+    if isinstance(target, SpecialMethods) and target.payload is None and own is None:
         if not (target.special(tx, "__len__") and target.special(tx, "__getitem__")):
             refuse(tx, reversed, target)
         places = reversed(range(target.length(tx)))

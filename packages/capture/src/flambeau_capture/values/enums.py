@@ -31,7 +31,8 @@ def wrap_enum(tx: Tracer, obj: Any, source: Source) -> Value:
     assume_special_methods(tx, type(obj))
     known: Value | None = tx.heap.find(obj)
     if known is None:
-        known = EnumMember(obj, Held(obj, f"{type(obj).__name__}.{obj.name}"))
+        name = instance_dict(obj).get("_name_")  # none yet, of one that is being made
+        known = EnumMember(obj, Held(obj, f"{type(obj).__name__}.{name}"))
         tx.heap.know(obj, known)
     return known
 
