@@ -45,18 +45,17 @@ class Callee(Enum):
 class Resumption:
     """A resume function's code. `arguments` are variables; then come the values on the stack.
 
-    origin, sources: the body it was made from, and for each of its own instructions the one there.
+    name: what it is called where generated code finds it; to the program, in tracebacks and frames,
+    its code has the name of the function that it continues. origin, sources: the body it was made
+    from, and for each of its own instructions the one there.
     """
 
+    name: str
     code: CodeType
     arguments: tuple[str, ...]
     stack: Slots
     origin: Body
     sources: tuple[Instruction | None, ...]
-
-    @property
-    def name(self) -> str:
-        return self.code.co_name
 
 
 class CannotResume(Exception):
@@ -134,12 +133,12 @@ def make_resumption(
     if waiting is not None:
         originals[call[-1]] = waiting
     whole = remove_dead_code(whole)
-    resumed = as_function(whole, parameters, name)
+    resumed = as_function(whole, parameters, code.co_name, code.co_qualname)
     decoded = decode(resumed).instructions
     sources: tuple[Instruction | None, ...] = ()
     if len(decoded) == len(whole.instructions):
         sources = tuple(originals.get(made) for made in whole.instructions)
-    return Resumption(resumed, arguments, stack, body, sources)
+    return Resumption(name, resumed, arguments, stack, body, sources)
 
 
 def _start(body: Body, stack: Slots) -> tuple[list[Instruction], list[Region]]:

@@ -12,6 +12,7 @@ function as it reads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,22 +29,41 @@ operands."""
 SLOPE = "slope"
 COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
-_GELU_TANH = ("tanh", ("mul", ("add", "x", ("mul", ("mul", ("mul", "x", "x"), "x"), 0.044715)),
-                       0.7978845608028654))  # fmt: skip
-_GELU_ERF = ("erf", ("mul", "x", 0.7071067811865476))
+_CUBE = ("mul", ("mul", "x", "x"), "x")
+_GELU_ERF = ("add", ("erf", ("mul", "x", 0.7071067811865476)), 1.0)
 
-FUNCTIONS: Mapping[str, tuple[Pattern, str, str]] = {
+
+def _gelu_tanh(inner: Pattern) -> Pattern:
+    return ("mul", ("mul", "x", 0.5), ("add", ("tanh", ("mul", inner, 0.7978845608028654)), 1.0))
+
+
+FUNCTIONS: Mapping[str, tuple[tuple[Pattern, ...], str, str]] = {
     "hardswish": (
-        ("div", ("mul", "x", ("minimum", ("maximum", ("add", "x", 3.0), 0.0), 6.0)), 6.0),
+        (("div", ("mul", "x", ("minimum", ("maximum", ("add", "x", 3.0), 0.0), 6.0)), 6.0),),
         "hardswish",
         "",
     ),
-    "leaky_relu": (("where", ("gt", "x", 0.0), "x", ("mul", "x", SLOPE)), "leaky_relu", ""),
-    "silu": (("mul", "x", ("sigmoid", "x")), "swish", ""),
-    "gelu": (("mul", ("mul", "x", 0.5), ("add", _GELU_ERF, 1.0)), "gelu", "none"),
-    "gelu_tanh": (("mul", ("mul", "x", 0.5), ("add", _GELU_TANH, 1.0)), "gelu", "tanh"),
+    "leaky_relu": ((("where", ("gt", "x", 0.0), "x", ("mul", "x", SLOPE)),), "leaky_relu", ""),
+    "silu": ((("mul", "x", ("sigmoid", "x")),), "swish", ""),
+    "gelu": (
+        (
+            ("mul", ("mul", "x", 0.5), _GELU_ERF),
+            # as oneDNN computes it where eager calls it, infinity included
+            ("where", ("eq", "x", math.inf), math.nan, ("mul", ("mul", "x", _GELU_ERF), 0.5)),
+        ),
+        "gelu",
+        "none",
+    ),
+    "gelu_tanh": (
+        (
+            _gelu_tanh(("fma", _CUBE, 0.044715, "x")),
+            _gelu_tanh(("add", "x", ("mul", _CUBE, 0.044715))),
+        ),
+        "gelu",
+        "tanh",
+    ),
 }
-"""Name: how it is written in primitives, and oneDNN's name and form of it."""
+"""Name: the ways it is written in primitives, and oneDNN's name and form of it."""
 
 PRODUCERS = frozenset({"convolution", "mm", "addmm"})
 
@@ -63,8 +83,8 @@ def find_epilogues(graph: fx.Graph) -> dict[fx.Node, Epilogue]:
     order = {node: position for position, node in enumerate(graph.nodes)}
     found: dict[fx.Node, Epilogue] = {}
     for last in graph.nodes:
-        for function, (pattern, _, _) in FUNCTIONS.items():
-            for match in _matches(pattern, last, _Match()):
+        for function, (patterns, _, _) in FUNCTIONS.items():
+            for match in (one for each in patterns for one in _matches(each, last, _Match())):
                 made = _between(function, match, last, order)
                 if made is not None:
                     found.setdefault(made[0], made[1])
@@ -118,7 +138,8 @@ def _matches(pattern: Pattern, node: object, so_far: _Match) -> Iterator[_Match]
             yield _Match(node, so_far.nodes, so_far.scalars)
     elif isinstance(node, fx.Node) and name_of(node) == "full":
         value = node.args[1]
-        if isinstance(value, int | float) and pattern in (SLOPE, value):
+        same = pattern in (SLOPE, value) or (pattern != pattern and value != value)  # NaN
+        if isinstance(value, int | float) and same:
             more = [float(value)] if pattern == SLOPE else []
             yield _Match(so_far.x, so_far.nodes, so_far.scalars + more)
 
