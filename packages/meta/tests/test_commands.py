@@ -26,7 +26,7 @@ def scaled(x, factor):
     return x * factor
 
 
-def test_a_frame_that_capture_failed_on_is_replayed(tmp_path, monkeypatch, capsys):
+def test_a_frame_that_capture_failed_on_is_replayed(falls_back, tmp_path, monkeypatch, capsys):
     from flambeau_capture import convert
 
     def planted(*given, **named):
