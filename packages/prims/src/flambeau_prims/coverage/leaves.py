@@ -48,6 +48,11 @@ _INERT = re.compile(
 )
 LEAVES: tuple[Leaves, ...] = (
     Leaves(
+        "exponents",
+        "powers of two: eager's dtype and steps of rounding differ with the kinds of both operands",
+        r"ldexp_?",
+    ),
+    Leaves(
         "sparse",
         "sparse layouts: a prim's operands are strided",
         r".*sparse.* .*_csr.* .*coo.* _coalesced?_? coalesce _?indices(_copy)? _?values(_copy)?"

@@ -30,7 +30,7 @@ from flambeau_prims.layout import (
     product,
     suggests_channels_last,
 )
-from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of
+from flambeau_prims.promotion import Promotion, compute_dtype, dtypes_of, is_inexact
 
 Number: TypeAlias = bool | int | float | complex
 Operand: TypeAlias = Tensor | Number
@@ -208,35 +208,35 @@ def elementwise(
     promotion: Promotion = Promotion.SAME,
     *,
     narrow: bool = False,
-    whole: bool = False,
+    last_unrounded: bool = False,
 ) -> Tensor:
     """A pointwise ATen operation: promote, broadcast, compute wide, round once.
 
-    A tensor of another dtype is rounded to the operands' common dtype before it is computed with,
-    but for one that eager's kernel takes as a number: on a GPU a 0-d tensor of the CPU's, on a CPU,
-    with `whole`, a 0-d tensor that is the second operand.
-
-    A 0-d CPU tensor among operands of another device is moved there, as eager does. With `narrow`,
-    and in comparisons, a number is rounded to the operands' common dtype first, where eager's
-    kernel takes it in that one; else it stays in the dtype that is computed in.
+    A 0-d CPU tensor among operands of another device is moved there, as eager does. A tensor is
+    converted to the common dtype before it is widened, which rounds a wider 0-d one and integers;
+    not so what a kernel for a GPU is handed as a number, nor, with `last_unrounded`, a last operand
+    of one element, which some kernels for a CPU take in the dtype that they compute in. With
+    `narrow`, and in comparisons, a number is rounded to the operands' common dtype first, where
+    eager's kernel takes it in that one; else it stays in the dtype that is computed in. Whole
+    numbers wrap around in the common dtype.
     """
     compute, result = dtypes_of(operands, promotion)
     common = dtypes_of(operands, Promotion.SAME)[1]
+    taken = result if promotion is Promotion.FLOAT else common
     narrow = (narrow or promotion is Promotion.BOOL) and common != compute
     tensors = [x for x in operands if not is_number(x)]
     home = home_of(tensors)
     placed: list[Any] = []
-    reduced = compute_dtype(common) != common
-    for position, x in enumerate(operands):
+    for place, x in enumerate(operands):
         if is_number(x):
-            placed.append(_as_kind(x, compute))
+            placed.append(wrapped(_as_kind(x, compute), compute))
             if narrow and common.is_floating_point:
                 rounded = p.full([], placed.pop(), dtype=common, device=home)
                 placed.append(cast(rounded, compute))
             continue
-        second = whole and position == 1 and home.type == "cpu"
-        if reduced and (x.ndim or not (second or x.device != home)):
-            x = cast(x, common)
+        last = last_unrounded and place == len(operands) - 1 and is_one(x.numel())
+        if compute != taken and not last and not is_host_scalar(x, *operands):
+            x = _rounded(brought(x, home), taken)
         placed.append(cast(brought(x, home), compute))
     value = cast(op(*meet(*placed)), result)
     return with_strides(value, operand_strides(value.shape, operands, common))
@@ -271,6 +271,23 @@ def with_strides(x: Tensor, wanted: Sequence[Size]) -> Tensor:
         return x
     meta = TensorMeta(tuple(x.shape), tuple(wanted), x.dtype, x.device)
     return p.clone(x, order=dense_order(meta))
+
+
+#: whole numbers that every floating dtype holds
+_SMALL = (torch.bool, torch.int8, torch.uint8)
+
+
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """`x` with the precision of `dtype`, a half one; as it is where nothing would be lost."""
+    return x if x.dtype in _SMALL else cast(x, dtype)
+
+
+def wrapped(value: Any, dtype: torch.dtype) -> Any:
+    """A whole number as an integer dtype keeps it, which counts round; any other is its own."""
+    if not isinstance(value, int) or is_inexact(dtype) or dtype == torch.bool:
+        return value
+    limits = torch.iinfo(dtype)
+    return (value - limits.min) % (1 << limits.bits) + limits.min
 
 
 def _as_kind(value: Any, dtype: torch.dtype) -> Any:

@@ -33,7 +33,6 @@ _ROUNDINGS = ["ceil", "floor", "round", "trunc"]
 
 # Two operands: ATen's name -> (prim, promotion); both `.Tensor` and `.Scalar` if there is one.
 _BINARY: dict[str, tuple[str, Promotion]] = {
-    "mul": ("mul", SAME),
     "remainder": ("remainder", SAME),
     "fmod": ("fmod", SAME),
     "bitwise_and": ("bitwise_and", SAME),
@@ -203,6 +202,22 @@ def _by_host_scalar(a: Operand, b: Operand) -> bool:
     return e.is_host_scalar(b, a) and not result_type((a, b)).is_complex
 
 
+def _scaled(
+    op: Callable[..., Tensor], a: Operand, b: Operand, promotion: Promotion = SAME
+) -> Tensor:
+    """A product or quotient: kernels for a CPU take the second operand as it is if it is one
+    element, and a number before a tensor in the dtype of their result."""
+    cpu = not e.on_gpu(a, b)
+    real = cpu and not result_type((a, b)).is_complex
+    return elementwise(op, (a, b), promotion, narrow=cpu and is_number(a), last_unrounded=real)
+
+
+@decomposition(*overloads("mul", "Tensor", "Scalar"))
+def mul_of(a: Operand, b: Operand) -> Tensor:
+    """ATen's product."""
+    return _scaled(p.mul, a, b)
+
+
 def _reciprocal(x: Tensor) -> Tensor:
     return p.div(e.const(1, x), x)
 
@@ -211,7 +226,7 @@ def _reciprocal(x: Tensor) -> Tensor:
 def div(a: Operand, b: Operand) -> Tensor:
     if _by_host_scalar(a, b):
         return elementwise(lambda x, y: p.mul(x, _reciprocal(y)), (a, b), FLOAT)
-    return elementwise(p.div, (a, b), FLOAT, whole=True)
+    return _scaled(p.div, a, b, FLOAT)
 
 
 def _floor_div_in(
@@ -243,16 +258,21 @@ def _floor_div_in(
     return quotient
 
 
+def _is_one_divisor(a: Operand, b: Operand) -> bool:
+    """Whether eager divides by a single number in the dtype that it computes in."""
+    return is_number(b) or (e.is_one(b.numel()) and not e.on_gpu(a, b))
+
+
 @decomposition(*overloads("floor_divide", "default", "Scalar"))
 def floor_divide(a: Operand, b: Operand) -> Tensor:
     dtype = result_type((a, b))
     by_reciprocal = _by_host_scalar(a, b)
     if by_reciprocal and is_inexact(dtype):
         return elementwise(_floor_div_in(dtype, False, True), (a, b))
-    if compute_dtype(dtype) != dtype and not is_number(b):
-        steps = _floor_div_in(dtype, not e.on_gpu(a, b), False)
-        return elementwise(steps, (a, b), narrow=True, whole=True)
-    return elementwise(p.floor_div, (a, b))
+    gpu = e.on_gpu(a, b)
+    if compute_dtype(dtype) != dtype and not _is_one_divisor(a, b):
+        return elementwise(_floor_div_in(dtype, not gpu, False), (a, b), narrow=True)
+    return elementwise(p.floor_div, (a, b), last_unrounded=not gpu)
 
 
 @decomposition(aten.div.Tensor_mode, aten.div.Scalar_mode)
@@ -266,13 +286,15 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> Tensor:
 
         def quotient(x: Tensor, y: Tensor) -> Tensor:
             # In half precision kernels round before they truncate, but a CPU's for one divisor.
-            once = not isinstance(b, Tensor) or (b.numel() == 1 and not e.on_gpu(a, b))
             share = p.div(x, y)
-            return share if once else e.cast(e.cast(share, dtype), share.dtype)
+            return share if _is_one_divisor(a, b) else e.cast(e.cast(share, dtype), share.dtype)
 
         if _by_host_scalar(a, b):
             return elementwise(lambda x, y: p.trunc(p.mul(x, _reciprocal(y))), (a, b))
-        return elementwise(lambda x, y: p.trunc(quotient(x, y)), (a, b), whole=True)
+        truncated = elementwise(
+            lambda x, y: p.trunc(quotient(x, y)), (a, b), last_unrounded=not e.on_gpu(a, b)
+        )
+        return truncated
     return elementwise(p.trunc_div, (a, b))
 
 
@@ -359,12 +381,13 @@ def pow_scalar(x: Tensor, exponent: Number) -> Any:
         return elementwise(lambda y: p.logical_or(*e.meet(y, not exponent)), (x,))
     if isinstance(exponent, complex) or not isinstance(exponent, (int, float)):
         return elementwise(p.pow, (x, exponent), narrow=True)
+    e.fitting(exponent, result)
     short = _POWERS.get(exponent)
     exact = exponent in (1, 2, 3) or result.is_floating_point
     if short is not None and exact:
         if result != torch.float16 or e.on_gpu(x):
             return short(e.cast(x, result))  # half precision too: each product is rounded
-        if exponent != -0.5:  # kernels for a CPU call its library's pow, which rounds once
+        if abs(exponent) != 0.5:  # roots are its library's pow, which rounds once: no zero is -0
             return e.cast(short(e.cast(x, torch.float32)), result)
     return elementwise(p.pow, (x, exponent), narrow=True)
 
@@ -414,6 +437,8 @@ def clamp_to(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     """`x` between numbers, either of which may be None. NaN among both numbers is the result; as
     the only one it is too on a CPU, and is no bound on a GPU."""
     bounds = [y for y in (low, high) if y is not None]
+    for bound in bounds:
+        e.fitting(bound, result_type((x, *bounds)))
     if (len(bounds) == 2 or not e.on_gpu(x)) and any(map(_is_nan, bounds)):
         return elementwise(lambda y, *_: e.const(math.nan, y), (x, *bounds))
     both = [b for b in (("low", low), ("high", high)) if b[1] is not None]
@@ -569,17 +594,6 @@ def deg2rad(x: Tensor) -> Tensor:
 @decomposition(aten.rad2deg.default)
 def rad2deg(x: Tensor) -> Tensor:
     return elementwise(lambda y: e.mul(y, 180.0 / math.pi), (x,), FLOAT)
-
-
-@decomposition(aten.ldexp.Tensor)
-def ldexp(a: Tensor, b: Tensor) -> Tensor:
-    """a * 2**b, the power in the default float dtype as in eager."""
-    return mul_of(a, pow_of_number(2.0, b))
-
-
-def mul_of(a: Tensor, b: Tensor) -> Tensor:
-    """ATen's product of two tensors."""
-    return elementwise(p.mul, (a, b))
 
 
 @decomposition(aten.heaviside.default)

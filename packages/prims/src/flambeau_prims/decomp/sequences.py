@@ -16,7 +16,7 @@ from torch import Tensor
 from flambeau_prims.decomp import emit as e
 from flambeau_prims.decomp.creation import Device, Dtype, factory, home
 from flambeau_prims.decomp.emit import Operand, is_number, p
-from flambeau_prims.promotion import compute_dtype, is_inexact, result_type, to_float
+from flambeau_prims.promotion import compute_dtype, is_inexact, result_type
 
 aten = torch.ops.aten
 
@@ -49,7 +49,11 @@ def _whole(x: Any, dtype: torch.dtype) -> Any:
 
 
 def _dtype_of(start: Operand, end: Operand, dtype: Dtype) -> torch.dtype:
-    return dtype or to_float(result_type((start, end)))
+    """As asked for; else the default float dtype, or its complex one if a bound is complex."""
+    default = result_type((1j if result_type((start, end)).is_complex else 1.0,))
+    if dtype is not None and default.is_complex and not dtype.is_complex:
+        raise RuntimeError(f"spaced numbers of {default} cannot be {dtype}")
+    return dtype or default
 
 
 @factory(

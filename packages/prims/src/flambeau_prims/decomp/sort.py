@@ -83,7 +83,7 @@ decomposition(aten.nanmedian.default)(_of_all(p.nanmedian))
 def _searched(boundaries: Tensor, values: Operand, right: bool, out_int32: bool) -> Any:
     dtype = result_type((boundaries, values))
     if is_number(values):
-        wanted = p.full([], values, dtype=dtype, device=boundaries.device)
+        wanted = p.full([], e.wrapped(values, dtype), dtype=dtype, device=boundaries.device)
     else:
         wanted = e.cast(values, dtype)  # type: ignore[arg-type]
     found = p.searchsorted(e.cast(boundaries, dtype), wanted, right)
@@ -143,7 +143,9 @@ def _as_tensors(*operands: Operand) -> list[Tensor]:
     dtype = result_type(operands)
     model = next(x for x in operands if not is_number(x))
     return [
-        p.full([], x, dtype=dtype, device=model.device) if is_number(x) else e.cast(x, dtype)  # type: ignore[union-attr,arg-type]
+        p.full([], e.wrapped(x, dtype), dtype=dtype, device=model.device)  # type: ignore[union-attr]
+        if is_number(x)
+        else e.cast(x, dtype)  # type: ignore[arg-type]
         for x in operands
     ]
 
