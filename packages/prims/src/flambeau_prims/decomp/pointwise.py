@@ -260,7 +260,7 @@ def _floor_div_in(
 
 def _is_one_divisor(a: Operand, b: Operand) -> bool:
     """Whether eager divides by a single number in the dtype that it computes in."""
-    return is_number(b) or (e.is_one(b.numel()) and not e.on_gpu(a, b))
+    return not isinstance(b, Tensor) or (e.is_one(b.numel()) and not e.on_gpu(a, b))
 
 
 @decomposition(*overloads("floor_divide", "default", "Scalar"))
