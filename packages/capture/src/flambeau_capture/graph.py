@@ -8,6 +8,7 @@ dropped.
 
 from __future__ import annotations
 
+import operator
 import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -229,6 +230,8 @@ class GraphBuilder:
         args = tuple(_DTYPES.get(arg, arg) if type(arg) is type else arg for arg in args)
         if type(kwargs.get("dtype")) is type:
             kwargs = {**kwargs, "dtype": _DTYPES.get(kwargs["dtype"], kwargs["dtype"])}
+        if target is operator.pow and _binds_looser(args[0]) and isinstance(result, torch.Tensor):
+            target = torch.pow  # printed as `-2 ** x`, which is -(2 ** x)
         node = self.graph.create_node(op, target, args, kwargs)
         node.meta["val"] = result
         node.meta["stack_trace"] = stack_trace
@@ -321,6 +324,11 @@ def _identifier(source: Source) -> str:
     if direct is not None:
         return direct.group(1)
     return re.sub(r"\W+", "_", text).strip("_").lower()
+
+
+def _binds_looser(base: Any) -> bool:
+    """Whether a number is written with a sign, which Python applies after a power."""
+    return isinstance(base, (int, float, complex)) and repr(base).startswith("-")
 
 
 def _has_history(result: Any) -> bool:
