@@ -78,8 +78,7 @@ def _register_tables() -> None:
         decomposition(*overloads(name, "default"))(_rounding(getattr(p, name)))
     for name, (prim, promotion) in _BINARY.items():
         ops = overloads(name, "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar")
-        narrow, whole = name in _NARROW, name == "mul"
-        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=narrow, whole=whole))
+        decomposition(*ops)(binary(getattr(p, prim), promotion, narrow=name in _NARROW))
     for name, (prim, promotion) in _BINARY_DEFAULT.items():
         decomposition(*overloads(name, "default"))(binary(getattr(p, prim), promotion))
     for name in _LOGICAL:
@@ -105,12 +104,12 @@ def _rounding(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def binary(
-    op: Callable[..., Tensor], promotion: Promotion, *, narrow: bool = False, whole: bool = False
+    op: Callable[..., Tensor], promotion: Promotion, *, narrow: bool = False
 ) -> Callable[..., Any]:
     """The decomposition of an operation on two operands, one of which may be a number."""
 
     def call(a: Operand, b: Operand) -> Any:
-        return elementwise(op, (a, b), promotion, narrow=narrow, whole=whole)
+        return elementwise(op, (a, b), promotion, narrow=narrow)
 
     return call
 
@@ -260,7 +259,7 @@ def _floor_div_in(
 
 def _is_one_divisor(a: Operand, b: Operand) -> bool:
     """Whether eager divides by a single number in the dtype that it computes in."""
-    return not isinstance(b, Tensor) or (e.is_one(b.numel()) and not e.on_gpu(a, b))
+    return is_number(b) or (e.is_one(b.numel()) and not e.on_gpu(a, b))  # type: ignore[union-attr]
 
 
 @decomposition(*overloads("floor_divide", "default", "Scalar"))
