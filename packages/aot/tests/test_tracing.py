@@ -132,6 +132,14 @@ def expanded_write(x):
     return x
 
 
+def tangent_of_views(x):
+    def differences(a):
+        v = (a * a).reshape(-1)
+        return v[1:] - v[:-1]
+
+    return torch.func.jvp(differences, (x,), (x,))[1]
+
+
 @pytest.mark.parametrize(
     ("fn", "message"),
     [
@@ -146,6 +154,7 @@ def expanded_write(x):
         (lambda x: torch.add(X, 1, out=torch.empty(2)) + x, "out= of another size"),
         (lambda x: x * int(torch.equal(x, x)), "asks for the values of tensors"),
         (lambda x: x.tensor_split(torch.tensor([1])), "asks for the values of a tensor"),
+        (tangent_of_views, "forward-mode differentiation of a view"),
     ],
 )
 def test_refused_by_name(fn, message) -> None:

@@ -181,6 +181,9 @@ _TORCH_SAYS = {
         "a function asks for the values of a tensor, which has none while the program is traced; "
         "give it numbers of Python's, or call it outside"
     ),
+    "has_fw_view() INTERNAL ASSERT": (
+        "forward-mode differentiation of a view, whose tangent torch lays out in another way there"
+    ),
     "new_fn INTERNAL ASSERT": (
         "a view of a value that was then written to and detached in place; use detach()"
     ),

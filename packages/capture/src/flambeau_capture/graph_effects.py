@@ -70,6 +70,10 @@ class GraphEffects:
             for item in value:
                 self._see_write(item)
 
+    def any(self) -> bool:
+        """Whether there is anything."""
+        return bool(self.other or self._written)
+
     def writes_to(self, tensors: Iterable[torch.Tensor]) -> bool:
         """Whether the memory of one of these was written to."""
         return any(

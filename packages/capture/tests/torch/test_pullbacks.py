@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from flambeau_capture.graph_functions import linear_call
 
 
 def x(*shape, grad=False):
@@ -130,3 +131,46 @@ def test_a_function_with_side_effects_is_left_to_python(agree):
 
     agree(fn, x(3), graphs=None, calls=1)
     assert seen == [1, 1]  # once captured, once in eager
+
+
+OUTSIDE = torch.ones(3, 3)
+OF_TWO = {
+    "plain": (True, lambda a, b: a.sin() * b),
+    "products": (True, lambda a, b: (a @ b.t()).cumsum(-1)[1:]),
+    "zeros": (True, lambda a, b: (a.sign(), b.floor())),
+    "detached": (True, lambda a, b: a.detach() * b),
+    "write": (False, lambda a, b: a.clone().mul_(b)),
+    "part": (False, lambda a, b: torch.zeros_like(a).index_copy_(0, torch.tensor([0]), a[:1]) * b),
+    "draw": (False, lambda a, b: a * torch.rand_like(b)),
+    "indices": (False, lambda a, b: tuple(a.sort(-1))),
+    "constant": (False, lambda a, b: OUTSIDE * 2),
+    "number": (False, lambda a, b: (a.sum(), 3)),
+    "itself": (False, lambda a, b: b),
+    "view": (False, lambda a, b: (a * 2, b.t())),
+    "twice": (False, lambda a, b: [a.sin()] * 2),
+    "mapped": (False, torch.func.vmap(lambda a, b: a * b)),
+    "inner derivative": (False, torch.func.jacrev(lambda a, b: (a * b).sin())),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr")
+@pytest.mark.parametrize("whole, function", OF_TWO.values(), ids=OF_TWO)
+def test_a_linear_function_is_the_recording_that_eager_makes(capture, backend, whole, function):
+    """Where that is more than the derivative of what is pure, it is left to eager."""
+
+    def fn(a, b):
+        return torch.func.linearize(function, a, b)[1](a, b)
+
+    seen = []
+    for run in (fn, capture(fn)):
+        torch.manual_seed(0)
+        given = (x(3, 3), x(3, 3))
+        leaves = torch.utils._pytree.tree_leaves(run(*given))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        held = [t.untyped_storage()._cdata for t in (*given, *tensors)]
+        about = [(type(t), t.stride(), held.index(t.untyped_storage()._cdata)) for t in tensors]
+        seen.append((leaves, about))
+    torch.testing.assert_close(seen[0][0], seen[1][0], equal_nan=True)
+    assert seen[0][1] == seen[1][1]
+    calls = [node.target for graph in backend.graphs for node in graph.graph.nodes]
+    assert whole == (linear_call in calls)

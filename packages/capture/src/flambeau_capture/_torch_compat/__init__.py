@@ -4,7 +4,7 @@ In: nothing. Out: functions and names with one meaning on every torch tried: 2.1
 Invariant: no other module of this package imports a name of torch that begins with an underscore.
 """
 
-from flambeau_capture._torch_compat.dispatching import Watching
+from flambeau_capture._torch_compat.dispatching import Following, Watching
 from flambeau_capture._torch_compat.fakes import (
     ALWAYS_NEW,
     anew,
@@ -143,8 +143,9 @@ __all__ = [
     "CPU_AUTOCAST", "FOREIGN_MARKS", "GROUP_TENSORS", "HOOK_TABLES", "KEY_SETS_VARIABLE",
     "MODULE_CALL", "MODULE_CALLS", "MODULE_GETATTR", "MODULE_SETATTR", "NUMBERS", "PLAIN_KEYS",
     "SCRIPTING_QUESTIONS", "SDP_BACKEND", "STATE_SYMBOLS", "STATE_VARIABLES", "SYMBOLIC_SHAPES",
-    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "ShapeConditions", "Watching", "anew",
-    "asking", "associative_scans", "build_questions", "callback_setter", "can_be_timed",
+    "TENSOR_BASE", "TORCH_FOLDER", "UNSEEN", "WITH_SCALARS", "Following", "ShapeConditions",
+    "Watching", "anew", "asking", "associative_scans", "build_questions", "callback_setter",
+    "can_be_timed",
     "close_environment", "conditionals", "data_dependent_errors", "default_torch_function",
     "derivative_of", "deterministic_algorithms", "device_constructors",
     "disable_torch_function_subclass", "disabled_alone", "disabled_torch_function",

@@ -13,10 +13,14 @@ import types
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
+from torch.autograd import forward_ad
+from torch.utils._pytree import tree_leaves
 
+from flambeau_capture import _torch_compat as compat
 from flambeau_capture.breaks import Break
 from flambeau_capture.graph import GraphBuilder
+from flambeau_capture.graph_effects import GraphEffects
 from flambeau_capture.graph_functions import applied_call, linear_call, vjp_call
 from flambeau_capture.values.base import Args, Kwargs, NotConcrete, Tracer, Unreconstructible, Value
 from flambeau_capture.values.bodies import arguments, capture_body, places
@@ -83,6 +87,8 @@ def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) ->
         raise Break(_REASON, f"{name} at what is differentiated or mapped")
     plain = (body.node, places(shapes[0]), options, len(given), *nodes)
     local = fx.node.map_arg(plain, tx.graph.localize)
+    if target is linear_call:
+        run_call(tx, "call_function", _must_be_linear, local, {})
     result = run_call(tx, "call_function", target, local, {})
     node = tx.graph.record("call_function", target, local, {}, result, tx.stack_trace())
     answers = [project(tx, node, place, result[place], {}) for place in range(2, len(result))]
@@ -93,6 +99,27 @@ def _derivative(tx: Tracer, name: str, target: Any, args: Args, options: Any) ->
         DerivativeValue(tx, name, function, watched if target is linear_call else []),
         *answers,
     ]
+
+
+def _must_be_linear(body: fx.GraphModule, _: Any, __: None, count: int, *tensors: Tensor) -> None:
+    """A graph break where eager's linear function is more than the derivative: it is a recording of
+    one run, which loses writes, keeps the numbers drawn and what transforms inside of the function
+    answer, and answers constants of its own for what no tangent enters, and memory of its own."""
+    if any(isinstance(child, fx.GraphModule) for child in body.children()):
+        raise Break(_REASON, "torch.func.linearize of a function that calls transforms")
+    effects = GraphEffects()
+    tangents = [torch.zeros_like(tensor) for tensor in tensors[:count]]
+    with forward_ad.dual_level(), compat.Following(effects.see, tangents) as following:
+        results = tree_leaves(body(*map(forward_ad.make_dual, tensors, tangents), *tensors[count:]))
+        found = [
+            forward_ad.unpack_dual(leaf).tangent for leaf in results if isinstance(leaf, Tensor)
+        ]
+    if effects.any():
+        raise Break(_REASON, "torch.func.linearize of a function that writes or draws")
+    if len(found) < len(results) or not all(map(following.computed, found)):
+        raise Break(_REASON, "torch.func.linearize of a function with a result of no tangent")
+    if len({t.untyped_storage()._cdata for t in (*tangents, *found)}) < len(tangents + found):
+        raise Break(_REASON, "torch.func.linearize of a function with a result that is a view")
 
 
 @handles(torch.func.vjp)
