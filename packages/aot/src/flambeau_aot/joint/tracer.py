@@ -62,6 +62,8 @@ _HIDDEN_WRITES: dict[str, tuple[int, int]] = {
     "aten::miopen_batch_norm": (3, 5),
 }
 
+_PRODUCTS = (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar)
+
 
 class Tracer(TorchDispatchMode):
     """Records operators; one instance per trace."""
@@ -111,6 +113,8 @@ class Tracer(TorchDispatchMode):
         self._deterministic = torch.are_deterministic_algorithms_enabled()
         self._meta: dict[str, Any] = {}
         self._writes: dict[Any, bool] = {}
+        # Zeros that stand for a derivative that there is none of.
+        self._absent: dict[int, torch.Tensor] = {}
         self._constant_fakes: dict[int, FakeTensor] = {}
         # A derivative is traced inside the backward pass that asks for it.
         self._around = current_backward_sequence()
@@ -179,7 +183,8 @@ class Tracer(TorchDispatchMode):
                 func = torch.ops.aten.clone.default
                 args = self._lift_constants(args)
                 self._nodes[id(args[0])].meta[FRESH] = True
-        if func is torch.ops.aten._efficientzerotensor.default:
+        absent = func is torch.ops.aten._efficientzerotensor.default
+        if absent:
             # It has no memory, and functionalization dies on a view of it.
             func = torch.ops.aten.zeros.default
         if self._depth == 0:
@@ -195,11 +200,23 @@ class Tracer(TorchDispatchMode):
             return map_tensors(func(*args, **kwargs), self._number)
         dependence = None if self._depth else self.dependence
         if dependence is None:
-            return self._run(func, args, kwargs)
+            result = self._run(func, args, kwargs)
+            if self._depth == 0 and (absent or self._is_absent(func, args)):
+                if not absent and not is_view_op(func):
+                    result = self._run(torch.ops.aten.zeros_like.default, (result,), {})
+                if isinstance(result, torch.Tensor):
+                    self._absent[id(result)] = result
+            return result
         args, kwargs, own = dependence.given(args, kwargs)
         result = self._run(func, args, kwargs)
         dependence.note(result, own, args[0] if is_view_op(func) else None)
         return result
+
+    def _is_absent(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether an operator gives a derivative that is none: a view of one, and a product with
+        one, which is zero whatever the other factor is, an infinity too."""
+        factors = args[:2] if func in _PRODUCTS else args[:1] if is_view_op(func) else ()
+        return any(self._absent.get(id(factor), self) is factor for factor in factors)
 
     def _number(self, computed: torch.Tensor) -> Any:
         """What an operator gives of numbers alone, which are known now."""

@@ -1,0 +1,36 @@
+"""A derivative that there is none of: a zero of torch without memory, which infinities keep."""
+
+import flambeau_aot as aot
+import pytest
+import torch
+
+POLES = {
+    "polygamma": (lambda x: x.clone().polygamma_(3), 0.0),
+    "log": (lambda x: x.log(), 0.0),
+    "sqrt": (lambda x: x.sqrt(), 0.0),
+    "power": (lambda x: x.pow(0.5), 0.0),
+    "reciprocal": (lambda x: x.reciprocal(), 0.0),
+    "mvlgamma": (lambda x: torch.mvlgamma(x, 5), 2.0),
+    "exp": (lambda x: x.exp(), 1000.0),
+}
+NESTS = {
+    "jacfwd of vjp": lambda f: torch.func.jacfwd(
+        lambda x: torch.func.vjp(f, x)[1](torch.ones_like(x))[0]
+    ),
+    "jacfwd of grad": lambda f: torch.func.jacfwd(torch.func.grad(lambda x: f(x).sum())),
+    "hessian": lambda f: torch.func.hessian(lambda x: f(x).sum() * 0.5),
+    "jvp of jvp": lambda f: (
+        lambda x: torch.func.jvp(
+            lambda y: torch.func.jvp(f, (y,), (torch.ones_like(y),))[1], (x,), (torch.ones_like(x),)
+        )[1]
+    ),
+}
+
+
+@pytest.mark.parametrize("nest", NESTS.values(), ids=NESTS)
+@pytest.mark.parametrize("function, pole", POLES.values(), ids=POLES)
+def test_a_tangent_that_is_none_is_zero_times_an_infinity_too(function, pole, nest) -> None:
+    fn = nest(function)
+    given = torch.tensor([pole, 1.5])
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    torch.testing.assert_close(compiled(given), fn(given), equal_nan=True)
