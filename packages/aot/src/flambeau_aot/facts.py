@@ -139,6 +139,7 @@ def crossing(joint: Joint, halves: Halves, backward: GraphInfo) -> Crossing:
         watched=tuple(x for x in joint.plan.watched if x.source not in halves.saved),
         changed=joint.plan.written,
         reentrant=joint.plan.reentrant,
+        linear=joint.plan.linear,
         depended=tuple(_depended(joint.plan)),
     )
 

@@ -119,7 +119,7 @@ class Derivatives:
         random streams as they were before the program ran. symbols: values of the open sizes; a
         derivative is compiled for each, and for each set of defined cotangents. observed: what the
         caller has put on results; a pass that is observed runs eagerly. visits: is told when nodes
-        of a derivative that runs eagerly are.
+        of a derivative are run.
         """
         if all(grad is None for grad in self.joint.grads[: len(self.joint.primals)]):
             return []
@@ -152,6 +152,9 @@ class Derivatives:
             if entry is None:
                 return eager_derivative(*own, visits=visits)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
+        if visits is not None:
+            for node in {grad.grad_fn for grad in grads if grad is not None} - {None}:
+                node.register_prehook(lambda _: visits.note("derived"))
         return grads
 
     def _tell_of_observers(self) -> None:

@@ -275,7 +275,7 @@ class Plan:
     between the call and a backward pass, whether or not its value is kept. reentrant: tangents that
     lead to a checkpoint with use_reentrant=True. depended: results, by
     place, through which the gradients of other results go; depended_inputs: inputs written to, of
-    which that is so.
+    which that is so. linear: whether the gradients are linear in the cotangents.
     """
 
     inputs: InputPlan
@@ -300,6 +300,7 @@ class Plan:
     reentrant: frozenset[int] = frozenset()
     depended: tuple[int, ...] = ()
     depended_inputs: tuple[int, ...] = ()
+    linear: bool = True
 
     @property
     def written(self) -> frozenset[int]:

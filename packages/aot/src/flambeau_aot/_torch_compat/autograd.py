@@ -69,6 +69,15 @@ def keeps_undefined(node: Any) -> bool:
     return any(code is not None and "set_materialize_grads" in code.co_names for code in codes)
 
 
+def of_a_user(node: Any) -> bool:
+    """Whether an autograd node is that of a derivative of a user's: an autograd function of Python,
+    one of C++, or that of a custom operator."""
+    kind = getattr(type(node), "_forward_cls", None)
+    if is_of_python(node):
+        return kind is None or not kind.__module__.startswith("flambeau_aot.")
+    return type(node).__name__ == "CppFunction"
+
+
 def detour(result: torch.Tensor, origin: torch.Tensor) -> bool:
     """Whether the gradient of a view goes, on its way to what it is a view of, through a derivative
     of a user's: an autograd function of Python, one of C++, or that of a custom operator."""

@@ -40,6 +40,7 @@ from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs,
 from flambeau_aot.joint.depended import depended_inputs, depended_results, reentrant_tangents
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.late_writes import WrittenInBackward
+from flambeau_aot.joint.linear import is_linear
 from flambeau_aot.joint.regions import mark
 from flambeau_aot.joint.spans import Spans
 from flambeau_aot.joint.tracer import FRESH, Decompositions, Tracer
@@ -300,6 +301,7 @@ def _trace(
         reentrant=reentrant_tangents(effects, differentiable),
         depended=depended_results(effects, flat),
         depended_inputs=depended_inputs(effects, primals),
+        linear=is_linear(effects, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
         graph=tracer.graph,

@@ -91,7 +91,7 @@ class Crossing:
     changed: primals that the call itself changes when the forward graph has run.
     depended: results through which the gradients of others go, by their place among those of the
     function and of the program. reentrant: tangents that lead to a checkpoint with
-    use_reentrant=True.
+    use_reentrant=True. linear: whether gradients are linear in the cotangents.
     sparse: gradients that are made of two results of the backward graph; `grads` goes on behind
     the primals with the places of the second ones.
     """
@@ -114,6 +114,7 @@ class Crossing:
     changed: frozenset[int] = frozenset()
     depended: tuple[tuple[int, int], ...] = ()
     reentrant: frozenset[int] = frozenset()
+    linear: bool = True
 
     @property
     def watched_after(self) -> tuple[int, ...]:
@@ -298,7 +299,7 @@ def _backward(
             through = " or ".join(f"{given[order]} is not None" for order in crossing.reentrant)
             lines.append(f"    if not pass_accumulates() and ({through}):")
             lines.append("        refuse_reentrant()")
-        if observable or crossing.late:
+        if observable or crossing.late or not crossing.linear:
             lines.append("    if hasattr(ctx, 'visits'):")
             lines.append("        ctx.visits.note('compiled')")
         if observable:
@@ -532,7 +533,7 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
         ]
         streams_before = ctx.streams if higher.draws else ()
         visits = None
-        if (crossing.late or observed) and torch.is_grad_enabled():
+        if (crossing.late or observed or not crossing.linear) and torch.is_grad_enabled():
             visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
         found = iter(higher.call(read, cotangents, streams_before, symbols, observed, visits))
         grads = [None if place is None else next(found) for place in of_primals]

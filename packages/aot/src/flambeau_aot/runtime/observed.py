@@ -42,8 +42,9 @@ class Outside:
 
 class Visits:
     """One call of a compiled program whose derivative runs eagerly, on nodes of its own: what the
-    backward part does besides gradients (writes, the caller's hooks), eager does once in a backward
-    pass, and these two would do it once each, of a part of the gradient."""
+    backward part does besides gradients (writes, the caller's hooks), or does not linearly with
+    them, eager does once in a backward pass, and these two would do it once each, of a part of the
+    gradient."""
 
     def __init__(self) -> None:
         self.by: dict[str, int] = {}
@@ -55,9 +56,10 @@ class Visits:
         if len(self.by) == 2 and self.by["compiled"] == self.by["derived"]:
             raise DoubleBackwardError(
                 "a backward pass goes through a compiled program and through its gradients of an "
-                "earlier pass with create_graph=True, and its backward part writes to an input or "
-                "calls hooks of the caller's, which eager would do once; run this part of the "
-                "program uncompiled"
+                "earlier pass with create_graph=True, and its backward part writes to an input, "
+                "calls hooks of the caller's or has a derivative of a user's that is not linear in "
+                "the gradient, which eager would do once, of the whole gradient; run this part of "
+                "the program uncompiled"
             )
 
 

@@ -1,0 +1,121 @@
+"""Whether the backward part of a program is linear in the gradients that it is given.
+
+What comes in: the joint graph, its cotangents and gradients, what autograd knows of the results.
+What goes out: yes or no.
+Invariant: torch's own derivatives are linear, those of a user's need not be. Eager runs one once in
+a backward pass, of the whole gradient; who would run it of parts of it has to know that the parts'
+answers add up. An operator that is not known here is taken for one that is not linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from flambeau_aot._torch_compat import autograd_nodes, of_a_user
+from flambeau_aot.joint.written import Effects
+
+_SUMS = frozenset(
+    {
+        "add", "sub", "cat", "stack", "rsub", "where", "index_put", "index_add",
+        "scatter_add", "select_scatter", "slice_scatter", "diagonal_scatter",
+        "as_strided_scatter", "index_copy", "scatter",
+    }
+)  # fmt: skip
+"""Linear in all of their tensors that are compared with none and index nothing."""
+
+_PRODUCTS = frozenset(
+    {
+        "mul", "mm", "bmm", "mv", "dot", "vdot", "matmul", "einsum", "outer", "convolution",
+        "linear", "convolution_backward", "kron",
+    }
+)  # fmt: skip
+"""Linear in each of their tensors."""
+
+_OF_FIRST = frozenset(
+    {
+        "div", "sum", "mean", "neg", "clone", "contiguous", "_to_copy", "to", "copy", "index",
+        "index_select", "gather", "flip", "roll", "cumsum", "masked_fill", "repeat", "tril",
+        "triu", "trace", "real", "imag", "conj_physical", "sum_to_size", "constant_pad_nd",
+        "_reshape_alias", "_unsafe_view", "alias",
+        "lift_fresh", "convert_element_type",
+    }
+)  # fmt: skip
+"""Linear in the first one; the others are none that a gradient is in."""
+
+_ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
+
+_OF_SHAPE = frozenset(
+    f"{kind}{rest}"
+    for kind in ("zeros", "ones", "empty", "full", "rand", "randn")
+    for rest in ("_like", "")
+) | frozenset(("new_zeros", "new_ones", "new_empty", "new_full"))
+"""What reads no element."""
+
+
+def is_linear(
+    effects: Effects, graph: fx.Graph, tangents: Sequence[fx.Node], grads: Sequence[Any]
+) -> bool:
+    """Whether the gradients are linear in the cotangents; it is looked at where a derivative of a
+    user's is among those that they are made of."""
+    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
+    if not any(of_a_user(node) for node, _ in autograd_nodes([end.grad_fn for end in ends])):
+        return True
+    linear = set(tangents)
+    other: set[fx.Node] = set()
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if _name(node) in _OF_SHAPE or not any(each in linear or each in other for each in inputs):
+            continue
+        known = not any(each in other for each in inputs) and _keeps(node, linear)
+        (linear if known else other).add(node)
+    return not any(grad in other for grad in grads)
+
+
+def _keeps(node: fx.Node, linear: set[fx.Node]) -> bool:
+    """Whether a value is linear, where some of what it is computed from are."""
+    name = _name(node)
+    held = [each for each in node.all_input_nodes if each in linear]
+    if name == "getitem" or _is_view(node):
+        return held == [node.args[0]]
+    if name in _SUMS:
+        values = [each for each in node.all_input_nodes if not _indexes(each)]
+        if name in ("add", "sub", "rsub", "where"):
+            values += [item for item in node.args[-2:] if not isinstance(item, fx.Node)]
+        return all(each in linear or _is_zero(each) for each in values)
+    if name in _PRODUCTS:
+        return len(held) == 1 and _count(node, held[0]) == 1
+    return name in _OF_FIRST and held == [node.args[0]] and _count(node, held[0]) == 1
+
+
+def _indexes(node: fx.Node) -> bool:
+    """Whether it is places or conditions rather than a value."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.int64)
+
+
+def _count(node: fx.Node, operand: fx.Node) -> int:
+    return sum(each is operand for each in node.args)
+
+
+def _is_zero(part: Any) -> bool:
+    if not isinstance(part, fx.Node):
+        return bool(part == 0)
+    name = _name(part)
+    return name in _ZEROS or (name in ("full", "full_like", "scalar_tensor") and 0 in part.args[:2])
+
+
+def _name(node: fx.Node) -> str:
+    target: Any = node.target
+    schema = getattr(target, "_schema", None)
+    return schema.name.split("::")[-1] if schema else getattr(target, "__name__", "")
+
+
+def _is_view(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(
+        item.alias_info is not None and not item.alias_info.is_write for item in schema.returns
+    )

@@ -1,0 +1,87 @@
+"""Derivatives of a user's that need not be linear in the gradient, in passes of higher order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import flambeau_aot as aot
+import pytest
+import torch
+from flambeau_aot.errors import DoubleBackwardError
+
+LINEAR: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scaled": lambda g: g * 2 - g / 3,
+    "of shape": lambda g: g.t().reshape(-1).flip(0).view(2, 2).t() + g.sum(),
+    "product": lambda g: torch.stack([g @ g.new_ones(2, 2), g]).mean(0),
+    "chosen": lambda g: torch.where(torch.eye(2).bool(), g, torch.zeros_like(g)),
+    "nothing added": lambda g: g + torch.zeros(2, 2),
+}
+OTHER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "added": lambda g: g + 1,
+    "taken from": lambda g: 1 - g,
+    "ones added": lambda g: g + torch.ones(2, 2),
+    "clamped": lambda g: g.clamp(-1, 1),
+    "squared": lambda g: g * g,
+    "sign": lambda g: g.sign() + g,
+    "length": lambda g: g / (g.norm() + 1),
+    "chosen by it": lambda g: torch.where(g > 0, g, torch.zeros_like(g)),
+    "or one": lambda g: torch.where(torch.eye(2).bool(), g, 1.0),
+}
+
+
+def program(derivative: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.exp()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return derivative(grad)
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return Own.apply(x * 1).sin() * x  # type: ignore[no-any-return]
+
+    return fn
+
+
+def gradients(call: Callable[..., Any], behind: str, second: str) -> list[Any]:
+    x = torch.tensor([[0.1, -0.4], [0.7, 1.2]]).requires_grad_()
+    out = call(x)
+    loss = (out * out).sum() if behind == "curved" else out.sum()
+    (first,) = torch.autograd.grad(loss, x, create_graph=True)
+    if second == "penalty":
+        ((first * first).sum() + loss).backward()
+    elif first.requires_grad:
+        (first * first).sum().backward()
+    return [first.detach(), x.grad]
+
+
+CASES = [*itertools.product(("curved", "flat"), ("alone", "penalty"))]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_parts_of_a_linear_one_add_up(name: str) -> None:
+    fn = program(LINEAR[name])
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    for case in CASES:
+        torch.testing.assert_close(gradients(compiled, *case), gradients(fn, *case))
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_one_that_is_not_is_never_run_of_parts(name: str) -> None:
+    fn = program(OTHER[name])
+    compiled = aot.aot_function(fn, aot.run_as_is)
+    refused = 0
+    for case in CASES:
+        expected = gradients(fn, *case)
+        try:
+            given = gradients(compiled, *case)
+        except DoubleBackwardError as error:
+            assert "not linear" in str(error)
+            refused += 1
+        else:
+            torch.testing.assert_close(given, expected)
+    assert refused < len(CASES)
