@@ -153,7 +153,8 @@ class Derivatives:
                 return eager_derivative(*own, visits=visits)
             grads: Sequence[torch.Tensor | None] = entry(*read, *known)
         if visits is not None:
-            for node in {grad.grad_fn for grad in grads if grad is not None} - {None}:
+            nodes = {grad.grad_fn for grad in grads if grad is not None and grad.grad_fn}
+            for node in nodes:
                 node.register_prehook(lambda _: visits.note("derived"))
         return grads
 

@@ -37,22 +37,25 @@ _PRODUCTS = frozenset(
 
 _OF_FIRST = frozenset(
     {
-        "div", "sum", "mean", "neg", "clone", "contiguous", "_to_copy", "to", "copy", "index",
+        "div", "sum", "mean", "neg", "clone", "contiguous", "_to_copy", "to", "index",
         "index_select", "gather", "flip", "roll", "cumsum", "masked_fill", "repeat", "tril",
         "triu", "trace", "real", "imag", "conj_physical", "sum_to_size", "constant_pad_nd",
-        "_reshape_alias", "_unsafe_view", "alias",
+        "_reshape_alias", "_unsafe_view", "alias", "select_backward",
+        "slice_backward", "diagonal_backward", "unfold_backward", "index_backward",
         "lift_fresh", "convert_element_type",
     }
 )  # fmt: skip
 """Linear in the first one; the others are none that a gradient is in."""
 
-_ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
+_ZEROS = frozenset(
+    f"{kind}{rest}" for kind in ("zeros", "empty") for rest in ("", "_like", "_strided")
+) | frozenset(("new_zeros", "new_empty", "new_empty_strided"))
+"""What adds nothing, or is written to before it is read."""
 
-_OF_SHAPE = frozenset(
-    f"{kind}{rest}"
-    for kind in ("zeros", "ones", "empty", "full", "rand", "randn")
-    for rest in ("_like", "")
-) | frozenset(("new_zeros", "new_ones", "new_empty", "new_full"))
+_OF_SHAPE = _ZEROS | {
+    *("ones", "full", "rand", "randn", "ones_like", "full_like", "rand_like", "randn_like"),
+    *("new_ones", "new_full"),
+}
 """What reads no element."""
 
 
@@ -64,28 +67,40 @@ def is_linear(
     ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
     if not any(of_a_user(node) for node, _ in autograd_nodes([end.grad_fn for end in ends])):
         return True
-    linear = set(tangents)
-    other: set[fx.Node] = set()
+    linear, zeros, other = set(tangents), set[fx.Node](), set[fx.Node]()
+    either = set(tangents)
     for node in graph.nodes:
         inputs = node.all_input_nodes
-        if _name(node) in _OF_SHAPE or not any(each in linear or each in other for each in inputs):
+        if _is_zero(node):
+            zeros.add(node)
+            either.add(node)
+        elif _name(node) in _OF_SHAPE:
             continue
-        known = not any(each in other for each in inputs) and _keeps(node, linear)
-        (linear if known else other).add(node)
+        elif not any(each in linear or each in other for each in inputs):
+            if any(each in zeros for each in inputs) and _keeps(node, zeros):
+                zeros.add(node)
+                either.add(node)
+        elif any(each in other for each in inputs) or not _keeps(node, either):
+            other.add(node)
+        else:
+            linear.add(node)
+            either.add(node)
     return not any(grad in other for grad in grads)
 
 
 def _keeps(node: fx.Node, linear: set[fx.Node]) -> bool:
     """Whether a value is linear, where some of what it is computed from are."""
     name = _name(node)
-    held = [each for each in node.all_input_nodes if each in linear]
+    held: list[Any] = [each for each in node.all_input_nodes if each in linear]
     if name == "getitem" or _is_view(node):
         return held == [node.args[0]]
     if name in _SUMS:
-        values = [each for each in node.all_input_nodes if not _indexes(each)]
+        values: list[Any] = [each for each in node.all_input_nodes if not _indexes(each)]
         if name in ("add", "sub", "rsub", "where"):
             values += [item for item in node.args[-2:] if not isinstance(item, fx.Node)]
         return all(each in linear or _is_zero(each) for each in values)
+    if name == "copy":
+        return node.args[1] in linear
     if name in _PRODUCTS:
         return len(held) == 1 and _count(node, held[0]) == 1
     return name in _OF_FIRST and held == [node.args[0]] and _count(node, held[0]) == 1
