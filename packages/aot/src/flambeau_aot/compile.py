@@ -39,6 +39,7 @@ from flambeau_aot.runtime.function import Crossing, HigherOrder
 from flambeau_aot.saved import Contract, Higher, Stored, contract_of
 from flambeau_aot.simplify import simplify
 from flambeau_aot.subclasses import unwrapped
+from flambeau_aot.upstream import refuse_upstream
 
 Partition = Callable[[Joint, Options], Sequence[fx.Node]]
 """From a joint graph to the values to save."""
@@ -144,6 +145,7 @@ def compile_program(
         )
         compiled.again = again
         return compiled
+    refuse_upstream(joint, inputs)
     with clock.timed("partition"):
         saved = checked_cut(joint, partition(joint, options))
         joint = relying_on_leaves(joint, saved, options.classify)

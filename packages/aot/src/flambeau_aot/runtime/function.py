@@ -46,6 +46,7 @@ from flambeau_aot.runtime.observed import Observed, Visits, observed
 from flambeau_aot.runtime.random import Streams, streams
 from flambeau_aot.runtime.samples import over_samples
 from flambeau_aot.runtime.sparse import assembled
+from flambeau_aot.runtime.unasked import refuse_unasked
 from flambeau_aot.sizes import Sized
 
 
@@ -347,7 +348,9 @@ def _backward(
     lines.extend(f"    {copy}" for copy in copies)
     if len(given) > 1:
         lines.append(f"    if {missing}:")
-        lines.append(f"        return undefined({display(results)}, {display(given)})")
+        lines.append(f"        found = undefined({display(results)}, {display(given)})")
+        lines.append("        refuse_unasked(ctx, found)")
+        lines.append("        return found")
     lines.append(f"    return {display(results)}")
     scope: dict[str, Any] = {
         "is_grad_enabled": torch.is_grad_enabled,
@@ -363,6 +366,7 @@ def _backward(
         "pass_accumulates": pass_accumulates,
         "refuse_reentrant": _refuse_reentrant,
         "undefined": _undefined(crossing),
+        "refuse_unasked": refuse_unasked,
         "read_for": _read_for(crossing),
         "versions": versions,
         "written_between": _written_between(crossing),
@@ -537,7 +541,10 @@ def _higher(crossing: Crossing, higher: HigherOrder | None) -> Callable[..., tup
             visits = ctx.visits = getattr(ctx, "visits", None) or Visits()
         found = iter(higher.call(read, cotangents, streams_before, symbols, observed, visits))
         grads = [None if place is None else next(found) for place in of_primals]
-        return undefined(grads, given)
+        found_or_none = undefined(grads, given)
+        if any(item is None for item in given):
+            refuse_unasked(ctx, found_or_none)
+        return found_or_none
 
     return differentiable
 
