@@ -32,11 +32,13 @@ from flambeau_capture._torch_compat.foreign import (
 )
 from flambeau_capture._torch_compat.graphs import forget_source
 from flambeau_capture._torch_compat.modules import (
+    ALWAYS_CALLED,
     HOOK_TABLES,
     MODULE_CALL,
     MODULE_CALLS,
     MODULE_GETATTR,
     MODULE_SETATTR,
+    calls_always,
     global_hook_tables,
 )
 from flambeau_capture._torch_compat.operators import (

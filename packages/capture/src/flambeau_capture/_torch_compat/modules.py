@@ -29,6 +29,14 @@ def global_hook_tables() -> tuple[dict[int, Any], ...]:
     )
 
 
+def calls_always() -> dict[int, Any]:
+    """The hooks of every module that are called even where forward raises."""
+    return _module._global_forward_hooks_always_called
+
+
+ALWAYS_CALLED = "_forward_hooks_always_called"
+"""The table of those of one module."""
+
 MODULE_CALL = torch.nn.Module.__call__
 MODULE_CALLS: tuple[Any, ...] = (
     torch.nn.Module.__call__,

@@ -112,6 +112,22 @@ def _answer(value: Any, *fns: Any) -> None:
 
 
 _answer(True, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, is_compiling)
+
+
+@handles(torch.compiler.is_compiling)
+def _is_compiling(tx: Tracer, args: Args, kwargs: Kwargs) -> Value:
+    """Where it is, the call of a module leaves out what its hooks with `always_call` do when
+    forward raises: there the answer is eager's."""
+    frame = tx.caller(1)
+    call = compat.MODULE_CALLS[-1].__code__
+    if frame is None or (frame.name, frame.filename) != (call.co_name, call.co_filename):
+        return Constant(True)
+    of_all = compat.calls_always()
+    tx.guard(Held(of_all, "global hooks"), "LENGTH", len(of_all))
+    own = tx.get_attr(tx.variables()["self"], compat.ALWAYS_CALLED)
+    return Constant(not of_all and not own.length(tx))
+
+
 _answer(
     False, *compat.SCRIPTING_QUESTIONS, *compat.never_under_capture(),
 )  # fmt: skip

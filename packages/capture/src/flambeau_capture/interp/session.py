@@ -272,7 +272,10 @@ class Session(Tracer):
         return Caller(line.filename, line.lineno, line.function, frame.scope.namespace)
 
     def variables(self) -> Mapping[str, Value]:
-        return self.frames[-1].variables
+        frame = self.frames[-1]
+        held = {name: cell.content for name, cell in frame.cells.items()}
+        filled = {name: value for name, value in held.items() if value is not None}
+        return {**frame.variables, **filled}
 
     def user_lines(self) -> tuple[UserLine, ...]:
         return tuple(frame.line() for frame in self.frames)
