@@ -31,7 +31,8 @@ def global_hook_tables() -> tuple[dict[int, Any], ...]:
 
 def calls_always() -> dict[int, Any]:
     """The hooks of every module that are called even where forward raises."""
-    return _module._global_forward_hooks_always_called
+    found: dict[int, Any] = _module._global_forward_hooks_always_called
+    return found
 
 
 ALWAYS_CALLED = "_forward_hooks_always_called"
