@@ -67,4 +67,9 @@ CASTS = [
     (torch.bool, torch.int64, [0.0, 1.0, 1.0]),
     (torch.bfloat16, torch.float16, [0.1, 2.0, -3.0]),
     (torch.float32, torch.bfloat16, [0.1, -2.5, 3.0e38]),
+    *(
+        (source, result, [300.7, -300.7, 65000.0, -65000.0, -1.5])
+        for source in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        for result in (torch.uint8, torch.int8, torch.int16)
+    ),
 ]

@@ -608,7 +608,7 @@ def integer_remainder(a, b):
 def integer_pow(a, b):
     """a ** b modulo 2**bits; to a negative power 0, but 1 for 1, and 1 or -1 for -1."""
     WIDTH: tl.constexpr = a.dtype.primitive_bitwidth
-    one = (a == a).to(a.dtype)
+    one = ((a == a) | (b == b)).to(a.dtype)  # of both shapes: what a loop carries keeps its own
     power, square, left = one, a, b
     for _ in range(WIDTH):
         power = tl.where((left & 1) != 0, power * square, power)

@@ -274,4 +274,6 @@ def _cast(arg: str, source: torch.dtype, result: torch.dtype) -> str:
         return f"{arg}.to(tl.float32).to({register(result)})"  # through float32, as eager does
     if source.is_floating_point and result == torch.uint8:
         return f"{arg}.to(tl.int64).to(tl.uint8)"  # what is below 0 or above 255 wraps, as in eager
+    if source.is_floating_point and result in (torch.int8, torch.int16):
+        return f"{arg}.to(tl.int32).to({register(result)})"  # the low bits of what 32 bits hold
     return f"{arg}.to({register(result)})"
