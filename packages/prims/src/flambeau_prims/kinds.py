@@ -1,6 +1,6 @@
 """The dtypes that eager's kernels take, where a formula would take more.
 
-In: an ATen operation's name, its first tensor. Out: whether eager refuses that.
+In: an ATen operation's name, its tensors. Out: whether eager refuses that.
 Invariant: an operation on any other dtype is left as it is, so that eager's own kernel refuses it,
 in its words.
 """
@@ -14,6 +14,7 @@ import torch
 from flambeau_prims.cuda_dtypes import refused_on_cuda
 from flambeau_prims.ops.linalg import LAPACK
 from flambeau_prims.ops.pointwise import ANY, FLOATS, INEXACT, INTS, REAL
+from flambeau_prims.promotion import result_type
 
 Kind = frozenset[torch.dtype]
 _WIDE: Kind = frozenset({torch.float32, torch.float64})
@@ -64,10 +65,12 @@ def is_limited(name: str) -> bool:
     )
 
 
-def is_refused(name: str, x: torch.Tensor) -> bool:
-    """Whether eager's kernel for the device of `x`, the first tensor, does not take its dtype."""
-    gpu = x.device.type == "cuda"
+def is_refused(name: str, x: torch.Tensor, *others: torch.Tensor) -> bool:
+    """Whether eager's kernel for the device of `x`, the first tensor, does not take its dtype: of
+    operands that are promoted, what they are promoted to with the `others`."""
+    gpu = any(each.device.type == "cuda" for each in (x, *others))
+    dtype = result_type((x, *others))
     kind = (ON_GPU if gpu else ON_CPU).get(name, EVERYWHERE.get(name))
-    if kind is not None and x.dtype not in kind:
+    if kind is not None and dtype not in kind:
         return True
-    return gpu and x.dtype in refused_on_cuda(name)
+    return gpu and dtype in refused_on_cuda(name)

@@ -17,6 +17,7 @@ import torch
 
 from flambeau_prims._op import PRIMS
 from flambeau_prims._torch_compat import OpOverload, is_view_op, schema_text
+from flambeau_prims.cpu_scalars import is_apart
 from flambeau_prims.kinds import is_limited, is_refused
 from flambeau_prims.layout import TensorMeta, dense_order
 
@@ -80,19 +81,25 @@ def decompositions(
 
 def _returning_fresh(function: Decomposition, op: OpOverload) -> Decomposition:
     """`function`, with a result that is one of its arguments replaced by a view or copy of it, and
-    not for dtypes that eager's kernels do not take."""
+    not for dtypes, nor from devices, that eager's kernels do not take."""
     permute, clone = PRIMS["permute"].overload, PRIMS["clone"].overload
     viewing = is_view_op(op)
     strided = torch.strided
-    name = schema_text(op).partition("::")[2].partition("(")[0].partition(".")[0]
+    overload = schema_text(op).partition("::")[2].partition("(")[0]
+    name = overload.partition(".")[0]
     limited = is_limited(name)
+    pointwise = torch.Tag.pointwise in op.tags
 
     @functools.wraps(function)
     def fresh(*args: Any, **kwargs: Any) -> Any:
         if any(getattr(arg, "layout", strided) is not strided for arg in args):
             return NotImplemented  # a sparse tensor has no elements in a row
-        if limited and args and isinstance(args[0], torch.Tensor) and is_refused(name, args[0]):
+        tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
+        if pointwise and is_apart(overload, tensors):
             return NotImplemented
+        if limited and args and isinstance(args[0], torch.Tensor):
+            if is_refused(name, args[0], *(tensors[1:] if pointwise else ())):
+                return NotImplemented
         result = function(*args, **kwargs)
         for arg in args:
             if result is arg and result is not None:

@@ -116,7 +116,8 @@ def binary(
 
 def _logical(op: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def call(a: Tensor, b: Tensor) -> Tensor:
-        value = op(*e.meet(e.cast(a, torch.bool), e.cast(b, torch.bool)))
+        home = e.home_of((a, b))
+        value = op(*e.meet(*(e.brought(e.cast(x, torch.bool), home) for x in (a, b))))
         return e.with_strides(value, e.operand_strides(value.shape, (a, b), result_type((a, b))))
 
     return call

@@ -21,13 +21,17 @@ from flambeau_prims.promotion import compute_dtype, is_inexact, result_type
 aten = torch.ops.aten
 
 
+def _bound(x: Operand, dtype: torch.dtype, at: torch.device) -> Tensor:
+    """One end, a number or a tensor of one element, which may be on another device."""
+    if is_number(x):
+        return p.full([], x, dtype=dtype, device=at)
+    return e.brought(e.cast(p.reshape(x, []), dtype), at)
+
+
 def _spaced(start: Operand, end: Operand, steps: int, dtype: torch.dtype, at: torch.device) -> Any:
     """`steps` numbers from `start` to `end`, before rounding; both ends are exact."""
     wide = torch.complex128 if dtype.is_complex else torch.float64
-    bounds = [
-        p.full([], x, dtype=wide, device=at) if is_number(x) else e.cast(p.reshape(x, []), wide)
-        for x in (start, end)
-    ]
+    bounds = [_bound(x, wide, at) for x in (start, end)]
     if steps < 2:
         return e.expand(bounds[0], [steps])
     step = e.div(p.sub(bounds[1], bounds[0]), float(steps - 1))
@@ -90,10 +94,7 @@ def _spaced_in_steps(
     def each(x: Tensor) -> Tensor:
         return rounded(x) if half else x
 
-    bounds = [
-        p.full([], x, dtype=kind, device=at) if is_number(x) else e.cast(p.reshape(x, []), kind)
-        for x in (start, end)
-    ]
+    bounds = [_bound(x, kind, at) for x in (start, end)]
     if steps < 2:
         return e.expand(bounds[0], [steps])
     first, last = (rounded(x) for x in bounds)
