@@ -2,7 +2,8 @@
 
 What comes in: the tensor, the function and its other arguments. What goes out: what the call gives.
 Invariant: `out` keeps its strides. Functionalization loses views of a tensor that is resized, so
-one that would be is refused; so is what eager refuses.
+one that would be is refused; so is what eager refuses, by a kernel that is chosen by the dtype of
+`out` on CUDA.
 """
 
 from __future__ import annotations
@@ -17,6 +18,23 @@ from flambeau_aot.errors import Unsupported
 from flambeau_aot.overlap import Layouts
 from flambeau_aot.writes import lay_out_as, write_apart
 
+OF_WHOLE_NUMBERS = frozenset(
+    f"bitwise_{name}" for name in ("and", "or", "xor", "left_shift", "right_shift")
+)
+OF_REAL_NUMBERS = frozenset({"maximum", "minimum", "max", "min"})
+"""Functions whose kernels for CUDA are chosen by the dtype of what they write to, not by that of
+the operands: of those for a CPU, which write a converted copy, one takes any dtype."""
+
+
+def _has_no_kernel(func: Any, out: torch.Tensor) -> bool:
+    """Whether eager refuses to write to `out` for its dtype alone."""
+    name = getattr(func, "__name__", "").split(".")[0]
+    whole = not (out.dtype.is_floating_point or out.dtype.is_complex)
+    return out.device.type == "cuda" and (
+        (name in OF_WHOLE_NUMBERS and not whole)
+        or (name in OF_REAL_NUMBERS and out.dtype.is_complex)
+    )
+
 
 def keeping_size(
     out: torch.Tensor,
@@ -26,6 +44,8 @@ def keeping_size(
     layouts: Layouts,
 ) -> Any:
     """A call that writes its result to `out`; functionalization loses views of a resized one."""
+    if _has_no_kernel(func, out):
+        raise Unsupported(f"{func.__name__} with an out= of {out.dtype} on CUDA")
     before, base = tuple(out.shape), base_of(out)
     if torch.is_grad_enabled() and base.requires_grad:
         raise RuntimeError(
