@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+from flambeau_prims import decompositions
 from flambeau_prims.conformance import Decomposing
 from flambeau_prims.cuda_dtypes import NOT_ON_CUDA
 from flambeau_prims.decomp import creation, pointwise
@@ -54,9 +55,12 @@ def test_a_range_goes_the_way_of_its_step():
 # Of the database's own: products of bfloat16 need a generation of devices; no decomposition.
 GENERATION = {torch.bfloat16}
 HALVES = {torch.float16, torch.bfloat16}
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WITHOUT = {"histogram", "histogramdd", "linalg.multi_dot", "scatter_reduce.prod"}
 WITHOUT |= {"scatter_reduce.amin", "scatter_reduce.amax"}  # of booleans: by the kernel's own words
 WITHOUT |= {"nn.functional.local_response_norm"}  # pads an image of integers first
+
+WITHOUT_SUM = {"einsum"}  # whose first sample has nothing to add up
 
 
 def only_on_a_cpu():
@@ -73,6 +77,7 @@ def only_on_a_cpu():
 def test_a_gpu_refuses_what_its_kernels_do_not_take(name, dtypes):
     """By the database: what only a CPU takes is left to eager's kernel for CUDA."""
     entry = database.by_name()[name]
+    refused, answered = set(), set()
     for dtype in sorted(dtypes | ({torch.float32} & entry.supported_dtypes("cpu")), key=str):
         for call in database.calls(entry, dtype, 1, False):
             with FakeTensorMode():
@@ -86,6 +91,30 @@ def test_a_gpu_refuses_what_its_kernels_do_not_take(name, dtypes):
             left, made = (set(each) & decided() for each in (seen.left, seen.decomposed))
             if left or made:
                 assert bool(left) == (dtype in dtypes), (dtype, left, made)
+            (refused if left else answered).add(dtype)
+    assert name in WITHOUT_SUM or not (answered & dtypes) - refused
+
+
+PROMOTED = ("igamma", "igammac")
+
+
+@pytest.mark.parametrize("name", PROMOTED)
+def test_a_gpu_refuses_what_operands_are_promoted_to(name):
+    """Whichever operand is of that dtype, a row or a number beside a row of another."""
+    function = decompositions()[getattr(torch.ops.aten, name).default]
+    seen = set()
+    for first, second in itertools.product(FLOATS, repeat=2):
+        for shapes in itertools.product([(3,), ()], repeat=2):
+            with FakeTensorMode():
+                operands = [
+                    torch.ones(shape, dtype=dtype, device="cuda")
+                    for shape, dtype in zip(shapes, (first, second), strict=True)
+                ]
+                answer = function(*operands)
+            refused = torch.result_type(*operands) in NOT_ON_CUDA[name]
+            assert (answer is NotImplemented) == refused, (first, second, shapes)
+            seen.add(refused)
+    assert seen == {True, False}
 
 
 def decided():

@@ -17,7 +17,7 @@ BYTES = frozenset({torch.uint8})
 
 NOT_ON_CUDA: dict[str, frozenset[torch.dtype]] = {
     **dict.fromkeys(("angle", "igamma", "igammac", "histc"), HALVES),
-    **dict.fromkeys(("mm", "bmm", "addmm", "addbmm", "baddbmm"), INTEGERS),
+    **dict.fromkeys(("mm", "bmm", "addmm", "addbmm", "baddbmm", "_trilinear"), INTEGERS),
     **dict.fromkeys(("mv", "addmv", "dot", "vdot"), INTEGERS),
     **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices"), INTEGERS),
     **dict.fromkeys(("native_dropout_backward",), INTEGERS | {torch.bool}),
