@@ -1,6 +1,7 @@
 """Operators on special values give eager's bits where their class says so, compiled for a CPU.
 
-The cases are those that `tools/gpu_numerics.py` runs on a GPU; here a part of each dtype's (`FLAMBEAU_PART`).
+The cases are those that `tools/gpu_numerics.py` runs on a GPU; here a part of each dtype's, which
+`FLAMBEAU_PART` chooses.
 """
 
 from __future__ import annotations

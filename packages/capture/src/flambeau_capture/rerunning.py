@@ -12,6 +12,7 @@ reaches the program.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -106,7 +107,8 @@ class AsItIs:
         self.records = records
         self.options = options
         self.backend_name = backend_name
-        self.module = module
+        # the records keep the graph, and its parameters, as long as the program does
+        self.module = weakref.ref(module)
         self.place = place
         self.grad_mode = torch.is_grad_enabled()
         self.told: set[type[Exception]] = set()
@@ -117,7 +119,8 @@ class AsItIs:
         if not isinstance(error, Exception) or getattr(error, "is_a_finding", False):
             raise error
         compat.set_grad_enabled(self.grad_mode)  # the graph ended where it had switched it
-        raised = disabled(errors_of)(self.module, inputs)
+        module = self.module()
+        raised = [error] if module is None else disabled(errors_of)(module, inputs)
         compat.set_grad_enabled(self.grad_mode)
         if not any(_alike(error, other) for other in raised):
             self._tell(error, raised)
