@@ -174,6 +174,7 @@ def _wrap(target: Any, backend: str | backends.Backend, options: Options) -> Any
     except AttributeError:
         functools.update_wrapper(made, type(target).__call__)
     made.__dict__["__flambeau_compiler__"] = compiler
+    made.__dict__[compat.UNSEEN] = True  # torch's own compiler calls it, and does not look inside
     return made
 
 
