@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from flambeau_aot._torch_compat import autograd_nodes, of_a_user
 from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.partition.split import tangents_of
@@ -29,9 +30,10 @@ def refuse_upstream(joint: Joint, inputs: Sequence[Any]) -> None:
         for place, position in enumerate(plan.inputs.primals)
         if first + place not in plan.apart
     }
-    found = [place for place, value in places.items() if _behind_a_users(value)]
-    if not found:
+    behind_any = [x.grad_fn for x in places.values() if isinstance(x, torch.Tensor) and x.grad_fn]
+    if not any(of_a_user(node) for node, _ in autograd_nodes(behind_any)):
         return
+    found = [place for place, value in places.items() if _behind_a_users(value)]
     every = len(joint.tangents)
     reached = tangents_of(joint)
     if any(len(reached[place]) < every for place in found):

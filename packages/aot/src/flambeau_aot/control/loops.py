@@ -34,7 +34,7 @@ from flambeau_aot.control.bodies import (
     traced,
 )
 from flambeau_aot.errors import Unsupported
-from flambeau_aot.joint.corrections import rows as contiguous
+from flambeau_aot.joint.corrections import contiguous
 from flambeau_aot.joint.trace import Joint
 from flambeau_aot.joint.tracer import Tracer
 from flambeau_aot.runtime.random import replayed, streams

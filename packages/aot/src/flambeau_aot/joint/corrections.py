@@ -58,7 +58,7 @@ def _softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, To
     return {0: Told(dtype=args[0].dtype)} if device.type == "cpu" else {}
 
 
-def rows(shape: Sequence[Any]) -> tuple[Any, ...]:
+def contiguous(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Row-major strides."""
     strides: list[Any] = []
     step = 1
@@ -69,7 +69,7 @@ def rows(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _channels_last(shape: Sequence[Any]) -> tuple[Any, ...]:
-    *spatial, inner = rows([shape[0], *shape[2:], shape[1]])
+    *spatial, inner = contiguous([shape[0], *shape[2:], shape[1]])
     return (spatial[0], inner, *spatial[1:])
 
 
@@ -77,15 +77,15 @@ def _suggested(model: torch.Tensor) -> Layout:
     """The layout of the memory format that a kernel finds suggested by a tensor's strides."""
     known = all(isinstance(n, int) for n in (*model.shape, *model.stride()))
     if not known or model.dim() not in (4, 5) or not model.numel():
-        return rows
+        return contiguous
     dims = [0, *range(2, model.dim()), 1]
     least = 0
     if model.stride(1) == 0:
-        return rows
+        return contiguous
     for dim in reversed(dims):
         size, step = model.shape[dim], model.stride(dim)
         if step < least or (dim == 0 and least == model.stride(1)):
-            return rows
+            return contiguous
         least = step * size if size > 1 else step
     return _channels_last
 
@@ -96,7 +96,7 @@ def _in_rows(*places: int) -> Correction:
 
     def correct(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
         mask = args[-1] if isinstance(args[-1], (list, tuple)) and len(places) > 1 else None
-        return {place: Told(laid=rows) for place in places if mask is None or mask[place]}
+        return {place: Told(laid=contiguous) for place in places if mask is None or mask[place]}
 
     return correct
 
@@ -137,7 +137,7 @@ def _batch_norm(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]
 
 def _log_sigmoid(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
     """Row-major on a CPU, with the buffer."""
-    return {0: Told(laid=rows), 1: Told(laid=rows)} if device.type == "cpu" else {}
+    return {0: Told(laid=contiguous), 1: Told(laid=contiguous)} if device.type == "cpu" else {}
 
 
 def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
@@ -148,7 +148,7 @@ def _dropout_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, To
 
 def _log_softmax_slope(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
     """Its dtype, row-major."""
-    return {0: Told(dtype=args[0].dtype if device.type == "cpu" else None, laid=rows)}
+    return {0: Told(dtype=args[0].dtype if device.type == "cpu" else None, laid=contiguous)}
 
 
 def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
@@ -163,7 +163,7 @@ def _scattered(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
 
 def _power(args: Sequence[Any], device: torch.device) -> Mapping[int, Told]:
     """Row-major where the base is a number."""
-    return {} if isinstance(args[0], torch.Tensor) else {0: Told(laid=rows)}
+    return {} if isinstance(args[0], torch.Tensor) else {0: Told(laid=contiguous)}
 
 
 _ROWS = "mse_loss_backward smooth_l1_loss_backward huber_loss_backward glu_backward"

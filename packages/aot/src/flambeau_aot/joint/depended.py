@@ -18,10 +18,19 @@ from flambeau_aot.errors import Unsupported
 from flambeau_aot.joint.written import Effects, in_graph
 from flambeau_aot.plan import IsInput, Literal, SameResult
 
+History = Sequence[tuple[Any, tuple[Any, ...]]]
+"""The autograd nodes behind the function's results, each with those that follow."""
 
-def depended_results(effects: Effects, results: Sequence[Any]) -> tuple[int, ...]:
+
+def history_of(effects: Effects) -> History:
+    """What autograd knows of the results that gradients go through."""
+    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
+    return autograd_nodes([end.grad_fn for end in ends])
+
+
+def depended_results(effects: Effects, history: History, results: Sequence[Any]) -> tuple[int, ...]:
     """The places of such results; an input is none."""
-    behind = _behind(effects)
+    behind = _behind(history)
     return tuple(
         place
         for place, (result, plan) in enumerate(zip(results, effects.results, strict=True))
@@ -32,10 +41,12 @@ def depended_results(effects: Effects, results: Sequence[Any]) -> tuple[int, ...
     )
 
 
-def depended_inputs(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[int, ...]:
+def depended_inputs(
+    effects: Effects, history: History, primals: Sequence[torch.Tensor]
+) -> tuple[int, ...]:
     """The inputs written to of which that is so. Raises Unsupported for one that keeps its
     gradient: it keeps that of the value written."""
-    behind = _behind(effects)
+    behind = _behind(history)
     found = []
     for update in effects.updates:
         wrapper = effects.returned[update.output].wrapper
@@ -49,9 +60,13 @@ def depended_inputs(effects: Effects, primals: Sequence[torch.Tensor]) -> tuple[
     return tuple(found)
 
 
-def reentrant_tangents(effects: Effects, differentiable: Sequence[int]) -> frozenset[int]:
+def reentrant_tangents(
+    effects: Effects, history: History, differentiable: Sequence[int]
+) -> frozenset[int]:
     """The tangents that lead to a checkpoint with use_reentrant=True, which eager's engine goes
     through only where gradients are accumulated in all leaves."""
+    if not any(accumulates_only(node) for node, _ in history):
+        return frozenset()
     ends = [effects.from_function[place].wrapper for place in differentiable]
     return frozenset(
         order
@@ -60,8 +75,6 @@ def reentrant_tangents(effects: Effects, differentiable: Sequence[int]) -> froze
     )
 
 
-def _behind(effects: Effects) -> set[Any]:
+def _behind(history: History) -> set[Any]:
     """The nodes that the gradients of the function's results go through, behind those results."""
-    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
-    nodes = autograd_nodes([end.grad_fn for end in ends])
-    return {other for _, following in nodes for other in following}
+    return {other for _, following in history for other in following}

@@ -26,8 +26,7 @@ from flambeau_aot._torch_compat import (
     run_fake,
 )
 from flambeau_aot.errors import NotYetSymbolic, Unsupported
-from flambeau_aot.joint.corrections import CORRECTIONS, Told
-from flambeau_aot.joint.corrections import rows as contiguous
+from flambeau_aot.joint.corrections import CORRECTIONS, Told, contiguous
 from flambeau_aot.sizes import has_symbols
 
 TensorKey = tuple[Any, ...]

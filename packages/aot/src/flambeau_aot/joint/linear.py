@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from flambeau_aot._torch_compat import autograd_nodes, of_a_user
-from flambeau_aot.joint.written import Effects
+from flambeau_aot._torch_compat import of_a_user
+from flambeau_aot.joint.depended import History
 
 _SUMS = frozenset(
     {
@@ -60,12 +60,11 @@ _OF_SHAPE = _ZEROS | {
 
 
 def is_linear(
-    effects: Effects, graph: fx.Graph, tangents: Sequence[fx.Node], grads: Sequence[Any]
+    history: History, graph: fx.Graph, tangents: Sequence[fx.Node], grads: Sequence[Any]
 ) -> bool:
     """Whether the gradients are linear in the cotangents; it is looked at where a derivative of a
     user's is among those that they are made of."""
-    ends = [x.wrapper for x in effects.from_function if x.wrapper is not None and x.differentiable]
-    if not any(of_a_user(node) for node, _ in autograd_nodes([end.grad_fn for end in ends])):
+    if not any(of_a_user(node) for node, _ in history):
         return True
     linear, zeros, other = set(tangents), set[fx.Node](), set[fx.Node]()
     either = set(tangents)

@@ -37,7 +37,12 @@ from flambeau_aot.casts import LeavesToCast
 from flambeau_aot.errors import AotError, NotYetSymbolic, Unsupported
 from flambeau_aot.functionalize import StandIn, stand_in
 from flambeau_aot.joint.bind import Part, WritesOverlap, arguments, bind_inputs, parts_of
-from flambeau_aot.joint.depended import depended_inputs, depended_results, reentrant_tangents
+from flambeau_aot.joint.depended import (
+    depended_inputs,
+    depended_results,
+    history_of,
+    reentrant_tangents,
+)
 from flambeau_aot.joint.differentiate import NeedsAccumulation, backward_part
 from flambeau_aot.joint.late_writes import WrittenInBackward
 from flambeau_aot.joint.linear import is_linear
@@ -280,6 +285,7 @@ def _trace(
     count, extra = input_plan.static, len(tracer.constants)
     if any(mentions_symbols((s.args, s.kwargs)) for r in effects.reshapes for s in r.steps):
         raise NotYetSymbolic("an input is given another shape of symbolic sizes in place")
+    history = history_of(effects)
     plan = Plan(
         inputs=input_plan,
         updates=tuple(effects.updates),
@@ -298,10 +304,10 @@ def _trace(
         beside=_beside(effects, primals),
         inside=tuple(_sized_views(item, symbols) for item in effects.inside),
         apart=_apart(effects, stand_ins),
-        reentrant=reentrant_tangents(effects, differentiable),
-        depended=depended_results(effects, flat),
-        depended_inputs=depended_inputs(effects, primals),
-        linear=is_linear(effects, tracer.graph, found.tangents, found.grads),
+        reentrant=reentrant_tangents(effects, history, differentiable),
+        depended=depended_results(effects, history, flat),
+        depended_inputs=depended_inputs(effects, history, primals),
+        linear=is_linear(history, tracer.graph, found.tangents, found.grads),
     )
     return Joint(
         graph=tracer.graph,

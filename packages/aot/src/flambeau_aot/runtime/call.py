@@ -20,7 +20,7 @@ from flambeau_aot.plan import Plan
 from flambeau_aot.report import Report
 from flambeau_aot.runtime.epilogue import Epilogue, epilogue
 from flambeau_aot.runtime.function import Crossing, HigherOrder, autograd_function, watch_from_now
-from flambeau_aot.runtime.observed import made_outside, outside
+from flambeau_aot.runtime.observed import observable, outside
 from flambeau_aot.runtime.prologue import prologue
 from flambeau_aot.runtime.straight import inference_line, training_line
 
@@ -189,8 +189,7 @@ def training_call(
     higher: HigherOrder | None,
 ) -> Call:
     """A call that autograd can differentiate."""
-    observable = bool(made_outside(plan) or plan.depended_inputs)
-    function, life = autograd_function(forward, backward, crossing, higher, observable)
+    function, life = autograd_function(forward, backward, crossing, higher, observable(plan))
     call = training_line(plan, static, arguments, function) or _training_steps(
         plan, static, arguments, crossing, function
     )
@@ -233,8 +232,8 @@ def _training_steps(
         return build(outputs if finish is None else finish(primals, outputs))
 
     plain = run_merged if plan.inputs.merged or not plan.grad_mode else run
-    observable = bool(made_outside(plan) or plan.depended_inputs)
-    if finish is None or not (crossing.watched_after or observable):
+    seen = observable(plan)
+    if finish is None or not (crossing.watched_after or seen):
         return plain
     end, first = finish, plan.differentiable[0]
 
@@ -245,7 +244,7 @@ def _training_steps(
         node = outputs[first].grad_fn
         results = end(primals, outputs)
         watch_from_now(node, crossing, primals)
-        if observable and node is not None:
+        if seen and node is not None:
             node.outside = outside(plan, primals, results)
         return build(results)
 

@@ -80,6 +80,11 @@ def made_outside(plan: Plan) -> tuple[int, ...]:
     return tuple(at for at in plan.depended if not isinstance(plan.results[at], own))
 
 
+def observable(plan: Plan) -> bool:
+    """Whether there is any of those."""
+    return bool(made_outside(plan) or plan.depended_inputs)
+
+
 def observed(
     ctx: Any, given: Sequence[Any], slots: Sequence[tuple[int, int, int]]
 ) -> list[Observed]:
